@@ -8,10 +8,10 @@ from typing import Any, List, Optional
 import numpy as np
 
 from espnet_bayeslm import register
-from espnet_bayeslm.loading.experiment import find_files, read_yaml_mapping, token_difference
+from espnet_bayeslm.loading.experiment import find_files, token_difference
 from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping
 from espnet_bayeslm.utils.quiet import quiet_imports
 
 ASR_FILES = ("valid.acc.ave.pth", "valid.acc.best.pth", "valid.loss.ave.pth", "valid.loss.best.pth")
@@ -49,18 +49,18 @@ class BeamSearch:
     ):
         config, checkpoint = find_files(model, ASR_FILES)
         files = {"asr_train_config": str(config), "asr_model_file": str(checkpoint)}
-        is_transducer = read_yaml_mapping(config).get("decoder") == "transducer"
+        trained = read_yaml_mapping(config)
         if lm is not None:
             lm_config, lm_checkpoint = find_files(lm)
             files.update(lm_train_config=str(lm_config), lm_file=str(lm_checkpoint))
-            ours, theirs = (read_yaml_mapping(x).get("token_list") for x in (lm_config, config))
+            ours, theirs = (x.get("token_list") for x in (read_yaml_mapping(lm_config), trained))
             if ours != theirs:
                 raise InputError(
                     token_difference(ours or [], theirs or [], whose=str(config)),
                     path=lm_config,
                     remedy="Train the LM with the recogniser's tokens.",
                 )
-            if is_transducer:
+            if trained.get("decoder") == "transducer":
                 raise InputError(
                     "--lm, and a transducer's search does not tell its scores apart",
                     path=lm,

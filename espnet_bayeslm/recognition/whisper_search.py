@@ -97,10 +97,9 @@ class WhisperSearch:
         """Log-probabilities of sequences after the prompt, their ends included; (N, L) -> N."""
         hidden = self._model.get_encoder()(features)[0].expand(len(tokens), -1, -1)
         logits = self._model(encoder_outputs=(hidden,), decoder_input_ids=tokens[:, :-1]).logits
-        following = tokens[:, 1:].unsqueeze(-1)
-        log_probs = logits.float().log_softmax(-1).gather(-1, following).squeeze(-1)
-        ends = tokens[:, 1:] == self._model.config.eos_token_id
-        ends[:, : self._prompt.shape[1] - 1] = False
-        counted = (ends.cumsum(-1) - ends.long()) == 0
-        counted[:, : self._prompt.shape[1] - 1] = False
+        size = self._prompt.shape[1]
+        said, logits = tokens[:, size:], logits[:, size - 1 :]
+        log_probs = logits.float().log_softmax(-1).gather(-1, said.unsqueeze(-1)).squeeze(-1)
+        ends = said == self._model.config.eos_token_id
+        counted = (ends.cumsum(-1) - ends.long()) == 0  # after the first end there is padding
         return (log_probs * counted).sum(-1).tolist()

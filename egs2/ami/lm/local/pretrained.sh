@@ -2,7 +2,7 @@
 # Adapts a pretrained LM to a part of the AMI text: LoRA, Bayesian LoRA, controls; perplexities and WER.
 # After stages 1 to 3 of run.sh. What is there already is kept, so that a stopped run goes on.
 set -euo pipefail
-base= percent=10 seeds="1 2 3" exp=exp/pretrained precision=float32 epochs=3 nbest=data/nbest systems=
+base= percent=10 seeds="1 2 3" exp=exp/pretrained precision=float32 epochs=3 nbest=data/nbest systems="lora ivon_lora"
 while [ $# -gt 0 ]; do
     case $1 in
         --base|--percent|--seeds|--exp|--precision|--epochs|--nbest|--systems) printf -v "${1#--}" '%s' "$2"; shift 2 ;;
@@ -52,7 +52,7 @@ declare -A options=(
     [bayes_lora_both]="--config bayes_lora --lm_conf uncertainty.lora_b@*={kind: bayes, init_std: 0.001, init_std_unit: absolute}"
 )
 for seed in ${seeds}; do
-    for name in ${systems:-lora ivon_lora}; do
+    for name in ${systems}; do
         read -ra words <<< "${options[${name}]%% --lm_conf uncertainty*}"
         [[ ${options[${name}]} != *uncertainty* ]] || words+=(--lm_conf "${options[${name}]##*--lm_conf }")
         "${bayeslm[@]}" train "${words[@]}" --from "${base}" --train_text "${part}" --valid_text "${exp}/valid.txt" \
@@ -66,13 +66,13 @@ done
 [ -s "${nbest}/conditions" ] || exit 0
 ngram=${exp}/3gram.arpa
 [ -s "${ngram}" ] || "${bayeslm[@]}" ngram --text data/train/text.plain --arpa "${ngram}"
-for name in ${systems:-lora ivon_lora}; do
+for name in ${systems}; do
     lm=${exp}/${name}.${seeds%% *}
     [ -s "${lm}/weights.yaml" ] || "${bayeslm[@]}" interpolate --text "${exp}/valid.txt" --lm "${lm}" --ngram "${ngram}" \
         --output "${lm}/weights.yaml"
 done
 while read -r condition; do
-    for name in ${systems:-lora ivon_lora}; do
+    for name in ${systems}; do
         lm=${exp}/${name}.${seeds%% *} output=${exp}/${name}.${seeds%% *}/rescore_${condition}
         [ -s "${output}/eval/text" ] && continue
         "${bayeslm[@]}" rescore --nbest "${nbest}/dev_${condition}" --lm "${lm}" --ngram "${ngram}" \
