@@ -6,12 +6,14 @@ import contextlib
 import dataclasses
 from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+import numpy as np
+
 from espnet_bayeslm.evaluation.counting import UnknownWords
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.normalized_lists import normalized
-from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListScores, Weighting
 from espnet_bayeslm.rescoring.list_blocks import (
     Block,
@@ -31,6 +33,13 @@ from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.options import part_of, with_options
 
 Refs = Mapping[str, Sequence[str]]
+
+PackedList = Tuple[str, str, List[Tuple[Optional[float], ...]]]
+"""Utterance, hypotheses as lines, and their scores."""
+
+PackedBlock = List[List[PackedList]]
+PackedScores = Tuple[np.ndarray, Tuple[Any, ...], np.ndarray]
+"""ln p of the words of all hypotheses, (K, W); uncertainty; unknown words, (N, K)."""
 
 
 @with_options(RescoreOptions)
@@ -111,34 +120,58 @@ class ListWorker:
     Args:
         options: The options.
         ngpu: Number of GPUs of a worker.
-        first: The first block of all, for LMs that have to see some sentences.
+        first: The first block of all, packed, for LMs that have to see some sentences.
         tunes: True if scales are tuned with the scores.
     """
 
-    def __init__(self, options: RescoreOptions, ngpu: int, first: Block, tunes: bool):
+    def __init__(self, options: RescoreOptions, ngpu: int, first: PackedBlock, tunes: bool):
         components, self._weighting = load_mixture(options, device_of(ngpu), tunes=tunes)
-        self._scorer = BlockScorer(components, self._weighting, options, first)
+        self._scorer = BlockScorer(components, self._weighting, options, unpacked(first))
 
     def weighting(self, _: None) -> Weighting:
         """Names, weights and digests of the components."""
         return self._weighting
 
-    def score(self, block: Block) -> Tuple[List[Any], List[UnknownWords]]:
-        """Scores of a block: fields of `ListScores` without the lists, and the unknown words."""
-        lists, unknown = self._scorer.score(block)
-        return [item[1:] for item in lists], unknown
+    def score(self, block: PackedBlock) -> Tuple[List[PackedScores], List[UnknownWords]]:
+        """Scores of a packed block, and the unknown words."""
+        lists, unknown = self._scorer.score(unpacked(block))
+        return [packed_scores(item) for item in lists], unknown
 
 
-def light(block: Block) -> Block:
-    """A block with nothing but words and scores."""
+def packed(block: Block) -> PackedBlock:
+    """Words and scores of a block as few plain values, which are pickled several times faster."""
 
-    def light_list(item: NBest) -> NBest:
+    def packed_list(item: NBest) -> PackedList:
         hyps = item.hypotheses
-        if any(hyp.extra for hyp in hyps):
-            hyps = tuple(dataclasses.replace(hyp, extra={}) for hyp in hyps)
-        return NBest(item.utt, hyps)
+        words = "\n".join(" ".join(hyp.words) for hyp in hyps)
+        return item.utt, words, [(hyp.am_score, hyp.lm_score, hyp.graph_score) for hyp in hyps]
 
-    return [[light_list(item) for item in recording] for recording in block]
+    return [[packed_list(item) for item in recording] for recording in block]
+
+
+def unpacked(block: PackedBlock) -> Block:
+    """A block without what its lists hold besides words and scores."""
+
+    def whole_list(item: PackedList) -> NBest:
+        utt, lines, scores = item
+        words = (tuple(line.split(" ")) if line else () for line in lines.split("\n"))
+        pairs = zip(words, scores, strict=True)
+        return NBest(utt, tuple(Hypothesis(of_hyp, *rest) for of_hyp, rest in pairs))
+
+    return [[whole_list(item) for item in recording] for recording in block]
+
+
+def packed_scores(item: ListScores) -> PackedScores:
+    """Scores of a list, of all hypotheses in one array."""
+    return np.concatenate(item.log_probs, axis=1), item.uncertainty, np.stack(item.unknown)
+
+
+def unpacked_scores(item: NBest, scores: PackedScores) -> ListScores:
+    """A list with its scores."""
+    log_probs, uncertainty, unknown = scores
+    ends = np.cumsum([len(hyp.words) + 1 for hyp in item.hypotheses])
+    of_hyps = tuple(np.split(log_probs, ends[:-1], axis=1))
+    return ListScores(item, of_hyps, uncertainty, tuple(unknown))
 
 
 @contextlib.contextmanager
@@ -160,19 +193,18 @@ def rescored_on(
     check_tuning(options, tunes=refs is not None, shares=shares)
     plain = part_of(RescoreOptions, options)
     first, todo = blocks_of_job(lists, plain)
-    seen = light(first)
+    seen = packed(first)
     work = Blocks(pool, ListWorker, plain, ngpu, seen, refs is not None)
     weighting: Weighting = work.ask("weighting")
     same = dataclasses.replace(plain, job=1, num_jobs=1, cache=None)
     with work.kept(output, f"{same} {weighting.fingerprints} {seen}"):
         total = -(-total // options.num_jobs)
-        found = work.map("score", todo, desc="rescoring", unit="list", total=total, sent=light)
+        found = work.map("score", todo, desc="rescoring", unit="list", total=total, sent=packed)
         yield Rescoring(checked_lists(map(_joined, found)), weighting, options, refs=refs)
 
 
-def _joined(found: Tuple[Block, Tuple[List[Any], List[UnknownWords]]]) -> BlockScores:
+def _joined(found: Tuple[Block, Tuple[List[PackedScores], List[UnknownWords]]]) -> BlockScores:
     """Scores of a block with their lists."""
     block, (rows, unknown) = found
-    items = [item for recording in block for item in recording]
-    pairs = zip(items, rows, strict=True)
-    return BlockScores([ListScores(item, *row) for item, row in pairs], unknown)
+    items = (item for recording in block for item in recording)
+    return BlockScores(list(map(unpacked_scores, items, rows)), unknown)

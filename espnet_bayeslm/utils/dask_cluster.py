@@ -23,8 +23,12 @@ CLUSTERS = {
     "sge": ("dask_jobqueue", "SGECluster"),
 }
 PACKAGE = __name__.partition(".")[0]
-# Dask has workers give memory back at once, which doubles the time of tensors that come and go
-TRIMMING = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"
+SETTINGS = {
+    # Dask has workers give memory back at once: twice the time for tensors that come and go
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
+    # Dask keeps the last 1,000 messages, which are blocks of lists here
+    "distributed.admin.low-level-log-length": 0,
+}
 INSTALL = "pip install 'espnet_bayeslm[dask]' here and where the workers run."
 
 
@@ -84,6 +88,7 @@ def dask_pool(path: Optional[str], workers: Optional[int]) -> Iterator[Pool]:
     # a worker that is replaced is nothing to act on
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_import("dask").config.set(SETTINGS))
         if "://" in name:
             cluster: Any = name
         else:
@@ -150,8 +155,7 @@ def make_cluster(
                 remedy="Run this where jobs can be submitted.",
             )
     try:
-        with _import("dask").config.set({TRIMMING: None}):
-            cluster = cls(**options)
+        cluster = cls(**options)
     except (TypeError, ValueError, RuntimeError, ImportError, OSError) as error:
         raise InputError(
             f"cluster: {name} does not start ({_one_line(error)})",
