@@ -34,7 +34,8 @@ from espnet_bayeslm.utils.options import part_of, with_options
 
 Refs = Mapping[str, Sequence[str]]
 
-PackedList = Tuple[str, str, List[Tuple[Optional[float], ...]]]
+Score = Optional[float]
+PackedList = Tuple[str, str, List[Tuple[Score, Score, Score]]]
 """Utterance, hypotheses as lines, and their scores."""
 
 PackedBlock = List[List[PackedList]]
