@@ -103,12 +103,13 @@ class Demo(Runner):
         ]
         alone, point, bayes, both = map(self.system, SYSTEMS)
         # what takes long goes first
-        more = self.small_lm.stages() if self.small_lm else ([], [])
+        ngram = self.estimate()
+        more = self.small_lm.stages(ngram) if self.small_lm else ([ngram], [])
         # the scores of the neural LMs are kept for the mixture of both
         return [
             (
                 "a 3-gram, and an LM with point-estimate weights, half-trained",
-                [self.train(half, self.data / "half.yaml"), self.estimate(), *more[0]],
+                [*more[0], self.train(half, self.data / "half.yaml")],
             ),
             ("it goes on with point-estimate weights, and with random ones", [*more[1], *lms]),
             ("interpolation weights, perplexity, rescored lists", [point, bayes]),

@@ -63,13 +63,16 @@ class SmallLM:
         if not self.data.exists():
             write_parts(exp / "data", self.data)
 
-    def stages(self) -> Tuple[List[Step], List[Step]]:
-        """Steps beside those of the first and the second stage of the quick start."""
+    def stages(self, ngram: Step) -> Tuple[List[Step], List[Step]]:
+        """Steps beside those of the first and the second stage of the quick start.
+
+        The first begins with the 3-gram, so that SmolLM2 as it is can be rescored with meanwhile.
+        """
         options = {"lm": self.source, "format": "hf", "output": self.folder}
-        convert = Step("smollm2_base", [words("export", **options)])
-        adapted = [self._train(), *self._system(ADAPTED, str(self.exp / ADAPTED))]
         as_it_is = self._system(AS_IT_IS, f"{PREFIX}{self.folder}")
-        return [convert], [Step(ADAPTED, adapted), Step(f"rescore_{AS_IT_IS}", as_it_is)]
+        first = [*ngram.commands, words("export", **options), *as_it_is]
+        adapted = [self._train(), *self._system(ADAPTED, str(self.exp / ADAPTED))]
+        return [Step(f"rescore_{AS_IT_IS}", first)], [Step(ADAPTED, adapted)]
 
     def _train(self) -> Sequence[str]:
         """Command line of the adapter's training."""
