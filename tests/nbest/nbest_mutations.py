@@ -1,10 +1,7 @@
-"""Valid N-best files, random damage to them, and plain readers that say what is left in them."""
+"""Valid files of lists and lattices of every format, and random damage to them."""
 
 import gzip
 import itertools
-import json
-import math
-import re
 
 # Whatever a mutation may put into a file
 PIECES = [
@@ -14,6 +11,9 @@ PIECES = [
     *["\u0661\u0662".encode(), "é".encode(), "\U0001f600".encode(), b"<s>", b"</s>", b"-pau-"],
     *[b"NBestList1.0\n", b"NBestList2.0\n", b"(-513) ", b"tensor(", b")", b"tensor(nan)"],
     *[b'"', b"{", b"}", b"[", b"]", b",", b":", b"null", b"true", b"\\ud800", b"\\"],
+    *[b"J=9 S=0 E=3 W=x a=-1 l=-1", b"W=", b"=", b"S=3 E=0", b"a=1e308", b"base=2 ", b"base=0 "],
+    *[b"-1e10", b"-4.9e9", b"-Inf", b"l=-inf", b"Infinity,", b"1e10,"],
+    *[b"0 3 x 1,1,\n", b"3 0 x 1,1,\n", b"4\n", b",,", b"\\", b"'", b"\n\nz\n0 1 a\n1\n"],
     b'"utt": "x",',
     b"[" * 3000,
     b"9" * 5000,
@@ -74,6 +74,27 @@ BEAMS = {
 }
 
 
+HTK = {
+    "a-1.lat": "VERSION=1.0\nlmscale=2 wdpenalty=-.5\nstart=0\nend=3\nN=4 L=4\n"
+    "I=0 t=0.0 W=!NULL\nI=1 t=.5 W=well\nI=2 t=0.75 W=i'm\nI=3 t=1e0 W=!NULL\n"
+    "J=0 S=0 E=1 a=-10.5 l=-1\nJ=1 S=0 E=2 a=-3 l=-2.5\nJ=2 S=1 E=2 a=-1e1 l=0\n"
+    "J=3 S=2 E=3 a=.25 l=-7.\n",
+    "zero.lat": "start=0 end=2\r\nN=4 L=4\r\nI=0\r\nI=1\r\nI=2\r\nI=3\r\n"
+    "J=0 S=0 E=1 W=red a=-1 l=-.5\r\nJ=1 S=1 E=2 W=kite a=-2 l=-.7\r\n"
+    "J=2 S=1 E=3 W=zoo a=-2 l=-inf\r\nJ=3 S=3 E=2 W=!NULL a=-1e10 l=0",
+    "b_01.slf": "# on links\nbase=10\nI=0\nI=1\nI=2\n"
+    'J=0 S=0 E=1 W="x" a=-1 l=-1\nJ=1 S=0 E=1 W=x-1 a=-1.5 l=-.5\nJ=2 S=1 E=2 W=!NULL a=0 l=0\n',
+    "é.htk": "start=5 end=4\nI=4 W=é\nI=5 W=3\nJ=0 S=5 E=4 a=-2 l=-3\n",
+}
+KALDI_LATTICE = {
+    "lat.1.ark": "a-1 \n0 1 well 10.5,9.25,1_1_2\n0 2 i'm 1e1,-3,\n1 2 <eps> .5,7.,3\n"
+    "2 3 3 0,0,4\n2 1.5,0.25,\n3 1,1,9\n\nb_01 \n5 2 x 1,2,\n5 2 x-1 1,3,\n2\n\n",
+    "lat.2.ark": "é\n0 1 yes\n1 0,0,\n\n",
+    "lat.3.ark": "zero\r\n0 1 yes 1,inf,\r\n0 2 no 1,2,\r\n1 0,0,\r\n2\r\n"
+    "3 Infinity,Infinity,\r\n2 3 no 1e10,0,3\r\n\r\n",
+}
+
+
 def packed(files):
     """Return {name.gz: gzipped}."""
     return {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in files.items()}
@@ -100,24 +121,25 @@ def write_files(folder, files):
     return folder
 
 
-def _kinds():
-    texts = {"kaldi": KALDI, "espnet": ESPNET, "srilm": SRILM, "jsonl": JSONL}
-    texts |= {"whisper": WHISPER, "nemo": NEMO, "vosk": VOSK, "beams": BEAMS}
-    plain = {
-        format: {name: content.encode() for name, content in files.items()}
-        for format, files in texts.items()
-    }
-    kinds = {format: (format, files) for format, files in plain.items()}
-    kinds["nemo uneven"] = "nemo", {n: text.encode() for n, text in NEMO_UNEVEN.items()}
-    kinds["kaldi split"] = "kaldi", split(plain["kaldi"])
-    for format, files in plain.items():
-        files = split(files) if format == "kaldi" else files
-        kinds[f"{format} packed"] = format, packed(files)
+def _kinds(texts):
+    """{name: (format, {file: bytes})}, each format's files as they stand and packed."""
+    kinds = {}
+    for format, files in texts.items():
+        plain = {name: content.encode() for name, content in files.items()}
+        kinds[format] = format, plain
+        kinds[f"{format} packed"] = format, packed(split(plain) if format == "kaldi" else plain)
     return kinds
 
 
-KINDS = _kinds()
-"""{name: (format, {file: bytes})}."""
+KINDS = _kinds(
+    {
+        **{"kaldi": KALDI, "espnet": ESPNET, "srilm": SRILM, "jsonl": JSONL},
+        **{"whisper": WHISPER, "nemo": NEMO, "vosk": VOSK, "beams": BEAMS},
+    }
+)
+KINDS["nemo uneven"] = "nemo", {name: text.encode() for name, text in NEMO_UNEVEN.items()}
+KINDS["kaldi split"] = "kaldi", split(KINDS["kaldi"][1])
+LATTICE_KINDS = _kinds({"htk": HTK, "kaldi_lattice": KALDI_LATTICE})
 
 
 def _swap(rng, lines):
@@ -128,8 +150,7 @@ def _swap(rng, lines):
 
 def _join(rng, lines):
     i = rng.randrange(len(lines))
-    lines[i] = lines[i].rstrip(b"\n")
-    return lines
+    return [*lines[:i], lines[i].rstrip(b"\n"), *lines[i + 1 :]]
 
 
 LINES = {
@@ -194,165 +215,3 @@ def mutate(rng, files):
             kind, changed[name] = damage(rng, data)
         done.append(f"{kind} in {name}")
     return "; ".join(done), changed
-
-
-def _texts(files):
-    """Yield (name without .gz, text) of {file: bytes}."""
-    for name, data in sorted(files.items()):
-        text = gzip.decompress(data) if name.endswith(".gz") else data
-        yield name.removesuffix(".gz"), text.decode("utf-8-sig")
-
-
-def _lines(files):
-    """Yield (name without .gz, number, line) of {file: bytes}."""
-    for name, text in _texts(files):
-        lines = text.split("\n")
-        for number, line in enumerate(lines[: -1 if lines[-1] == "" else None]):
-            yield name, number, line
-
-
-def kaldi_content(files):
-    """Return {(utterance, rank from 0): (words, acoustic score)}."""
-    words, costs = {}, {}
-    for name, _, line in _lines(files):
-        key, *rest = line.split()
-        utt, _, rank = key.rpartition("-")
-        if name.endswith("words_text"):
-            assert (utt, int(rank) - 1) not in words
-            words[utt, int(rank) - 1] = rest
-        elif name.endswith("acwt"):
-            costs[utt, int(rank) - 1] = -float(rest[0])
-    return {key: (words[key], costs[key]) for key in words}
-
-
-def espnet_content(files):
-    """Return {(utterance, rank from 0): (words, score)}."""
-    words, scores = {}, {}
-    for name, _, line in _lines(files):
-        utt, *rest = line.split()
-        rank = int(re.search(r"(\d+)best_recog", name)[1]) - 1
-        if name.endswith("/text"):
-            assert (utt, rank) not in words
-            words[utt, rank] = rest
-        else:
-            number = rest[0].removeprefix("tensor(").strip(",[]()")
-            scores[utt, rank] = float(number)
-    return {key: (words[key], scores[key]) for key in words}
-
-
-def srilm_content(files):
-    """Return {(utterance, rank from 0): (words but for marks, acoustic score)}."""
-    content = {}
-    for name, number, line in _lines(files):
-        fields = line.split()
-        words = [word for word in fields[3:] if word not in ("<s>", "</s>", "-pau-")]
-        content[name.removesuffix(".score"), number] = words, float(fields[0]) * math.log(10)
-    return content
-
-
-def _once(pairs):
-    content = dict(pairs)
-    assert len(content) == len(pairs), "a key that comes twice"
-    return content
-
-
-def jsonl_content(files):
-    """Return {(utterance, rank from 0): (words, acoustic score)}."""
-    content = {}
-    for _, _, line in _lines(files):
-        item = json.loads(line, object_pairs_hook=_once)
-        for rank, hyp in enumerate(item["hypotheses"]):
-            assert (item["utt"], rank) not in content
-            hyp = {"text": hyp} if isinstance(hyp, str) else hyp
-            score = hyp.get("score") if hyp.get("am_score") is None else hyp["am_score"]
-            content[item["utt"], rank] = hyp["text"].split(), score
-    return content
-
-
-def _values(text):
-    """Return the items of a JSON list, or the values one after the other."""
-    decoder, values, rest = json.JSONDecoder(object_pairs_hook=_once), [], text.strip(" \t\r\n")
-    while rest:
-        value, end = decoder.raw_decode(rest)
-        values.append(value)
-        rest = rest[end:].lstrip(" \t\r\n")
-    return values[0] if len(values) == 1 and isinstance(values[0], list) else values
-
-
-def whisper_content(files):
-    """Return {(utterance, rank from 0): (words, score or None)}."""
-    content = {}
-    for name, text in _texts(files):
-        for number, item in enumerate(_values(text), 1):
-            ids = [item[key] for key in ("id", "utt") if item.get(key) is not None]
-            utt = str(ids[0]) if ids else f"{name.removesuffix('.json')}-{number:06d}"
-            named = [item.get(key) for key in ("scores", "am_score", "score")]
-            scores = next((s for s in named if isinstance(s, list)), [None] * len(item["input"]))
-            for rank, (line, score) in enumerate(zip(item["input"], scores, strict=True)):
-                content[utt, rank] = line.split(), score
-    return content
-
-
-def nemo_content(files):
-    """Return {(utterance, rank from 0): (words, score)}."""
-    texts = dict(_texts(files))
-    (beams,) = (text for name, text in texts.items() if name.endswith(".tsv"))
-    (manifest,) = (text for name, text in texts.items() if name.endswith(".json"))
-    entries = [json.loads(line) for line in manifest.rstrip("\n").split("\n")]
-    paths = [entry["audio_filepath"].rsplit(".", 1)[0] for entry in entries]
-    names = [path.rsplit("/", 1)[-1] for path in paths]
-    lines = beams.split("\n")
-    lines = lines[:-1] if lines[-1] == "" else lines
-    found = [(line.rpartition("\t")[0].split(), float(line.rpartition("\t")[2])) for line in lines]
-    counts = [entry.get("num_hypotheses") for entry in entries]
-    if None in counts:
-        # one list, or one line each, or the scores fall within each list
-        starts = [n for n, (_, score) in enumerate(found) if n and score > found[n - 1][1]]
-        starts = {1: [], len(found): range(1, len(found))}.get(len(names), starts)
-        counts = [b - a for a, b in itertools.pairwise([0, *starts, len(found)])]
-        assert len(set(counts)) == 1
-    assert sum(counts) == len(found) and len(counts) == len(names)
-    keys = [
-        (name, rank) for name, count in zip(names, counts, strict=True) for rank in range(count)
-    ]
-    return dict(zip(keys, found, strict=True))
-
-
-def vosk_content(files):
-    """Return {(utterance, rank from 0): (words, score or None)}."""
-    content = {}
-    for name, text in _texts(files):
-        values, stem = _values(text), name.removesuffix(".json")
-        for number, item in enumerate(values, 1):
-            default = stem if len(values) == 1 else f"{stem}-{number:06d}"
-            for rank, hyp in enumerate(item["alternatives"]):
-                words = hyp["text"].split()
-                content[item.get("utt", default), rank] = words, hyp.get("confidence")
-    return content
-
-
-def beams_content(files):
-    """Return {(utterance, rank from 0): (words, acoustic score)}."""
-    content = {}
-    for name, text in _texts(files):
-        number = 0
-        for value in _values(text):
-            items = value.items() if isinstance(value, dict) else [(None, value)]
-            for key, rows in items:
-                number += key is None
-                utt = key if key is not None else f"{name.removesuffix('.json')}-{number:06d}"
-                for rank, (hyp, *rest) in enumerate(rows):
-                    content[utt, rank] = hyp.split(), rest[-2]
-    return content
-
-
-CONTENT = {
-    "kaldi": kaldi_content,
-    "espnet": espnet_content,
-    "srilm": srilm_content,
-    "jsonl": jsonl_content,
-    "whisper": whisper_content,
-    "nemo": nemo_content,
-    "vosk": vosk_content,
-    "beams": beams_content,
-}

@@ -1,6 +1,5 @@
 """The format of lists and lattices, from names and contents."""
 
-import lattice_mutations
 import nbest_mutations
 import pytest
 from nbest_mutations import write_files
@@ -8,7 +7,7 @@ from nbest_mutations import write_files
 from espnet_bayeslm.nbest.formats import READERS, CheckedLists, find_format, read_nbest
 from espnet_bayeslm.utils.errors import InputError
 
-KINDS = nbest_mutations.KINDS | lattice_mutations.KINDS
+KINDS = nbest_mutations.KINDS | nbest_mutations.LATTICE_KINDS
 UNKNOWN = {
     "nothing": {},
     "text": {"text": "u1 a\n"},

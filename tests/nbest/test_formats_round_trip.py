@@ -6,7 +6,6 @@ import random
 import tempfile
 from pathlib import Path
 
-import lattice_mutations
 import nbest_mutations
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -127,7 +126,7 @@ def test_the_order_of_utterances_is_that_of_their_first_lines(format, tmp_path):
 
 @pytest.mark.parametrize("format", [*READERS, *LATTICE_READERS])
 def test_line_ends_byte_order_marks_and_gzip_change_nothing(format, tmp_path):
-    _, files = (nbest_mutations.KINDS | lattice_mutations.KINDS)[format]
+    _, files = (nbest_mutations.KINDS | nbest_mutations.LATTICE_KINDS)[format]
     ends = {name: data.rstrip(b"\n").replace(b"\n", b"\r\n") for name, data in files.items()}
     write_files(tmp_path / "plain", files)
     write_files(tmp_path / "windows", {n: b"\xef\xbb\xbf" + data for n, data in ends.items()})

@@ -1,124 +1,126 @@
 """Random damage to valid files ends in what is left in them, or in one clear error."""
 
 import collections
+import json
 import random
 
-import lattice_mutations
-import nbest_mutations
 import pytest
-from nbest_mutations import mutate, write_files
-from oracles.lattice_paths import arc_paths
+from nbest_mutations import KINDS, LATTICE_KINDS, mutate, write_files
+from oracles.lattice_paths import all_paths, write_htk
 
-from espnet_bayeslm.nbest.formats import LATTICE_READERS, read_nbest
+from espnet_bayeslm.nbest.formats import LATTICE_READERS, READERS, write_nbest
+from espnet_bayeslm.nbest.lattice import best_paths
 from espnet_bayeslm.utils.errors import InputError
 
-MARKS = ("<s>", "</s>", "-pau-")
+GROUPS = {"lists": KINDS, "lattices": LATTICE_KINDS}
 
 
-def read_lists(folder, format):
-    """Return {(utterance, rank from 0): (words, acoustic score)} as the reader has it."""
-    content, utts = {}, set()
-    for nbest in read_nbest(folder, format):
-        assert nbest.utt not in utts, nbest.utt
-        utts.add(nbest.utt)
-        for rank, hyp in enumerate(nbest.hypotheses):
-            marked = format == "srilm"  # marks within a hypothesis stay; the oracle drops them
-            words = [word for word in hyp.words if not marked or word not in MARKS]
-            content[nbest.utt, rank] = words, hyp.am_score
-    return content
+def lines_of(files, *ending):
+    """Yield the fields of each line of the files that end in some way."""
+    for name, data in files.items():
+        if name.endswith(ending):
+            for line in data.decode("utf-8-sig").split("\n"):
+                if line:
+                    yield line.split()
 
 
-def same_list(found, expected):
-    (words, score), (expected_words, expected_score) = found, expected
-    assert words == expected_words
-    if expected_score is not None:
-        expected_score = pytest.approx(expected_score, rel=1e-12, abs=1e-300)
-    assert score == expected_score
+def kaldi_content(files):
+    """Return {utterance-rank: (words, acoustic score)}, by a plain reader."""
+    costs = {key: -float(cost) for key, cost in lines_of(files, "acwt")}
+    return {key: (words, costs[key]) for key, *words in lines_of(files, "words_text")}
 
 
-def read_lattices(folder, format):
-    """Return {utterance: sorted (words, acoustic score, LM score) of all paths}."""
+def jsonl_content(files):
+    """Return {utterance-rank: (words, acoustic score)}, by a plain reader."""
     content = {}
-    for lattice in LATTICE_READERS[format](folder):
-        assert lattice.utt not in content
-        content[lattice.utt] = sorted(
-            (
-                tuple(arc.word for arc in arcs if arc.word is not None),
-                sum(arc.am_score for arc in arcs),
-                sum(arc.lm_score for arc in arcs),
-            )
-            for arcs in arc_paths(lattice)
-        )
+    for line in files["nbest.jsonl"].decode("utf-8-sig").splitlines():
+        item = json.loads(line)
+        for rank, hyp in enumerate(item["hypotheses"], 1):
+            content[f"{item['utt']}-{rank}"] = hyp["text"].split(), hyp.get("am_score")
     return content
 
 
-def same_paths(found, expected):
-    assert [path[0] for path in found] == [path[0] for path in expected]
-    for path, other in zip(found, expected, strict=True):
-        assert path[1:] == pytest.approx(other[1:], rel=1e-9, abs=1e-300)
+CONTENT = {"kaldi": kaldi_content, "jsonl": jsonl_content}
 
 
-# {kind: (format, {file: bytes})}, plain readers of what is in such files, ours, and what is equal
-GROUPS = {
-    "lists": (nbest_mutations.KINDS, nbest_mutations.CONTENT, read_lists, same_list),
-    "lattices": (lattice_mutations.KINDS, lattice_mutations.CONTENT, read_lattices, same_paths),
-}
-KINDS = [(group, kind) for group, (kinds, *_) in GROUPS.items() for kind in kinds]
+def check_lists(lists, kind, files, folder):
+    """Nothing is there twice; what is written is read again; a plain reader has the same."""
+    assert len({nbest.utt for nbest in lists}) == len(lists)
+    write_nbest(lists, folder / "again", format="jsonl")
+    assert list(READERS["jsonl"](folder / "again")) == lists
+    if kind in CONTENT:
+        found = {
+            f"{nbest.utt}-{rank}": (list(hyp.words), hyp.am_score)
+            for nbest in lists
+            for rank, hyp in enumerate(nbest.hypotheses, 1)
+        }
+        assert found == CONTENT[kind](files)
 
 
-def outcome_of(folder, group, format, files):
+def check_lattices(lattices, kind, files, folder):
+    """Nothing is there twice; all paths of what is written are found again."""
+    assert len({lattice.utt for lattice in lattices}) == len(lattices)
+    write_htk(lattices, folder / "again")
+    again = {lattice.utt: lattice for lattice in LATTICE_READERS["htk"](folder / "again")}
+    for lattice in lattices:
+        paths = best_paths(lattice, lattice.scales, 10**6)
+        assert best_paths(again.pop(lattice.utt), lattice.scales, 10**6) == paths
+        assert {path.words for path in paths} == set(all_paths(lattice))
+    assert not again
+
+
+CHECKS = {"lists": (READERS, check_lists), "lattices": (LATTICE_READERS, check_lattices)}
+
+
+def outcome_of(folder, group, kind, files, scratch):
     """Return how reading ends; anything but what is in the files or a clear error fails."""
-    _, content, read, check = GROUPS[group]
+    readers, check = CHECKS[group]
     try:
-        found = read(folder, format)
+        found = list(readers[GROUPS[group][kind][0]](folder))
     except InputError as error:
         message = str(error)
         assert message.startswith(str(folder)), "the error names no file"
         assert "\n" not in message, "the error has more than one line"
         assert len(message) < 1000, "the error is too long"
         return "error"
-    expected = content[format](files)
-    assert found.keys() == expected.keys()
-    for key in expected:
-        check(found[key], expected[key])
+    check(found, kind, files, scratch)
     return "read"
 
 
 def run_cases(folder, group, cases):
     """Read damaged files of some seeds; return {(kind, outcome): number}."""
-    kinds = GROUPS[group][0]
-    for kind, (_, files) in kinds.items():
+    outcomes, names = collections.Counter(), list(GROUPS[group])
+    for kind, (_, files) in GROUPS[group].items():
         write_files(folder / kind, files)
-    outcomes = collections.Counter()
-    names = list(kinds)
     for case in cases:
-        rng = random.Random(case)
-        kind = names[case % len(names)]
-        format, files = kinds[kind]
+        rng, kind = random.Random(case), names[case % len(names)]
+        files = GROUPS[group][kind][1]
         done, changed = mutate(rng, files)
         left = {n: data for n, data in {**files, **changed}.items() if data is not None}
         write_files(folder / kind, changed)
         try:
-            outcomes[kind, outcome_of(folder / kind, group, format, left)] += 1
+            outcome = outcome_of(folder / kind, group, kind, left, folder / f"again {case}")
         except Exception as error:
             raise AssertionError(f"case {case}: {kind}: {done}: {error!r}") from error
+        outcomes[kind, outcome] += 1
         write_files(folder / kind, {name: files[name] for name in changed})
     return outcomes
 
 
-@pytest.mark.parametrize("group, kind", KINDS)
+@pytest.mark.parametrize(
+    "group, kind", [(group, kind) for group in GROUPS for kind in GROUPS[group]]
+)
 def test_what_is_not_damaged_is_read(group, kind, tmp_path):
-    format, files = GROUPS[group][0][kind]
-    write_files(tmp_path, files)
-    assert outcome_of(tmp_path, group, format, files) == "read"
-    assert sum(map(len, GROUPS[group][1][format](files).values())) >= 5
+    files = GROUPS[group][kind][1]
+    write_files(tmp_path / "whole", files)
+    assert outcome_of(tmp_path / "whole", group, kind, files, tmp_path) == "read"
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_damaged_files(group, tmp_path):
-    outcomes = run_cases(tmp_path, group, range(120 * len(GROUPS[group][0])))
+    outcomes = run_cases(tmp_path, group, range(120 * len(GROUPS[group])))
     # Both ends must come up in each kind, or the damage is too small or too great
-    ends = [(kind, end) for kind in GROUPS[group][0] for end in ("read", "error")]
+    ends = [(kind, end) for kind in GROUPS[group] for end in ("read", "error")]
     assert all(outcomes[end] > 10 for end in ends), outcomes
 
 
@@ -126,5 +128,5 @@ def test_damaged_files(group, tmp_path):
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_hundred_thousand_damaged_files(group, tmp_path):
     outcomes = run_cases(tmp_path, group, range(3000, 103_000))
-    for kind in GROUPS[group][0]:
+    for kind in GROUPS[group]:
         print(kind, outcomes[kind, "read"], "read,", outcomes[kind, "error"], "errors")
