@@ -10,6 +10,7 @@ import forking_python
 import pytest
 import torch
 from hypothesis import settings
+from tiny_training import training
 
 # the LMs of the contract test
 sys.path.insert(0, str(Path(__file__).parent / "lm"))
@@ -119,16 +120,8 @@ def train_lm(corpus):
     """Return a function that trains an LM in this process, by ESPnet's options."""
     from espnet_bayeslm.training.task import BayesLMTask
 
-    def train(output, *options, max_epoch=1, batch_size=16, whole=True):
-        data = [f"{corpus}/{{0}}.txt,text,text"]
-        command = ["--token_type", "word", "--token_list", f"{corpus}/tokens.txt"]
-        for name in ("train", "valid") if whole else ("valid",):
-            command += [f"--{name}_data_path_and_name_and_type", data[0].format(name)]
-            command += [f"--{name}_shape_file", f"{corpus}/{name}.shape"]
-        command += ["--batch_type", "unsorted", "--batch_size", str(batch_size)]
-        command += ["--num_workers", "0", "--num_att_plot", "0", "--use_matplotlib", "false"]
-        command += ["--max_epoch", str(max_epoch), "--output_dir", str(output)]
-        BayesLMTask.main(cmd=[*command, *map(str, options)])
+    def train(output, *options, **quick):
+        BayesLMTask.main(cmd=training(corpus, output, *options, **quick))
         return output
 
     return train

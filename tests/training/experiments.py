@@ -61,15 +61,7 @@ SEARCH = {"search": transformer({"ffn@1": "search"})}
 
 
 def write_experiment(template, folder, lm, lm_conf, **options):
-    """Write an experiment folder and return it.
-
-    Args:
-        template: That of a trained LM.
-        folder: The new one.
-        lm: The LM.
-        lm_conf: Its options.
-        options: Other options of ESPnet's than the template has.
-    """
+    """Write an experiment folder like that of a trained LM, with random weights, and return it."""
     register()
     config = yaml.safe_load((template / "config.yaml").read_text())
     config.update(lm=lm, lm_conf=lm_conf, model="bayes_lm" if "bayes" in lm else "lm")

@@ -10,7 +10,7 @@ import os
 import sys
 
 import torch
-from training_options import data_options
+from tiny_training import training
 
 from espnet_bayeslm.training.launch import run_program
 
@@ -21,13 +21,7 @@ PROGRAM = "espnet2.bin.lm_train"
 
 
 def lm_train(words, log, around):
-    """Do what `python -m espnet_bayeslm -m espnet2.bin.lm_train WORDS` does, in this process.
-
-    Args:
-        words: The options.
-        log: The file that stdout and stderr are added to.
-        around: What makes a context for it, and the arguments.
-    """
+    """Run ESPnet's lm_train as `python -m espnet_bayeslm` does, in the context `around`."""
     with open(log, "a") as f:
         os.dup2(f.fileno(), 1)
         os.dup2(f.fileno(), 2)
@@ -41,17 +35,8 @@ def lm_train(words, log, around):
 
 
 def start(corpus, output, *options, max_epoch, around=(contextlib.nullcontext,)):
-    """Start a training and return its process; it resumes what it finds.
-
-    Args:
-        corpus: The folder with text, shapes and tokens.
-        output: The experiment's folder; the log is beside it.
-        options: ESPnet's.
-        max_epoch: As ESPnet's.
-        around: A function and its arguments; the training runs in the context it returns.
-    """
-    words = [*data_options(corpus), "--resume", "true", "--max_epoch", str(max_epoch)]
-    words += ["--output_dir", str(output), *map(str, options)]
+    """Start a training, which resumes what it finds; return its process."""
+    words = training(corpus, output, "--resume", "true", *options, max_epoch=max_epoch)
     process = CONTEXT.Process(target=lm_train, args=(words, log_of(output), around))
     process.start()
     return process

@@ -36,44 +36,27 @@ KEYS = [0, None, (1, 2), "", "lm", "model", b"lm.rnn.bias_hh_l0"]
 
 def damaged_bytes(rng, data):
     """Return a file cut short, with bytes of other values, or with a piece more or less."""
-    damaged = bytearray(data)
-    kind = rng.choice(["cut", "flip", "piece", "swap"])
-    if kind == "cut":
-        return bytes(damaged[: rng.randrange(len(data))])
-    if kind == "flip":
-        for _ in range(rng.choice([1, 1, 3, 30])):
-            damaged[rng.randrange(len(data))] = rng.randrange(256)
-        return bytes(damaged)
     begin = rng.randrange(len(data))
     end = min(len(data), begin + rng.randrange(1, 200))
-    if kind == "piece":
-        return bytes(damaged[:begin] + damaged[end:])
-    return bytes(damaged[:begin] + damaged[begin:end] * 2 + damaged[end:])
+    flipped = bytearray(data)
+    for _ in range(rng.choice([1, 1, 3, 30])):
+        flipped[rng.randrange(len(data))] = rng.randrange(256)
+    pieces = data[:begin] + data[end:], data[:end] + data[begin:]
+    return rng.choice([data[:begin], bytes(flipped), *pieces])
 
 
 def damaged_state(rng, state):
-    """Return a state with other keys or values at one place, or something else altogether."""
-    whole = rng.random()
-    if whole < 0.1:
-        return rng.choice([None, 7, "text", [], {}, torch.zeros(2), [state], {"model": 3}])
-    damaged = copy.copy(state)
-    key = rng.choice(list(state))
+    """Return a file of other keys or values at one place, or of something else altogether."""
+    damaged, key = copy.copy(state), rng.choice(list(state))
     kind = rng.choice(["value", "key", "extra", "missing"])
+    other = rng.choice(OTHERS) if kind == "extra" else damaged.pop(key)
     if kind == "value":
         damaged[key] = rng.choice(OTHERS)
-    elif kind == "missing":
-        del damaged[key]
-    else:
-        damaged[rng.choice(KEYS)] = damaged.pop(key) if kind == "key" else rng.choice(OTHERS)
-    return damaged
-
-
-def damage(rng, data, state):
-    """Return a damaged file; half of them are whole zip archives of something else."""
-    if rng.random() < 0.5:
-        return damaged_bytes(rng, data)
+    elif kind != "missing":
+        damaged[rng.choice(KEYS)] = other
+    whole = [None, 7, "text", [], {}, torch.zeros(2), [state], {"model": 3}]
     written = io.BytesIO()
-    torch.save(damaged_state(rng, state), written)
+    torch.save(rng.choice(whole) if rng.random() < 0.1 else damaged, written)
     return written.getvalue()
 
 
@@ -85,18 +68,13 @@ def trained(train_lm, tmp_path_factory):
 
 
 def run_cases(path, load, state, *, named=None):
-    """Load damaged files in place of one.
-
-    Args:
-        path: The file.
-        load: The loader.
-        state: What the file holds.
-        named: The path that errors must name, if it is another.
-    """
+    """Load damaged files in place of one that holds `state`; errors name it, or `named`."""
     data, outcomes = path.read_bytes(), collections.Counter()
     load()  # as long as it is whole
     for case in range(NUM_CASES):
-        path.write_bytes(damage(random.Random(case), data, state))
+        rng = random.Random(case)
+        in_archive = rng.random() < 0.5
+        path.write_bytes(damaged_state(rng, state) if in_archive else damaged_bytes(rng, data))
         try:
             load()
             outcomes["loaded"] += 1

@@ -1,8 +1,6 @@
 """A training killed at any moment and resumed ends where an unbroken one does."""
 
 import contextlib
-import functools
-import json
 import os
 import random
 import signal
@@ -19,100 +17,52 @@ LMS = {
     "bayes": [*LSTM, *CELL, *ADAM, "--model_conf", "posterior_lr=0.01"],
 }
 KEPT = ["--keep_nbest_models", "2"]
-# As a run goes through them; each ends where the next begins.
-STAGES = ("start", "epoch", "validation", "checkpoint", "model", "links", "average", "end")
+# Where each stage of a run begins
 BEGIN = {
-    ("call", "main_worker"): "start",
-    ("call", "train_one_epoch"): "epoch",
-    ("call", "validate_one_epoch"): "validation",
-    ("call", "checkpoint.pth"): "checkpoint",
-    ("return", "checkpoint.pth"): "model",
-    ("return", "Nepoch.pth"): "links",
-    ("call", "average_nbest_models"): "average",
-    ("return", "average_nbest_models"): "end",
+    "epoch": ("call", "train_one_epoch"),
+    "checkpoint": ("call", "checkpoint.pth"),
+    "model": ("return", "checkpoint.pth"),
+    "links": ("return", "Nepoch.pth"),
+    "average": ("call", "average_nbest_models"),
 }
 KILL = signal.SIGKILL
 
 
-def stage_of(frame, event):
-    """Return the stage that a function's call or return begins, or None."""
-    name = frame.f_code.co_name
-    if name == "save_whole":
-        name = os.path.basename(frame.f_locals["f"])
-        name = "Nepoch.pth" if name[0].isdigit() else name
-    return BEGIN.get((event, name))
-
-
-class Watch:
-    """Counts what Python calls, torch's functions too, in each stage of a run.
-
-    Args:
-        kill: (stage, calls): where to kill the process, the first time it gets there.
-        census: A file for the number of calls in each stage, in place of that.
-    """
-
-    def __init__(self, kill=None, census=None):
-        self.kill, self.census = kill, census
-        self.stage, self.calls = None, 0
-        self.counts = {stage: [] for stage in STAGES}
-
-    def __call__(self, frame, event, arg):
-        if event in ("call", "return"):
-            stage = stage_of(frame, event)
-            if stage not in (None, self.stage):
-                self.end_stage()
-                self.stage, self.calls = stage, 0
-        self.calls += 1
-        if self.kill is not None and (self.stage, self.calls) == self.kill:
-            os.kill(os.getpid(), KILL)
-
-    def end_stage(self):
-        if self.stage is not None:
-            self.counts[self.stage].append(self.calls)
-        if self.census is not None:
-            self.census.write_text(json.dumps(self.counts))
-
-
 @contextlib.contextmanager
-def watched(kill=None, census=None):
-    """Watch what is done within."""
-    sys.setprofile(Watch(kill, census))
+def killed_in(stage, calls):
+    """Kill the process so many calls of Python's after a stage begins, the first time."""
+    left = None
+
+    def count(frame, event, arg):
+        nonlocal left
+        name = frame.f_code.co_name
+        if name == "save_whole":
+            name = os.path.basename(frame.f_locals["f"])
+            name = "Nepoch.pth" if name[0].isdigit() else name
+        if left is None and (event, name) == BEGIN[stage]:
+            left = calls
+        if left is not None:
+            left -= 1
+            if left <= 0:
+                os.kill(os.getpid(), KILL)
+
+    sys.setprofile(count)
     try:
         yield
     finally:
         sys.setprofile(None)
 
 
-class Runs:
-    """Runs of one LM in one folder, killed and resumed.
-
-    Args:
-        corpus: As `start` takes it.
-        output: The folder.
-        options: ESPnet's.
-        max_epoch: Where they end.
-    """
-
-    def __init__(self, corpus, output, options, max_epoch):
-        self.output = output
-        self.start = functools.partial(start, corpus, output, *options, *KEPT, max_epoch=max_epoch)
-
-    def killed(self, moment):
-        """Run until a moment, where the run is killed."""
-        status = finish(self.start(around=(watched, moment)))
-        assert status == -KILL, (moment, log_of(self.output).read_text()[-3000:])
-        self.check_files()
-
-    def check_files(self):
-        """Check that each checkpoint is there as a whole or not at all."""
-        for path in self.output.glob("*.pth"):
-            if path.exists():
-                read_checkpoint(path)
-
-    def end(self):
-        """Run to the end."""
-        status = finish(self.start())
-        assert status == 0, log_of(self.output).read_text()[-3000:]
+def run_killed(corpus, output, options, max_epoch, *moments):
+    """Kill a run at some moments, each time resumed, and run it to its end."""
+    for moment in moments:
+        around = (killed_in, *moment)
+        status = finish(start(corpus, output, *options, max_epoch=max_epoch, around=around))
+        assert status == -KILL, (moment, log_of(output).read_text()[-3000:])
+        # each checkpoint is there as a whole or not at all
+        for path in filter(os.path.exists, output.glob("*.pth")):
+            read_checkpoint(path)
+    return train(corpus, output, *options, max_epoch=max_epoch)
 
 
 def check_same(broken, unbroken, max_epoch):
@@ -157,25 +107,17 @@ def test_a_training_that_stopped_early_stays_stopped(corpus, tmp_path):
 
 
 def test_a_training_killed_three_times(corpus, tmp_path):
-    options = LMS["bayes"]
-    around = (watched, None, tmp_path / "census.json")
-    unbroken = tmp_path / "unbroken"
-    train(corpus, unbroken, *options, *KEPT, max_epoch=2, around=around)
-    counts = json.loads((tmp_path / "census.json").read_text())
-    runs, rng = Runs(corpus, tmp_path / "broken", options, 2), random.Random(1)
-    for stage in ("checkpoint", "links", "epoch"):
-        # a moment that the run reaches in any case
-        runs.killed((stage, rng.randint(1, min(counts[stage]))))
-    runs.end()
-    check_same(runs.output, unbroken, 2)
+    options, rng = [*LMS["bayes"], *KEPT], random.Random(1)
+    unbroken = train(corpus, tmp_path / "unbroken", *options, max_epoch=2)
+    moments = [("checkpoint", rng.randint(1, 300)), ("links", rng.randint(1, 30))]
+    moments.append(("epoch", rng.randint(1, 3000)))
+    broken = run_killed(corpus, tmp_path / "broken", options, 2, *moments)
+    check_same(broken, unbroken, 2)
 
 
-@pytest.mark.parametrize("moment", [("model", 1), ("average", 1)], ids=str)
-def test_a_kill_at_the_end_of_the_last_epoch(corpus, tmp_path, moment):
+@pytest.mark.parametrize("stage", ["model", "average"])
+def test_a_kill_at_the_end_of_the_last_epoch(corpus, tmp_path, stage):
     """No epoch will come that would write the model and the links to it."""
-    options = LMS["point"]
-    unbroken = train(corpus, tmp_path / "unbroken", *options, *KEPT, max_epoch=1)
-    runs = Runs(corpus, tmp_path / "broken", options, 1)
-    runs.killed(moment)
-    runs.end()
-    check_same(runs.output, unbroken, 1)
+    options = [*LMS["point"], *KEPT]
+    unbroken = train(corpus, tmp_path / "unbroken", *options, max_epoch=1)
+    check_same(run_killed(corpus, tmp_path / "broken", options, 1, (stage, 1)), unbroken, 1)

@@ -6,16 +6,8 @@ import pytest
 import torch
 from training_options import ADAM, LSTM, SEARCH, STILL, stats
 
-from espnet_bayeslm.kinds.search import choices
 from espnet_bayeslm.kinds.search.history import HISTORY, read_history, write_history
-from espnet_bayeslm.kinds.search.mixed import name_in_path, path_name
-from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.loading.checkpoint import load_state
-from espnet_bayeslm.training.model import BayesLanguageModel
-from espnet_bayeslm.training.optimizer import split_posterior
-
-VOCAB = 13
-POINT_BAYES = {"kind": "search", "candidates": ["point", "bayes"]}
 
 
 def test_architecture_weights_are_learnt_and_shown(train_lm, tmp_path, caplog):
@@ -62,68 +54,3 @@ def test_all_paths_start_from_a_point_estimate_lm(point, train_lm, tmp_path):
     assert stats(exp, 1, "valid")["nll"] == pytest.approx(
         min(stats(point, n, "valid")["nll"] for n in (1, 2)), abs=1e-5
     )
-
-
-def source(num_sentences, seed):
-    """Sentences in which a letter is often followed by the next."""
-    generator = torch.Generator().manual_seed(seed)
-    text = torch.randint(1, VOCAB - 1, (num_sentences, 8), generator=generator)
-    keep = torch.rand(text.shape, generator=generator) < 0.8
-    for t in range(1, 8):
-        text[:, t] = torch.where(keep[:, t], text[:, t - 1] % (VOCAB - 2) + 1, text[:, t])
-    return text, torch.full((num_sentences,), 8)
-
-
-def train(model, steps, *, seed, **rates):
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    optimizer = split_posterior(optimizer, model, **rates)
-    for step in range(steps):
-        optimizer.zero_grad()
-        model(*source(16, 1000 * seed + step))[0].backward()
-        optimizer.step()
-    return model
-
-
-CANDIDATES = {
-    "lstm": (BayesLSTMLM, dict(unit=16), ["input_gate@1", "cell_input@2", "output_gate@1"]),
-    "transformer": (
-        BayesTransformerLM,
-        dict(att_unit=16, head=2, unit=32, layer=2, init_std=1e-3),
-        ["ffn@1", "ffn@2", "attention@1"],
-    ),
-}
-
-
-@pytest.mark.parametrize("family", CANDIDATES)
-def test_a_path_that_was_spoilt_is_not_chosen(family):
-    """In a trained LM one path of each location is replaced by noise: with each seed the search
-    must choose the other one at all locations."""
-    cls, conf, places = CANDIDATES[family]
-    conf = {**conf, "dropout_rate": 0.1}
-    torch.manual_seed(0)
-    point = BayesLanguageModel(cls(VOCAB, **conf), VOCAB, num_train_tokens=10**4).train()
-    train(point, 100, seed=1, lr=None)
-    for seed in range(2):
-        torch.manual_seed(seed)
-        lm = cls(VOCAB, uncertainty=dict.fromkeys(places, POINT_BAYES), **conf)
-        model = BayesLanguageModel(lm, VOCAB, num_train_tokens=10**4).train()
-        model.load_state_dict(point.state_dict())
-        model.lm.posterior.set_prior_means(point.lm.state_dict())
-        planted = {place: ("point", "bayes")[int(torch.randint(2, ()))] for place in places}
-        spoil(lm, planted)
-        train(model, 20, seed=seed + 2, lr=0.01, architecture_lr=0.06)
-        picked = {place: c.kinds[int(c.weights.argmax())] for place, c in choices(lm)}
-        assert picked == planted, seed
-
-
-def spoil(lm, planted):
-    """Replace the weights of the paths that are not planted by noise."""
-    for location in lm.kinds:
-        place = str(location)
-        weights = lm.place(location).weights()
-        for found in (found for w in weights for found in lm.posterior.find(w)):
-            parameter = found.mean.data
-            if planted[place] == "point":
-                path = getattr(found.owner, path_name(found.owner, "bayes", place))
-                parameter = getattr(path, name_in_path(found.owner, found.parameter, place)).data
-            parameter.copy_(0.5 * torch.randn_like(parameter))

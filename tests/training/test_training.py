@@ -98,7 +98,7 @@ def test_text_in_parts(corpus, train_lm, tmp_path):
         *["--train_data_path_and_name_and_type", data],
         *["--train_shape_file", tmp_path / "train.shape", *options],
         batch_size=1000,
-        whole=False,
+        parts=("valid",),
     )
     # 3 of a batch each, or as many as 7 need
     state = load_state(output / "1epoch.pth")

@@ -23,16 +23,6 @@ SEARCH += ["--lm_conf", "uncertainty.cell_input@1-2.candidates=[point,bayes]"]
 FFN_SEARCH = ["--lm_conf", "uncertainty.ffn@*.kind=search"]
 
 
-def data_options(corpus):
-    """Return ESPnet's options of a corpus, and of a tiny training on it."""
-    words = ["--token_type", "word", "--token_list", f"{corpus}/tokens.txt"]
-    for name in ("train", "valid"):
-        words += [f"--{name}_data_path_and_name_and_type", f"{corpus}/{name}.txt,text,text"]
-        words += [f"--{name}_shape_file", f"{corpus}/{name}.shape"]
-    words += ["--batch_type", "unsorted", "--batch_size", "16", "--num_workers", "0"]
-    return [*words, "--num_att_plot", "0", "--use_matplotlib", "false"]
-
-
 def batch():
     """Return padded token ids of three sentences, one longer than each, and their lengths."""
     lengths = torch.tensor([5, 1, 3])
