@@ -4,6 +4,7 @@ import json
 
 import yaml
 from espnet2.bin import lm_calc_perplexity
+from tiny_training import words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import perplexity, rescore
@@ -21,15 +22,6 @@ SHORT = {
 
 # a shipped configuration goes through a little text up to 256 batches an epoch
 PASSES = ["--model_conf", "min_iters_per_epoch=0"]
-
-
-def words(**options):
-    """Return options as a command line has them; a list is an option that comes several times."""
-    found = []
-    for name, values in options.items():
-        for value in values if isinstance(values, list) else [values]:
-            found += [f"--{name}", str(value)]
-    return found
 
 
 def perplexities(**options):

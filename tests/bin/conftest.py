@@ -4,7 +4,8 @@ import random
 import re
 
 import pytest
-from command_lines import perplexities, run, words
+from command_lines import perplexities, run
+from tiny_training import words
 
 from espnet_bayeslm.bin import score, snr
 from espnet_bayeslm.nbest.formats import read_nbest

@@ -48,7 +48,7 @@ def adapt(plain_text, tmp_path):
         path.write_text(yaml.safe_dump(config))
         command = ["--train_text", plain_text / "train.txt"]
         command += ["--valid_text", plain_text / "valid.txt", "--config", path]
-        command += ["--exp", tmp_path / exp, *(["--from", source] if source else [])]
+        command += ["--exp", tmp_path / exp, "--from", source]
         main([str(word) for word in (*command, *words)])
         return load_lm(tmp_path / exp)
 
@@ -111,19 +111,15 @@ def test_from_a_bayesian_one_with_that_backbone(adapt, seq_rnn):
 
 
 @pytest.mark.parametrize(
-    "lm_conf, source, words",
+    "lm_conf, source, message",
     [
-        ({}, None, ["backbone None", "seq_rnn, transformer, transformer_opt", "--from"]),
-        ({}, "bayes", ["is of the kind bayes_lstm", "lm: bayes_lstm"]),
-        ({"backbone": "transformer"}, "seq_rnn", ["kind seq_rnn", "backbone transformer"]),
-        ({"backbone_conf": {"head": 2}}, "seq_rnn", ["'head'", "unit, nhid"]),
-        ({"uncertainty": {"ffn@1": "bayes"}}, "seq_rnn", ["'ffn'", "cell_input"]),
+        ({}, "bayes", "is of the kind bayes_lstm"),
+        ({"backbone": "transformer"}, "seq_rnn", "kind seq_rnn"),
     ],
 )
-def test_bad_input(adapt, request, capsys, lm_conf, source, words):
+def test_bad_input(adapt, request, capsys, lm_conf, source, message):
     config = configuration({"embedding": "bayes"}, **lm_conf)
-    with pytest.raises(SystemExit) as stop:
-        adapt(source and request.getfixturevalue(source), config)
-    assert stop.value.code == 1
-    message = capsys.readouterr().err.splitlines()[-1]
-    assert message.startswith("bayeslm train: error:") and all(word in message for word in words)
+    with pytest.raises(SystemExit):
+        adapt(request.getfixturevalue(source), config)
+    found = capsys.readouterr().err.splitlines()[-1]
+    assert found.startswith("bayeslm train: error:") and message in found

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from command_lines import words
+from tiny_training import words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import perplexity, score

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_lines import contents, run, words
+from command_lines import contents, run
 from oracles.lattice_paths import random_lattice, write_htk
+from tiny_training import words
 
 from espnet_bayeslm.bin import bayeslm, lattice, perplexity
 from espnet_bayeslm.bin.rescore import main
@@ -154,18 +155,6 @@ def test_other_options_do_not_take_the_blocks(lists, watched, tmp_path):
     acts.clear()
     run(**lists, unk_size=3, output=tmp_path / "out")
     assert len(counts) == 8
-
-
-@pytest.mark.parametrize(
-    "lm, options, said",
-    [
-        ("point", {"max_oov_rate": -1}, "and --max_oov_rate is -1"),
-        ("broken", {}, "valid.loss.ave.pth"),
-    ],
-)
-def test_bad_input_is_one_error(nbest, lm, options, said, engine, request, tmp_path, refused):
-    given = dict(nbest=nbest / "dev", lm=request.getfixturevalue(lm), output=tmp_path / "new/out")
-    refused(main, words(**given, **options, **engine[0]), said)
 
 
 def test_a_task_that_ends_its_workers_is_blamed(lists, tmp_path, monkeypatch, refused):

@@ -58,7 +58,8 @@ def test_rescore_is_the_tool(nbest, bayes, ngram, segments, tmp_path, monkeypatc
     mixture = {"lm": bayes, "ngram": ngram, "weights": "0.6,0.4", "token_scores": "true"}
     run(nbest=nbest / "dev", **mixture, **tool, output=tmp_path / "out")
     lists = list(read_nbest(nbest / "dev"))
-    given = dict(lms=[bayes], ngrams=[ngram], weights=[0.6, 0.4], **options)
+    lm = espnet_bayeslm.load(bayes) if way == "tuned" else bayes
+    given = dict(lms=[lm], ngrams=[ngram], weights=[0.6, 0.4], **options)
     rescoring = espnet_bayeslm.rescore(iter(lists), **given)
     check_same(rescoring, tmp_path / "out")
     scales = settings(tmp_path / "out")
@@ -66,15 +67,6 @@ def test_rescore_is_the_tool(nbest, bayes, ngram, segments, tmp_path, monkeypatc
     assert rescoring.weighting.scales.lmwt == scales.get("lmwt", Scales.lmwt)
     assert list(rescoring.weighting.weights) == list(scales["components"].values())
     assert (rescoring.tuned is not None) == ("tune" in options)
-
-
-def test_a_loaded_lm_and_scales_of_a_file(nbest, bayes, tuning, tmp_path):
-    scales = run(**tuning, lm=bayes, output=tmp_path / "dev") / "scales.yaml"
-    applied = {"scales": scales, "token_scores": "true", "output": tmp_path / "test"}
-    run(nbest=nbest / "test", lm=bayes, **applied)
-    lms = [espnet_bayeslm.load(bayes)]
-    lists = read_nbest(nbest / "test")
-    check_same(espnet_bayeslm.rescore(lists, lms=lms, scales=scales), tmp_path / "test")
 
 
 def test_lists_are_taken_as_they_are_needed(nbest, ngram, monkeypatch):

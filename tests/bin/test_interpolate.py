@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import yaml
-from command_lines import words
+from tiny_training import words
 
-from espnet_bayeslm.bin import perplexity as perplexity_tool
 from espnet_bayeslm.bin.interpolate import main
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.ngram.query import NgramScorer
@@ -44,13 +43,3 @@ def test_weights_are_those_of_em_over_all_words(weights_file, plain_text, point,
     mixture = yaml.safe_load(weights_file.read_text())["mixture"]
     assert mixture["perplexity"] <= min(row["perplexity"] for row in found.values()) + 1e-4
     assert mixture["excluded_oovs"] == 0
-
-
-def test_weights_that_cannot_be_used(weights_file, plain_text, point, ngram, tmp_path, refused):
-    lms = {"text": plain_text / "valid.txt", "lm": point, "ngram": ngram}
-    message = "has weights for point, bayes, bigram, but the components are point, bigram"
-    refused(perplexity_tool.main, words(**lms, weights=weights_file), f"{weights_file}: {message}")
-    path = tmp_path / "w.yaml"
-    for content in ("", "components: 3\n", "components: [{name: a}]\n", "a: b: c"):
-        path.write_text(content)
-        refused(perplexity_tool.main, words(**lms, weights=path), f"{path}: not a weights file")

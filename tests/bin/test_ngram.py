@@ -34,8 +34,6 @@ def test_text_to_scores(tmp_path, caplog):
     "content, others, message",
     [
         (b"a <s> b\n", {}, "text:1: <s> stands in the text"),
-        (b"", {}, "text: no word in the text"),
-        (b"\xff\n", {}, "text:1: not UTF-8"),
         (b"a b\n", {}, "--discount_fallback true"),
         (b"a b\n", {"order": 0}, "--order is 0"),
         (b"a b\n", {"lmplz": "/nosuch/lmplz"}, "/nosuch/lmplz: --lmplz names no program"),

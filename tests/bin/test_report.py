@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from command_lines import run, words
+from command_lines import run
 from oracles.html_reader import Page
+from tiny_training import words
 
 from espnet_bayeslm.bin.report import main
 from espnet_bayeslm.report.rescored_lists import read_references, read_rescored

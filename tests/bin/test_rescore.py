@@ -5,7 +5,8 @@ import shutil
 import numpy as np
 import pytest
 import yaml
-from command_lines import contents, costs, run, same_files, settings, words
+from command_lines import contents, costs, run, same_files, settings
+from tiny_training import words
 
 from espnet_bayeslm.bin import interpolate, rescore
 from espnet_bayeslm.bin.rescore import main

@@ -2,7 +2,7 @@
 
 import numpy as np
 from command_lines import costs as costs_of_keys
-from command_lines import json_lines, run, run_jobs, words
+from command_lines import json_lines, run, words
 
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.loading.trained_lm import load_lm
@@ -38,14 +38,6 @@ def test_context_is_the_best_so_far_of_the_recording(nbest, point, ngram, segmen
             moved += not same
         (histories[recording],) = lm.extended(history, [best[item.utt]])
     assert moved > 100
-
-
-def test_context_does_not_depend_on_the_jobs(nbest, bayes, segments, tmp_path, monkeypatch):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.list_blocks.BLOCK_SIZE", 40)
-    lists = {"nbest": nbest / "dev", "lm": bayes, "num_samples": 2}
-    lists |= {"context": "previous", "segments": segments}
-    first, second = map(costs, run_jobs(tmp_path, 2, **lists))
-    assert {**first, **second} == costs(run(**lists, output=tmp_path / "one"))
 
 
 def test_uncertainty_of_each_word_is_written(nbest, bayes, ngram, tmp_path):

@@ -5,30 +5,13 @@ import json
 
 import pytest
 import yaml
+from command_lines import run
 
-from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.report.nbest_section import Texts, make_view
 from espnet_bayeslm.report.rescored_lists import read_references, read_rescored
 
-ARPA = """\\data\\
-ngram 1=6
-ngram 2=1
-
-\\1-grams:
--1\t<unk>
--99\t<s>\t0
--1\t</s>
--0.5\tred\t0
--0.5\tkite
--2\tbread
-
-\\2-grams:
--0.4\tred kite
-
-\\end\\
-"""
-# utterance -> hypotheses; the last is the best under the n-gram
+# no word is in the n-gram, and most words are several characters
 LISTS = {
     "u-1": ["a bread kite [laugh]", "a red kite [laugh]"],
     "u-2": ["bread !SIL", "red !SIL"],
@@ -37,32 +20,17 @@ LISTS = {
 REFS = {"u-1": "a { red / blue } kite", "u-2": "red (uh)", "u-3": "{ ten / @ } red kite"}
 
 
-def write_lists(folder, lists):
-    """Write N-best lists, the score of rank n being -n."""
-    with open(folder / "lists.jsonl", "w") as f:
-        for utt, texts in lists.items():
-            hyps = [{"text": text, "am_score": -float(n)} for n, text in enumerate(texts)]
-            f.write(json.dumps({"utt": utt, "hypotheses": hyps}) + "\n")
-
-
 @pytest.fixture
 def files(tmp_path):
-    (tmp_path / "x.arpa").write_text(ARPA)
-    write_lists(tmp_path, LISTS)
+    """A folder with the lists, the score of rank n being -n, and the references."""
+    rows = []
+    for utt, texts in LISTS.items():
+        hyps = [{"text": text, "am_score": -float(n)} for n, text in enumerate(texts)]
+        rows.append(json.dumps({"utt": utt, "hypotheses": hyps}) + "\n")
+    (tmp_path / "lists.jsonl").write_text("".join(rows))
     (tmp_path / "ref").write_text("".join(f"{text} ({utt})\n" for utt, text in REFS.items()))
     (tmp_path / "noise").write_text("[laugh]\n!SIL\n")
     return tmp_path
-
-
-def rescore(files, *options):
-    """Run the tool; return its output folder."""
-    output = files / "out"
-    main(
-        f"--nbest {files}/lists.jsonl --nbest_format jsonl --ngram {files}/x.arpa --max_oov_rate 1"
-        f" --tune_ref {files}/ref --output {output}".split()
-        + list(options)
-    )
-    return output
 
 
 def table(text):
@@ -76,9 +44,11 @@ def table(text):
     [("word", ["42.86", "3", "0", "0", "7"], 7), ("char", None, 20)],
 )
 def test_the_table_the_settings_and_the_report_count_alike(
-    files, capsys, unit, first_pass, num_units
+    files, ngram, capsys, unit, first_pass, num_units
 ):
-    output = rescore(files, "--ignore_words", str(files / "noise"), "--unit", unit)
+    lists = {"nbest": files / "lists.jsonl", "tune_ref": files / "ref", "max_oov_rate": 1}
+    counting = {"ignore_words": files / "noise", "unit": unit}
+    output = run(**lists, **counting, ngram=ngram, output=files / "out")
     printed = capsys.readouterr().out
     assert ("CER %" in printed) == ("WER" not in printed) == (unit == "char")
     noun = "words" if unit == "word" else "characters"

@@ -5,7 +5,8 @@ import json
 
 import numpy as np
 import pytest
-from command_lines import contents, costs, is_whole_png, run, run_jobs, same_files, words
+from command_lines import contents, costs, is_whole_png, run, run_jobs, same_files
+from tiny_training import words
 
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation.wer import count_errors, read_transcripts

@@ -2,7 +2,8 @@
 
 import pytest
 import yaml
-from command_lines import perplexities, words
+from command_lines import perplexities
+from tiny_training import words
 
 from espnet_bayeslm.bin import interpolate
 from espnet_bayeslm.loading.experiment import fingerprint

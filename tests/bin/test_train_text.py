@@ -5,7 +5,8 @@ import random
 import shutil
 
 import pytest
-from command_lines import run, words
+from command_lines import run
+from tiny_training import words
 
 from espnet_bayeslm.bin import interpolate
 
@@ -31,13 +32,22 @@ def texts(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("name, count", [("leaked", 1), ("clean", 0)])
-def test_interpolate(texts, ngram, name, count, caplog):
-    command = {"text": texts / name, "ngram": ngram, "output": texts / "weights.yaml"}
-    interpolate.main(words(**command, train_text=texts / "train"))
-    found = warnings(caplog)
-    assert len(found) == count
-    assert all(f"{texts / name}: 40 of 40 sentences" in message for message in found)
+@pytest.mark.parametrize("tool", ["interpolate", "rescore"])
+def test_a_text_that_is_given(texts, ngram, tool, caplog):
+    rows = [
+        {"utt": f"u{n}", "ref": line, "hypotheses": [{"text": line, "score": -1.0}]}
+        for n, line in enumerate((texts / "leaked").read_text().splitlines())
+    ]
+    lists = texts / "lists.jsonl"
+    lists.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for train in ("clean", "train"):
+        given = {"ngram": ngram, "train_text": texts / train}
+        if tool == "rescore":
+            run(**given, nbest=lists, lmwt=1, output=texts / "out")
+        else:
+            interpolate.main(words(**given, text=texts / "leaked", output=texts / "weights.yaml"))
+        assert len(warnings(caplog)) == (train == "train")
+    assert "40 of 40 sentences" in warnings(caplog)[0]
 
 
 def test_an_experiments_own_text(texts, point, caplog):
@@ -51,17 +61,3 @@ def test_an_experiments_own_text(texts, point, caplog):
         command = {"text": texts / name, "lm": exp, "output": texts / "weights.yaml"}
         interpolate.main(words(**command))
         assert bool(warnings(caplog)) == (name == "leaked")
-
-
-def test_rescore(texts, ngram, caplog):
-    rows = [
-        {"utt": f"u{n}", "ref": line, "hypotheses": [{"text": line, "score": -1.0}]}
-        for n, line in enumerate((texts / "leaked").read_text().splitlines())
-    ]
-    lists = texts / "lists.jsonl"
-    lists.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = {"nbest": lists, "nbest_format": "jsonl", "ngram": ngram, "lmwt": 1}
-    run(**command, train_text=texts / "clean", output=texts / "out")
-    assert not warnings(caplog)
-    run(**command, train_text=texts / "train", output=texts / "out")
-    assert len(warnings(caplog)) == 1
