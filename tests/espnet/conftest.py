@@ -16,6 +16,7 @@ if importlib.util.find_spec("warprnnt_pytorch") is None:
 
 import homophones  # noqa: E402
 import models  # noqa: E402
+from tiny_training import words  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -162,7 +163,7 @@ def decode(espnet, speech, read_nbest):
         values = {"output_dir": output, "num_workers": 0, **models.files_of("asr", asr)}
         values |= models.files_of("lm", lm) if lm else {}
         values["data_path_and_name_and_type"] = f"{speech}/wav.scp,speech,sound"
-        run(program, *models.options_of({**values, **options}))
+        run(program, *words(**{**values, **options}))
         return read_nbest(output)
 
     return run

@@ -103,8 +103,3 @@ def files_of(part, folder):
         f"{part}_train_config": f"{folder}/config.yaml",
         checkpoint: f"{folder}/valid.loss.ave.pth",
     }
-
-
-def options_of(values):
-    """Return values as the words of a command line."""
-    return [str(word) for key, value in values.items() for word in (f"--{key}", value)]

@@ -111,26 +111,6 @@ def test_rescoring_the_first_pass_gives_what_fusion_gave(
     assert num_common >= len(homophones.SENTENCES)
 
 
-def test_rescoring_with_a_subtracted_lm_gives_what_fusion_gave(
-    lm, fuse, first_pass, read_nbest, tmp_path
-):
-    command = ["--nbest", first_pass, "--nbest_format", "espnet", "--lm", lm("bayes_lstm")]
-    command += ["--subtract_lm", lm("seq_rnn"), "--subtract_weight", -0.3, "--lmwt", 1]
-    rescore.main([str(word) for word in (*command, "--output", tmp_path / "rescored")])
-    files = (tmp_path / "rescored" / name for name in ("lmwt.nn", "lmwt.subtracted"))
-    new, subtracted = map(read_keyed_lines, files)
-    pairs = []
-    for utt, hypotheses in read_nbest(first_pass).items():
-        by_words = {hyp.tokens: hyp.parts["lm"] for hyp in fuse(lm("subtracted"))[utt]}
-        for rank, (words, _) in enumerate(hypotheses, 1):
-            costs = (float(found[f"{utt}-{rank}"][1]) for found in (new, subtracted))
-            if words in by_words:
-                pairs.append((by_words[words], next(costs) * -1 + 0.3 * next(costs)))
-    assert len(pairs) >= len(homophones.SENTENCES)
-    fused, rescored = zip(*pairs, strict=True)
-    assert fused == pytest.approx(rescored, abs=TOLERANCE)
-
-
 def test_as_a_recipe_calls_it(lm, decode, launch, recogniser, speech, tmp_path):
     """`${python} -m espnet2.bin.asr_inference` in a process of its own."""
 

@@ -1,36 +1,16 @@
 """ESPnet's programs for LMs alone: `lm_calc_perplexity` and `lm_inference`."""
 
-import json
-
 import homophones
 import models
 import pytest
 import torch
+from tiny_training import words
 
-from espnet_bayeslm.bin import perplexity
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.utils.files import read_keyed_lines
 
 # ESPnet drops the first token of a prompt, since with sentencepieces it may be a space
 PROMPT = "- <sos/eos> the two"
-
-
-@pytest.mark.parametrize("name", models.OURS)
-def test_perplexity_is_ours(name, lm, espnet, speech, tmp_path):
-    experiment = lm(name)
-    values = {
-        "output_dir": tmp_path / "ppl",
-        "num_workers": 0,
-        "train_config": experiment / "config.yaml",
-        "model_file": experiment / "valid.loss.ave.pth",
-        "data_path_and_name_and_type": f"{speech}/lm_valid.txt,text,text",
-    }
-    espnet("lm_calc_perplexity", *models.options_of(values))
-    options = {"text": speech / "lm_valid.txt", "keyed": "true", "lm": experiment}
-    perplexity.main(models.options_of({**options, "output": tmp_path / "ours.json"}))
-    ours = json.loads((tmp_path / "ours.json").read_text())["components"][0]
-    expected = float((tmp_path / "ppl" / "ppl").read_text())
-    assert ours["perplexity"]["token"] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.fixture
@@ -45,7 +25,7 @@ def generate(espnet, tmp_path):
 
     def run(experiment):
         files = models.files_of("lm", experiment)
-        espnet("lm_inference", *models.options_of({**values, **files}))
+        espnet("lm_inference", *words(**values, **files))
         return tmp_path / "out"
 
     return run

@@ -4,10 +4,10 @@ import json
 import os
 
 import espnet2
-import models
 import pytest
 import torch
 from random_recogniser import write_noise, write_recogniser
+from tiny_training import training, words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import perplexity
@@ -20,16 +20,9 @@ from espnet_bayeslm.utils.espnet_version import OLDEST, check_espnet
 
 def options_of(corpus, output, max_epoch):
     """Options of a tiny training of a Bayesian LM."""
-    values = {"lm": "bayes_transformer", "optim": "adam", "token_type": "word", "num_workers": 0}
-    values |= {"batch_type": "unsorted", "batch_size": 16, "token_list": corpus / "tokens.txt"}
-    values |= {"use_matplotlib": False, "num_att_plot": 0, "resume": True, "max_epoch": max_epoch}
-    words = models.options_of({**values, "output_dir": output})
-    for setting in ("att_unit=8", "head=2", "unit=8", "layer=2", "uncertainty.ffn@1=bayes"):
-        words += ["--lm_conf", setting]
-    for part in ("train", "valid"):
-        words += [f"--{part}_data_path_and_name_and_type", f"{corpus}/{part}.txt,text,text"]
-        words += [f"--{part}_shape_file", f"{corpus}/{part}.shape"]
-    return words
+    settings = ["att_unit=8", "head=2", "unit=8", "layer=2", "uncertainty.ffn@1=bayes"]
+    more = words(lm="bayes_transformer", lm_conf=settings, optim="adam", resume="true")
+    return training(corpus, output, *more, max_epoch=max_epoch)
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +45,11 @@ def test_a_resumed_training_ends_where_an_unbroken_one_does(exp, launch, corpus,
 def test_espnets_perplexity_is_ours(exp, launch, corpus, tmp_path):
     data = {"data_path_and_name_and_type": f"{corpus}/valid.txt,text,text", "num_workers": 0}
     files = {"train_config": exp / "config.yaml", "model_file": exp / "valid.loss.ave.pth"}
-    words = models.options_of({**data, **files, "output_dir": tmp_path / "ppl"})
-    result = launch("lm_calc_perplexity", *words)
+    options = words(**data, **files, output_dir=tmp_path / "ppl")
+    result = launch("lm_calc_perplexity", *options)
     assert result.returncode == 0, result.stderr[-3000:]
     ours = {"text": corpus / "valid.txt", "keyed": "true", "lm": exp, "output": tmp_path / "ours"}
-    perplexity.main(models.options_of(ours))
+    perplexity.main(words(**ours))
     (row,) = json.loads((tmp_path / "ours").read_text())["components"]
     expected = float((tmp_path / "ppl" / "ppl").read_text())
     assert row["perplexity"]["token"] == pytest.approx(expected, rel=1e-5)

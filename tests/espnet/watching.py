@@ -10,13 +10,7 @@ from espnet2.tasks.lm import LMTask
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """What a search asked of an LM about one hypothesis.
-
-    Attributes:
-        hypothesis: The hypothesis' tokens, without the one that it begins with.
-        read: The tokens that the LM has read for it, since its state was empty.
-        log_probs: What the LM answered, (vocab_size,).
-    """
+    """The log-probs of a search's call: a hypothesis, and what the LM has read for it, from sos."""
 
     hypothesis: tuple
     read: tuple

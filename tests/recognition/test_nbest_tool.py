@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from random_recogniser import write_noise, write_recogniser
+from tiny_training import words
 
 from espnet_bayeslm.bin import nbest, rescore
 from espnet_bayeslm.loading.trained_lm import load_lm
@@ -20,7 +21,7 @@ SIZE = 4
 def run(recogniser, audio, output, **options):
     """Run the tool."""
     values = {"recogniser": recogniser, "audio": audio, "output": output, "nbest": SIZE, **options}
-    nbest.main([str(word) for key, value in values.items() for word in (f"--{key}", value)])
+    nbest.main(words(**values))
 
 
 def results(asr, path, **options):
@@ -89,8 +90,7 @@ def test_bad_recordings(asr, fails, tmp_path):
     def error(path, **options):
         values = {"recogniser": "espnet", "model": asr, "audio": path, **options}
         values["output"] = tmp_path / "out"
-        words = [word for key, value in values.items() for word in (f"--{key}", value)]
-        message = fails(nbest.main, words)
+        message = fails(nbest.main, words(**values))
         assert not (tmp_path / "out").exists()
         return message
 
@@ -118,7 +118,7 @@ def test_bad_recordings(asr, fails, tmp_path):
 def test_bad_options(asr, trained_lm, audio, fails, tmp_path, monkeypatch):
     def error(recogniser, **options):
         values = {"recogniser": recogniser, "audio": audio, "output": tmp_path / "out", **options}
-        return fails(nbest.main, [w for key, value in values.items() for w in (f"--{key}", value)])
+        return fails(nbest.main, words(**values))
 
     assert "--model is needed" in error("espnet")
     assert "--model has no meaning" in error("pocketsphinx", model=asr)
