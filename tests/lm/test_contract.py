@@ -148,14 +148,6 @@ class Contract:
         assert torch.equal(a[:, :4], b[:, :4])
         assert not torch.allclose(a[:, 4:], b[:, 4:])
 
-    def test_scoring_never_draws(self, lm):
-        lm.train()
-        x = tokens()
-        lm(x)
-        a, _ = lm.batch_score(x, [None] * 3, None)
-        b, _ = lm.batch_score(x, [None] * 3, None)
-        assert torch.equal(a, b)
-
     def test_gradients_of_parts_of_a_batch_add_up(self, lm):
         model = training_model(lm)
         text, lengths = tokens(batch=4)[:, 1:], torch.tensor([6, 3, 4, 5])

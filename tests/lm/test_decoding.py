@@ -16,7 +16,6 @@ from search_contract import SearchContract, check_scores, teacher_forced, walk
 from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_blocks
 from espnet_bayeslm.layers.key_value_cache import CAPACITY, KeyValueCache, membership
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
-from espnet_bayeslm.rescoring import score_hypotheses
 
 SOS = VOCAB - 1
 TRANSFORMER_CASE = (BayesTransformerLM, TRANSFORMER, {"ffn@1-2": "bayes"})
@@ -69,14 +68,6 @@ class TestOtherWaysToCall(SearchContract):
         quantised = torch.quantization.quantize_dynamic(lm, {torch.nn.Linear}, dtype=torch.qint8)
         for prefixes, scores in walk(quantised, random.Random(0), length=6):
             check_scores(lm, scores, prefixes, atol=0.05)
-
-
-@pytest.mark.parametrize("case", [LSTM_CASE, TRANSFORMER_CASE], ids=["lstm", "transformer"])
-def test_a_checkpoint_holds_tensors_only(case, tmp_path):
-    lm = build(case, num_samples=2).eval()
-    lm.batch_score(torch.tensor([[SOS]]), [None], None)
-    torch.save(lm.state_dict(), tmp_path / "lm.pth")
-    assert torch.load(tmp_path / "lm.pth", weights_only=True).keys() == lm.state_dict().keys()
 
 
 COPIES = {"copy": copy.copy, "deepcopy": copy.deepcopy}
@@ -200,15 +191,6 @@ class TestDraws:
         for prefixes, scores in walk(lm.eval(), random.Random(0), length=4):
             assert close(scores, sampled_mean(lm, prefixes, 2), atol=1e-9)
         assert all(torch.equal(v, before[k]) for k, v in lm.state_dict().items())
-
-    def test_rescoring_with_as_many_samples_gives_the_same(self):
-        lm = with_posterior(build(TRANSFORMER_CASE, num_samples=4))
-        words, total, state = [3, 1, 4, 1, 5], 0.0, lm.init_state(None)
-        for n, word in enumerate([*words, SOS]):
-            scores, state = lm.score(torch.tensor([SOS, *words[:n]]), state, None)
-            total += float(scores[word])
-        [[expected]] = score_hypotheses(lm, [[words]], num_samples=4)
-        assert abs(total - expected) < 1e-9
 
     @pytest.mark.parametrize("whole", [False, True])
     @pytest.mark.parametrize("watched", [True, False], ids=["", "unwatched"])

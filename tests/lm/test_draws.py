@@ -19,7 +19,7 @@ from lm_cases import (
 import espnet_bayeslm
 from espnet_bayeslm.bayes import noise_generator
 from espnet_bayeslm.bayes.posterior import MEANS
-from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 PACKAGE = Path(espnet_bayeslm.__file__).parent
@@ -85,23 +85,6 @@ class TestDrawn:
         assert torch.allclose(stats["nll"], nll.sum() / (BATCH[1] + 1).sum())
         if latent is None:
             assert torch.allclose(stats["kl"], draw.kl() / 50)
-
-
-@pytest.mark.parametrize("place", ["ffn@1", "embedding"])
-def test_a_held_draw_is_one_for_all_passes_and_sentences(place):
-    """K-sample inference: a held sample is one set of weights."""
-    places = {place: {"kind": "bayes", "init_std": 0.5}}
-    lm = BayesTransformerLM(VOCAB, att_unit=4, head=2, unit=6, layer=1, uncertainty=places).eval()
-    x = tokens()[:1].repeat(3, 1)
-    with torch.no_grad():
-        mean, found = lm(x)[0], []
-        for index in (0, 0, 1):
-            with lm.sampled(index):
-                found += [lm(x)[0], lm(x[:1])[0].expand_as(mean)]
-    for pair in ((0, 1), (0, 2), (0, 3), (4, 5)):
-        torch.testing.assert_close(found[pair[0]], found[pair[1]], msg=str(pair))
-    for pair in (mean, found[0]), (mean, found[4]), (found[0], found[4]):
-        assert float((pair[0] - pair[1]).abs().max()) > 1e-3
 
 
 def test_a_learnt_prior_starts_by_the_distance_from_its_mean():

@@ -10,7 +10,6 @@ from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm import BayesESPnetLM
 from espnet_bayeslm.lm.backbones import BACKBONES
 from espnet_bayeslm.lm.protocols import has_trees
-from espnet_bayeslm.rescoring import score_hypotheses
 
 RNN = dict(unit=6, nhid=8, nlayers=2)
 TIED = dict(unit=8, nlayers=2, tie_weights=True)
@@ -132,23 +131,14 @@ def test_gradients_are_those_of_espnet(lm, theirs):
         assert distance(ours[name].grad, parameter.grad) < 1e-10, name
 
 
-def test_scores_are_those_of_espnet(lm, theirs):
-    """Step by step, against `batch_score` and against teacher forcing."""
-    ids = tokens(length=11)
-    mine, own = [None] * 3, [None] * 3
-    single = None
-    expected = logits(theirs, ids).log_softmax(-1)
-    for t in range(1, 12):
-        log_probs, mine = lm.batch_score(ids[:, :t], mine, None)
-        reference, own = theirs.batch_score(ids[:, :t], own, None)
-        one, single = lm.score(ids[0, :t], single, None)
-        assert distance(log_probs, reference) < 1e-10
-        assert distance(log_probs, expected[:, t - 1]) < 1e-10
-        assert distance(one, expected[0, t - 1]) < 1e-10
-
-
 class TestSearch(SearchContract):
-    """Beside `test_scores_are_those_of_espnet`, which says what teacher forcing gives."""
+    """Teacher forcing gives what ESPnet's own LM gives."""
+
+    def test_prefix_trees_where_the_backbone_has_them(self, lm, case):
+        with_trees = case[0] == "transformer" or isinstance(getattr(lm, "rnn", None), nn.LSTM)
+        # rescoring takes the output projection's mean
+        assert has_trees(lm) == (with_trees and "output" not in case[2])
+        assert has_trees(ours_of(case, {})) == with_trees
 
 
 def test_state_dict_goes_into_espnets_lm_and_back(case, lm, theirs):
@@ -220,24 +210,6 @@ def test_tied_output_keeps_the_mean():
 def test_replicas_of_data_parallel_are_refused(lm):
     with pytest.raises(ValueError, match="--multiprocessing_distributed true"):
         lm._replicate_for_data_parallel()
-
-
-def flat(lists):
-    return [value for values in lists for value in values]
-
-
-def test_rescoring_gives_espnets_scores(theirs, case):
-    """Over prefix trees where the backbone has them, else in padded batches."""
-    hypotheses = [[[3, 4, 5], [3, 4, 6, 7], [], [3]], [[9] * 12, [3, 4]]]
-    expected = flat(score_hypotheses(theirs, hypotheses))
-    for uncertainty in ({}, case[2]):
-        lm = ours_of(case, uncertainty)
-        lm.load_state_dict(theirs.state_dict())
-        found = flat(score_hypotheses(lm, hypotheses))
-        assert found == pytest.approx(expected, abs=1e-9)
-        with_trees = case[0] == "transformer" or isinstance(getattr(lm, "rnn", None), nn.LSTM)
-        # rescoring takes the output projection's mean
-        assert has_trees(lm) == (with_trees and "output" not in uncertainty)
 
 
 GRU = {"rnn_type": "gru"}

@@ -9,10 +9,7 @@ from espnet.nets.batch_beam_search import BatchBeamSearch
 from espnet.nets.scorer_interface import BatchScorerInterface
 from search_contract import SearchContract
 
-from espnet_bayeslm.bayes import Posterior
-from espnet_bayeslm.bayes.whole import add_whole_posterior
 from espnet_bayeslm.lm.mixture import MixtureLM
-from espnet_bayeslm.lm.registry import build_lm
 from espnet_bayeslm.ngram.build import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
@@ -253,13 +250,6 @@ class TestModule:
         assert torch.allclose(found, expected, rtol=0, atol=1e-12)
         assert_close(scores, expected[:, -1])
         assert torch.equal(lm(ids, None)[0], mean) and not torch.allclose(found, mean, atol=1e-3)
-
-    def test_a_posterior_that_an_optimizer_has_learnt(self, arpa):
-        trained = build_lm("seq_rnn", vocab_size=VOCAB, lm_conf=LMS["seq_rnn"][1])
-        add_whole_posterior(Posterior(trained), log_std=-2.0)
-        lm = MixtureLM(VOCAB, [part("seq_rnn", 1.0, arpa, whole_posterior=True)])
-        lm.components[0].load_state_dict(trained.state_dict())
-        assert lm.components[0].encoder.weight_log_std.eq(-2.0).all()
 
     def test_teacher_forcing_goes_on_from_a_state(self, arpa):
         lm = make(equal_weights("lstm", "transformer", "gru", "ngram"), arpa)

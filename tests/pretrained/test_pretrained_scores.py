@@ -44,18 +44,6 @@ def test_words_sum_to_the_models_own_loss(lm, form):
         assert -scores.log_probs.sum() == pytest.approx(own_nll(lm, scorer.reader, words), abs=1e-4)
 
 
-def test_trees_padded_batches_and_single_sentences_agree(lm):
-    scorer = PretrainedScorer(lm, text_form="as_is")
-    trees = scorer.word_scores(SENTENCES)
-    assert scorer._scorer.takes_trees
-    single = [scorer.word_scores([words])[0] for words in SENTENCES]
-    scorer._scorer.takes_trees = False
-    padded = scorer.word_scores(SENTENCES)
-    for tree, alone, pad in zip(trees, single, padded, strict=True):
-        np.testing.assert_allclose(tree.log_probs, alone.log_probs, atol=1e-4)
-        np.testing.assert_allclose(pad.log_probs, alone.log_probs, atol=1e-4)
-
-
 @pytest.mark.parametrize("max_nodes", [1, 7, 30])
 @pytest.mark.parametrize("takes_trees", [True, False])
 def test_the_size_of_batches_changes_nothing(lm, max_nodes, takes_trees):
