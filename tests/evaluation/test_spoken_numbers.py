@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.spoken_numbers import spoken_numbers
 from espnet_bayeslm.utils.errors import InputError
 
@@ -28,13 +27,6 @@ def test_each_rule(line):
 @pytest.mark.parametrize("text", UNTOUCHED.strip().splitlines())
 def test_what_stays(text):
     assert spoken_numbers(text) == text
-
-
-def test_signs_are_read_before_they_are_taken_away():
-    normalization = Normalization("lower,numbers,punct")
-    text = "At 10:00, -5 of 5-10 for $1.50 (COVID-19)."
-    expected = "at ten o'clock minus five of five ten for one dollar fifty cents covid nineteen"
-    assert " ".join(normalization.words(text.split())) == expected
 
 
 def test_a_number_without_a_name():

@@ -80,15 +80,7 @@ def perplexity_row(name, value):
 
 
 def write_system(exp, system, ppls, *, wrong=None, conditions=()):
-    """Write a system's perplexities and rescored lists.
-
-    Args:
-        exp: The seed's folder.
-        system: The system's folder.
-        ppls: Perplexities of the two sets.
-        wrong: Condition -> texts of the test set, or how many of 10 words are wrong in each.
-        conditions: The conditions of the lists.
-    """
+    """Write perplexities of both sets; lists of the test set with words `wrong` by condition."""
     names = system.split("+")
     for name, ppl in zip(SETS, ppls, strict=True):
         rows = [perplexity_row(n, 150.0) for n in names]

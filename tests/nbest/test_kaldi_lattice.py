@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracles.lattice_paths import all_paths, random_lattice, write_htk, write_kaldi_lattices
+from oracles.lattice_paths import all_paths, random_lattice, write_kaldi_lattices
 
-from espnet_bayeslm.nbest.htk import read_htk
 from espnet_bayeslm.nbest.kaldi_lattice import read_kaldi_lattices
 from espnet_bayeslm.nbest.lattice import best_paths, kaldi_scales
 from espnet_bayeslm.utils.errors import InputError
@@ -108,16 +107,6 @@ def test_what_was_written_is_read_again(tmp_path_factory, seed, zipped):
     other = path.with_name("other.lats")
     write_kaldi_lattices(first, other)
     assert list(read_kaldi_lattices(other)) == first
-
-
-def test_details_come_back_and_htk_holds_the_scores(tmp_path):
-    lattices = read(tmp_path, KALDI)
-    write_kaldi_lattices(lattices, tmp_path / "out")
-    assert list(read_kaldi_lattices(tmp_path / "out")) == lattices
-    write_htk(lattices, tmp_path / "htk")
-    for lattice, again in zip(lattices, read_htk(tmp_path / "htk"), strict=True):
-        assert again.scales == lattice.scales
-        assert best_paths(again, again.scales, 9) == best_paths(lattice, lattice.scales, 9)
 
 
 def test_a_lattice_of_too_many_arcs_is_refused_with_its_size(tmp_path):

@@ -29,16 +29,6 @@ def plain_em(log_probs, *, num_steps=200_000, tol=1e-13):
     return weights
 
 
-def grid_optimum(log_probs, *, steps=20_000):
-    """Return the best weights of two components among `steps` + 1 equidistant ones."""
-    probs = np.exp(np.asarray(log_probs, dtype=float))
-    first = np.linspace(0, 1, steps + 1)
-    with np.errstate(divide="ignore"):
-        likelihood = np.log(probs[:, :1] * first + probs[:, 1:] * (1 - first)).sum(axis=0)
-    best = first[likelihood.argmax()]
-    return np.array([best, 1 - best])
-
-
 def scipy_optimum(log_probs):
     """Return the weights that a general optimiser finds on the simplex."""
     probs = np.exp(np.asarray(log_probs, dtype=float))

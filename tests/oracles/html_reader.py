@@ -69,12 +69,7 @@ def browser():
 
 
 def opened(path, folder):
-    """Return what a page has become in a browser, and what its console says.
-
-    Args:
-        path: The page.
-        folder: Where the browser may write.
-    """
+    """Return what a page has become in a browser, which may write to `folder`, and its console."""
     command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
     command += ["--enable-logging=stderr", f"--user-data-dir={folder}/profile", "--dump-dom"]
     command += ["--virtual-time-budget=10000", path.resolve().as_uri()]

@@ -10,15 +10,7 @@ from espnet_bayeslm.nbest.types import Hypothesis, NBest
 
 
 def write_rescored(folder, lists, *, best, uncertain=False, sweep=False):
-    """Write a folder of Kaldi lists.
-
-    Args:
-        folder: The folder.
-        lists: Utterance id -> texts of its hypotheses.
-        best: Utterance id -> place of its new best.
-        uncertain: Whether there is an uncertainty.ndjson.
-        sweep: Whether there is a sweep.json.
-    """
+    """Write Kaldi lists {utterance: texts}, {utterance: place of the new best}, and more files."""
     nbests = [
         NBest(
             utt,

@@ -74,9 +74,3 @@ def test_jobs_share_the_blocks_of_one_job(sizes, num_jobs, size):
         assert sum(counts) >= size > sum(counts[:-1])
     for number, found in enumerate(jobs):
         assert found == [items[0] for block in whole[number::num_jobs] for items in block]
-
-
-@pytest.mark.parametrize("job, num_jobs", [(0, 1), (2, 1), (-1, 3), (1, 0)])
-def test_jobs_that_are_not_there(job, num_jobs):
-    with pytest.raises(InputError, match="--job"):
-        scored([], job, num_jobs)

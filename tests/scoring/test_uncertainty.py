@@ -9,8 +9,8 @@ from lm_cases import name as case_name
 
 from espnet_bayeslm.bayes.whole import add_whole_posterior
 from espnet_bayeslm.lm import BayesLSTMLM
-from espnet_bayeslm.scoring.log_probs import BLOCKS, Blocks
-from espnet_bayeslm.scoring.uncertainty import _entropies, token_uncertainty
+from espnet_bayeslm.scoring.log_probs import BLOCKS
+from espnet_bayeslm.scoring.uncertainty import token_uncertainty
 from espnet_bayeslm.utils.errors import InputError
 
 EOS = VOCAB - 1
@@ -96,17 +96,3 @@ def test_what_cannot_be_used():
     with pytest.raises(InputError, match="uncertainty needs an LM of espnet_bayeslm, got Seq"):
         token_uncertainty(SequentialRNNLM(VOCAB, unit=4), TEXTS, num_samples=2)
     assert token_uncertainty(lm, [], num_samples=2) == []
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_weights_that_draws_share_are_packed_once(shared, monkeypatch):
-    made, logits = [], Blocks.logits
-    monkeypatch.setattr(Blocks, "logits", lambda *args: made.append(args[1]) or logits(*args))
-    weight, outputs = torch.randn(9, 4), list(torch.randn(3, 5, 4))
-    decoders = [(weight if shared else weight.clone(), torch.zeros(9)) for _ in outputs]
-    log_z = torch.stack([(x @ weight.t()).logsumexp(1) for x in outputs])
-    p = torch.stack([(x @ weight.t()).softmax(1) for x in outputs]).double()
-    found = _entropies(outputs, decoders, log_z)
-    expected = [-torch.xlogy(q, q).sum(-1) for q in (p.mean(0), p)]
-    torch.testing.assert_close(found, (expected[0], expected[1].mean(0)), rtol=1e-5, atol=1e-6)
-    assert len(made) == (1 if shared else 3)
