@@ -6,7 +6,7 @@ import shutil
 import sys
 
 import pytest
-from recipe_scripts import RECIPES
+from recipe_files import RECIPES
 
 from lab import lists
 

@@ -5,7 +5,7 @@ import sys
 import zipfile
 
 import pytest
-from recipe_scripts import files_of, run_script, write
+from recipe_files import files_of, run_script, write
 
 from espnet_bayeslm.utils.errors import InputError
 

@@ -6,8 +6,7 @@ import shutil
 
 import pytest
 from lrs2_layout import WORDS, make_corpus
-from recipe_scripts import RECIPES, ROOT, VARIABLES, run_script
-from small_corpus import write_lists, write_text
+from recipe_files import RECIPES, ROOT, VARIABLES, run_script, write_lists, write_text
 
 from lab.__main__ import main
 

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from recipe_scripts import run_script
+from recipe_files import run_script
 
 RECORDER = """#!{python}
 import pathlib, sys

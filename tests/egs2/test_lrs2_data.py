@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from lrs2_layout import make_corpus, sentence, write_clip
-from recipe_scripts import files_of
+from recipe_files import files_of
 
 SETS = ("train", "val", "test")
 
