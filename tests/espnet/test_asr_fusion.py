@@ -1,6 +1,7 @@
 """Attention + CTC + LM in `asr_inference`, and rescoring of what it found without an LM."""
 
 import dataclasses
+import wave
 
 import homophones
 import models
@@ -122,3 +123,58 @@ def test_as_a_recipe_calls_it(lm, decode, launch, recogniser, speech, tmp_path):
     options = {"lm": lm("bayes_transformer"), "lm_weight": LM_WEIGHT, "key_file": tmp_path / "keys"}
     found = decode("asr_inference", tmp_path / "out", recogniser, run=run, **SEARCH, **options)
     assert best(found) == homophones.SENTENCES[:2]
+
+
+# `asr_inference_streaming`: blocks of speech, and a search that goes back where it went wrong.
+
+
+CHUNK = 8000  # samples
+OPTIONS = {"beam_size": 5, "nbest": 5, "ctc_weight": 0.3, "lm_weight": 0.8}
+
+
+@pytest.fixture(scope="session")
+def long_recording(speech, tmp_path_factory):
+    """Return the list of one recording, of several sentences: longer than the search's blocks."""
+    folder = tmp_path_factory.mktemp("long")
+    frames = b""
+    for number in range(5):
+        with wave.open(f"{speech}/u{number:02d}.wav") as f:
+            frames += f.readframes(f.getnframes())
+            parameters = f.getparams()
+    with wave.open(f"{folder}/long.wav", "wb") as f:
+        f.setparams(parameters)
+        f.writeframes(frames)
+    (folder / "wav.scp").write_text(f"long {folder}/long.wav\n")
+    return folder / "wav.scp"
+
+
+@pytest.fixture
+def hypotheses(monkeypatch):
+    """Return the list of all hypotheses that ESPnet's program makes results of."""
+    from espnet2.bin.asr_inference_streaming import Speech2TextStreaming
+
+    kept, assemble = [], Speech2TextStreaming.assemble_hyps
+
+    def keep(self, hyps):
+        kept.extend(hyps)
+        return assemble(self, hyps)
+
+    monkeypatch.setattr(Speech2TextStreaming, "assemble_hyps", keep)
+    return kept
+
+
+@pytest.mark.parametrize("name, chunk", [("bayes_lstm", 0), ("mixture", CHUNK)])
+def test_streaming(name, chunk, lm, decode, recogniser, hypotheses, long_recording, tmp_path):
+    experiment = lm(name)
+    options = {**OPTIONS, "lm": experiment, "sim_chunk_length": chunk}
+    decode("asr_inference_streaming", tmp_path / "short", recogniser, **options)
+    data = f"{long_recording},speech,sound"
+    options["data_path_and_name_and_type"] = data
+    decode("asr_inference_streaming", tmp_path / "long", recogniser, **options)
+    end = len(homophones.TOKENS) - 1
+    complete = [hyp for hyp in hypotheses if int(hyp.yseq[-1]) == end]
+    assert len(complete) > 5 * len(homophones.SENTENCES)
+    assert max(len(hyp.yseq) for hyp in complete) > 12
+    ids = [hyp.yseq[1:-1].tolist() for hyp in complete]
+    expected = score_hypotheses(load_lm(experiment).lm, [ids])[0]
+    assert [float(hyp.scores["lm"]) for hyp in complete] == pytest.approx(expected, abs=1e-4)
