@@ -104,7 +104,6 @@ def test_a_share_of_zero_comes_last():
         ({}, "empty search space"),
         ({"ffn@1": {}}, "ffn@1 has no candidates"),
         ({"ffn@1": {"point": math.nan, "bayes": 0.0}}, "ffn@1"),
-        ({"ffn@1": {"bayes": 0.0, "point": math.nan}}, "ffn@1"),
         ({"ffn@1": {"point": math.inf, "bayes": 0.0}}, "ffn@1"),
         ({"ffn@1": {"point": -math.inf}}, "ffn@1"),
     ],
