@@ -88,21 +88,6 @@ def test_a_pipe_is_refused(folder, fails, ngram):
         assert "pipe: a pipe, and it is read twice" in fails(tool, command)
 
 
-def test_an_output_is_replaced_and_nothing_else_is(folder, refused):
-    given = {"lattices": folder / "lattices", "ref": folder / "ref"}
-    main(words(**given, output=folder / "out", write_lattices="true"))
-    (folder / "out" / "notes").write_text("mine")
-    again = {**given, "lattices": folder / "out" / "lattices"}
-    refused(main, words(**again, output=folder / "out"), "lattices is in it")
-    main(words(**given, output=folder / "out"))
-    assert (folder / "out" / "notes").exists() and not (folder / "out" / "lattices").exists()
-    # folders of these names may be anybody's
-    (folder / "dev").mkdir()
-    (folder / "lattices").rename(folder / "dev" / "lattices")
-    given["lattices"] = folder / "dev" / "lattices"
-    refused(main, words(**given, output=folder / "dev"), "is not the output of an earlier")
-
-
 def test_rescoring_in_steps_with_pruning(folder, ngram):
     """What an n-gram has rescored is pruned by these scores."""
     first, second = folder / "first", folder / "second"

@@ -141,7 +141,6 @@ def test_an_lm_of_pieces_may_move(command, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ("--train_text missing.txt", "missing.txt: cannot be read"),
         ("--config bayes_ltsm", "of that name. Did you mean bayes_lstm"),
         ("--vocab_size 3", "no token beside the special ones"),
         ("--max_epoch 0", "no epoch was trained"),
@@ -163,14 +162,3 @@ def test_signs_that_end_a_path_in_espnets_options(command, point, tmp_path, fail
     words = ["--max_epoch", "1", "--batch_type", "folded", "--from", source]
     main(command("bayes", "exp: 1 #2", *words))
     assert load_lm(tmp_path / "exp: 1 #2").score("a") < 0
-
-
-def test_a_sentence_without_statistics_is_left_out_of_the_validation(command, tmp_path, capsys):
-    """As one with a token that is not trained."""
-    for name, text in (("some", "a b\na zebra\nb c\n"), ("known", "a b\nb c\n")):
-        (tmp_path / "valid.txt").write_text(text)
-        main(command("point", name, "--max_epoch", "1"))
-    output = capsys.readouterr().out
-    with_unknown, without = re.findall("validation perplexity .*", output)
-    assert with_unknown == without
-    assert f"checkpoint: {tmp_path / 'known'}/valid.loss.ave.pth\n" in output

@@ -237,7 +237,6 @@ def test_uncertainty_is_that_of_the_samples(trained):
         ("lora", "base", ["--lm_conf", "lora.dropout=2"], "dropout 2 is out of range"),
         ("lora", "base", ["--lm_conf", "lora.target_modules=[nothing]"], "nothing"),
         ("lora", "base", ["--lm_conf", "uncertainty.ffn@1=bayes"], "valid positions are lora_a"),
-        ("lora", "base", ["--lm_conf", "uncertainty.lora_a@3=bayes"], "valid layers are 1 to 2"),
         ("lora", "base", ["--lm_conf", "text_form=upper"], "valid are as_is, lower, sentence"),
         ("lora", "base", ["--lm_conf", "precision=int8"], "valid are float32, bfloat16"),
         ("lora", "base", ["--vocab_size", "9"], "--from brings its own tokens"),
