@@ -127,8 +127,7 @@ def espnet_args(
     found.lm_conf = {**lm_options(args.shape, family), "uncertainty": dict(variant.uncertainty)}
     found.model, found.model_conf = "bayes_lm", {"autocast": "bfloat16"} if variant.low else {}
     if variant.sampled:
-        number = min(NOISE_TOKENS, vocab // 2)
-        found.model_conf["sampled_softmax"] = {"num_samples": number, "distribution": "unigram"}
+        found.model_conf["sampled_softmax"] = min(NOISE_TOKENS, vocab // 2)
     return found
 
 

@@ -84,8 +84,9 @@ def works(shape: str, names: List[str]) -> List[Tuple[str, Callable[[], Work]]]:
 
     def train_sampled(family: str, uncertainty: Dict[str, Any]) -> Work:
         large = LARGE.get(shape, shape)
-        options = {"distribution": "uniform", "num_samples": min(1024, SHAPES[large][0] // 2)}
-        lm = make_lm(large, family, uncertainty, sampled_softmax=options)
+        words = SHAPES[large][0]
+        lm = make_lm(large, family, uncertainty, sampled_softmax=min(1024, words // 2))
+        lm.sampler.set_counts(torch.zeros(words))
         return functools.partial(train_step, lm, *make_batch(large))
 
     cases = {

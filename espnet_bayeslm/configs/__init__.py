@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-import logging
 import math
 import re
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
-import yaml
-
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_yaml_mapping
 
 FOLDER = Path(__file__).parent
 
@@ -99,74 +97,26 @@ def size_options(config: Path, lm: Optional[str], size: str) -> List[str]:
     if lm not in SIZES[size]:
         valid = ", ".join(SIZES[size])
         raise InputError(f"--size {size} with lm: {lm}; LMs with sizes are {valid}")
-    content = read_config(config)
-    return lm_conf_options(
-        {**SIZES[size][lm], **_chosen(content, _original(config, content), size)}
-    )
+    return lm_conf_options({**SIZES[size][lm], **_chosen(config, size)})
 
 
-def read_config(path: Path) -> Dict[str, Any]:
-    """Content of a configuration file, empty where it is no mapping."""
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return content if isinstance(content, dict) else {}
+def _chosen(config: Path, size: str) -> Dict[str, Any]:
+    """Size-specific options of a shipped configuration."""
+    is_shipped = config.resolve().parent == FOLDER.resolve()
+    return CHOSEN.get(size, {}).get(config.stem, {}) if is_shipped else {}
 
 
-def _original(config: Path, content: Mapping[str, Any]) -> Optional[str]:
-    """Name of the shipped configuration that a file is, or that its LM was copied from.
-
-    A copy has the same places and sizes; its options for them then count as defaults, too.
-    """
-    if config.resolve().parent == FOLDER.resolve():
-        return config.stem
-    lm, known = content.get("lm"), {name: read_config(path) for name, path in shipped().items()}
-    keys = ("uncertainty", *SHAPES.get(str(lm), ()))
-
-    def same(theirs: Mapping[str, Any]) -> bool:
-        pairs = ((_lm_conf(theirs).get(key), _lm_conf(content).get(key)) for key in keys)
-        return theirs.get("lm") == lm and all(a == b for a, b in pairs)
-
-    found = next((name for name, theirs in known.items() if same(theirs)), None)
-    if found is not None:
-        logging.warning("%s has the places and sizes of %s: it takes others as that", config, found)
-    return found
-
-
-def _lm_conf(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = content.get("lm_conf")
-    return found if isinstance(found, dict) else {}
-
-
-def _chosen(content: Mapping[str, Any], original: Optional[str], size: str) -> Dict[str, Any]:
-    """Size-specific options of a shipped configuration, or of a copy of it."""
-    chosen = CHOSEN.get(size, {}).get(original or "", {})
-    theirs = _lm_conf(read_config(shipped()[original])) if original and chosen else {}
-    # options that the copy has changed stay
-    return {k: v for k, v in chosen.items() if _lm_conf(content).get(k) == theirs.get(k)}
-
-
-def _nearest_size(lm: str, lm_conf: Mapping[str, Any]) -> str:
-    """The greatest size that is not wider than an LM, or the smallest."""
-    smallest, *others = SIZES
-    width = next(iter(SIZES[smallest][lm]))
-    # an LM's own defaults are the paper's sizes
-    given = lm_conf.get(width, math.inf)
-    return next((s for s in reversed(others) if SIZES[s][lm][width] <= given), smallest)
-
-
-def inherited_size_options(
-    config: Path, content: Mapping[str, Any], source: Mapping[str, Any]
-) -> List[str]:
+def inherited_size_options(config: Path, lm: str, source: Mapping[str, Any]) -> List[str]:
     """ESPnet's options that give an LM the sizes of the trained LM, whose `lm_conf` is `source`.
 
-    The options that a shipped configuration adds at such a size are included. Sizes of a shipped
-    one, and of a copy that has the same, are the paper's, and only defaults.
+    The options that a shipped configuration adds at such a size are included.
     """
-    lm, original = content["lm"], _original(config, content)
-    given = () if original else _lm_conf(content)
-    keys = (key for key in SHAPES.get(lm, ()) if key not in given)
-    sizes = {key: source[key] for key in keys if key in source}
-    if original and lm in SHAPES:
-        sizes.update(_chosen(content, original, _nearest_size(lm, source)))
+    sizes = {key: source[key] for key in SHAPES.get(lm, ()) if key in source}
+    if lm in SHAPES:
+        width = next(iter(SIZES["small"][lm]))
+        # an LM's own defaults are the paper's sizes
+        is_small = source.get(width, math.inf) < SIZES["paper"][lm][width]
+        sizes.update(_chosen(config, "small" if is_small else "paper"))
     return lm_conf_options(sizes)
 
 
@@ -181,6 +131,6 @@ def expand_config(words: Sequence[str]) -> List[str]:
     path = find_config(known.config)
     options = ["--config", str(path)]
     if known.size is not None:
-        parser.add_argument("--lm", default=read_config(path).get("lm"))
+        parser.add_argument("--lm", default=read_yaml_mapping(path).get("lm"))
         options += size_options(path, parser.parse_known_args(list(words))[0].lm, known.size)
     return [*options, *rest]

@@ -47,13 +47,6 @@ def check_regularizer(regularizer: Optional[str], weight: Optional[float], lm: U
         )
 
 
-def check_rates(**rates: Optional[float]) -> None:
-    """Raise an InputError where a learning rate is none."""
-    for name, rate in rates.items():
-        if rate is not None and not 0 < rate < math.inf:
-            raise InputError(f"{name} {rate}: expected a number above 0, or null")
-
-
 def typical_sigma(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
     """Standard deviation of each location at the start and now.
 
@@ -76,41 +69,34 @@ def typical_sigma(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
     return typical
 
 
-def sigma_ranges(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
-    """Smallest and largest standard deviation of each location's random weights.
+def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
+    """Raise an InputError where the training loss is not a finite number.
 
-    Of a latent output it is the typical one, twice.
+    The message names the range of each location's standard deviations, of a latent output the
+    typical one.
     """
+    if torch.isfinite(loss):
+        return
     ranges: Dict[str, Tuple[float, float]] = {}
+    broken = set()
     for piece in lm.posterior.blocks():
         # minimum and maximum of torch are nan where one of the values is
         ends = float(piece.std.min()), float(piece.std.max())
         low, high = ranges.get(piece.location, ends)
         ranges[piece.location] = (min(ends[0], low), max(ends[1], high))
+        if not (piece.mean.isfinite().all() and piece.std.isfinite().all()):
+            broken.add(piece.location)
     for location, latent in lm.latents():
         if latent.typical_std is not None:
             ranges[location] = (latent.typical_std, latent.typical_std)
-    return ranges
-
-
-def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
-    """Raise an InputError where the training loss is not a finite number."""
-    if torch.isfinite(loss):
-        return
-    broken = {
-        piece.location
-        for piece in lm.posterior.blocks()
-        if not (piece.mean.isfinite().all() and piece.std.isfinite().all())
-    }
-    ranges = sorted(sigma_ranges(lm).items(), key=lambda item: (item[0] not in broken, -item[1][1]))
-    where = "; ".join(
-        f"{location} has sigma {low:.3g} to {high:.3g}"
-        + (" and weights that are not finite" if location in broken else "")
-        for location, (low, high) in ranges
-    )
+    order = sorted(ranges, key=lambda location: (location not in broken, -ranges[location][1]))
+    where = [f"the training loss is {loss.item()} at step {step} of this run"]
+    for location in order:
+        low, high = ranges[location]
+        also = " and weights that are not finite" if location in broken else ""
+        where.append(f"{location} has sigma {low:.3g} to {high:.3g}{also}")
     raise InputError(
-        f"the training loss is {loss.item()} at step {step} of this run"
-        + (f"; {where}" if where else ""),
+        "; ".join(where),
         remedy="The last checkpoint is as it was: lower the learning rate (optim_conf lr,"
         " model_conf posterior_lr) or init_std, or set grad_clip, and resume.",
     )

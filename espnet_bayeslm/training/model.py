@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
+import math
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -11,7 +12,6 @@ from espnet2.torch_utils.device_funcs import force_gatherable
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import kl_per_token
-from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.bayes.objective import KL_SCALES, penalty
 from espnet_bayeslm.kinds.search.history import ArchitectureLog
 from espnet_bayeslm.lm import UncertainLM
@@ -20,7 +20,6 @@ from espnet_bayeslm.training.checks import (
     check_finite,
     check_known,
     check_least,
-    check_rates,
     check_regularizer,
 )
 from espnet_bayeslm.training.nll import (
@@ -37,24 +36,6 @@ from espnet_bayeslm.utils.errors import InputError
 ZERO_PRIOR = "zero"
 # And where they are the weights that the point-estimate phase ends with.
 START_PRIOR = "start"
-
-
-class Sampled(NamedTuple):
-    """Loss terms of a batch, averaged over samples.
-
-    Attributes:
-        nll: NLL per token in nats, ().
-        latent_kl: KL of the latent outputs per token in nats, ().
-        num_tokens: Number of tokens that count, ().
-        log_z: The spread of ln Z, where the loss has it.
-        sample: The first of the samples.
-    """
-
-    nll: torch.Tensor
-    latent_kl: torch.Tensor
-    num_tokens: torch.Tensor
-    log_z: Optional[LogZ]
-    sample: LMSample
 
 
 class BayesLanguageModel(ESPnetLanguageModel):
@@ -91,8 +72,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self_normalization: Factor of half the variance of ln Z over a batch's tokens, added to the
             loss: `rescore --self_normalized` then needs no softmax (Chen et al. 2016).
         autocast: Precision of the products in training, `bfloat16` (on a CPU too) or null.
-        sampled_softmax: Train on noise tokens in place of the vocabulary: `{num_samples: 1024,
-            distribution: unigram}`. The `nll` of training is an estimate then.
+        sampled_softmax: Number of noise tokens on which a batch is trained in place of the
+            vocabulary, as 1024. The `nll` of training is an estimate then.
         warmup_epochs: Largest number of point-estimate epochs (no samples, no KL) before the
             Bayesian phase, which starts from the best of them; with `prior: start` this is the
             prior's mean too. There are none where `--init_param` brings a trained LM, or where no
@@ -120,7 +101,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         architecture_lr: Union[float, int, None] = 0.003,
         self_normalization: Union[float, int] = 0.0,
         autocast: Optional[str] = None,
-        sampled_softmax: Any = None,
+        sampled_softmax: Optional[int] = None,
         warmup_epochs: int = 0,
         min_iters_per_epoch: int = 0,
     ):
@@ -139,11 +120,13 @@ class BayesLanguageModel(ESPnetLanguageModel):
         # read by the task, which makes the epochs
         check_least(0, min_iters_per_epoch=min_iters_per_epoch)
         check_regularizer(regularizer, regularizer_weight, lm)
-        check_rates(posterior_lr=posterior_lr, architecture_lr=architecture_lr)
+        for name, rate in (("posterior_lr", posterior_lr), ("architecture_lr", architecture_lr)):
+            if rate is not None and not 0 < rate < math.inf:
+                raise InputError(f"{name} {rate}: expected a number above 0, or null")
         check_known(("null", *PRECISIONS), autocast=autocast or "null")
         self.self_normalization, self.autocast = self_normalization, autocast
-        sampling = sampled_softmax is not None
-        self.sampler = SampledSoftmax(sampled_softmax, vocab_size) if sampling else None
+        sampler = None if sampled_softmax is None else SampledSoftmax(sampled_softmax, vocab_size)
+        self.sampler: Optional[SampledSoftmax] = sampler
         self.posterior_lr, self.architecture_lr = posterior_lr, architecture_lr
         self.architecture_log = ArchitectureLog(lm)
         self.regularizer = regularizer
@@ -174,16 +157,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
         if self.regularizer == "map":
             self._map_means = {name: self._prior[name] for name, _ in self.lm.named_parameters()}
         self.prior_is_set = True
-
-    def set_zero_prior_means(self) -> None:
-        """Make the prior's means of all weights that a point-estimate LM has zero."""
-        self.set_prior_means(
-            {
-                f"lm.{name}": torch.zeros_like(parameter)
-                for name, parameter in self.lm.named_parameters()
-                if not is_posterior_key(name)
-            }
-        )
 
     def apply_prior(self) -> None:
         """Take the prior's means that `set_prior_means` was given, if any, and forget them."""
@@ -253,9 +226,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
     def train(self, mode: bool = True) -> "BayesLanguageModel":
         """Set training or evaluation mode, and forget packed weights."""
         self._raw_kl = None
-        if self._unchecked is not None:
-            (step, loss), self._unchecked = self._unchecked, None
-            check_finite(loss, self.lm, step)
+        self._check_finite()
         return super().train(mode)
 
     def nll(
@@ -283,34 +254,30 @@ class BayesLanguageModel(ESPnetLanguageModel):
     def _lengths_on_host(self, text_lengths: torch.Tensor) -> torch.Tensor:
         """Lengths on the host: in training the one wait for the device in a step.
 
-        The loss of the step before is checked with it (`_check`).
+        The loss of the step before is checked with it.
         """
         if self._unchecked is None:
             return text_lengths.cpu()
-        (step, loss), self._unchecked = self._unchecked, None
+        step, loss = self._unchecked
         values = torch.cat([text_lengths.double(), loss.double().reshape(1)]).cpu()
-        check_finite(values[-1], self.lm, step)
+        self._unchecked = step, values[-1]
+        self._check_finite()
         return values[:-1].long()
 
-    def _check(self, loss: torch.Tensor) -> None:
-        """Raise an InputError where the training loss is not a finite number.
-
-        On a device that the host would have to wait for it is checked with the next step, or
-        before a validation, a checkpoint of which comes later. ESPnet's trainer makes no update
-        with gradients that are not finite.
-        """
-        if loss.device.type != "cpu":
-            self._unchecked = (self.num_steps, loss.detach())
-        else:
-            check_finite(loss, self.lm, self.num_steps)
+    def _check_finite(self) -> None:
+        """Raise an InputError where the loss of the last step is not a finite number."""
+        if self._unchecked is not None:
+            (step, loss), self._unchecked = self._unchecked, None
+            check_finite(loss, self.lm, step)
 
     def _sampled_nll(
-        self,
-        text: torch.Tensor,
-        text_lengths: torch.Tensor,
-        lengths: torch.Tensor,
-    ) -> Sampled:
-        """Mean NLL and KL of a batch over K samples; `lengths` are `text_lengths` on the host."""
+        self, text: torch.Tensor, text_lengths: torch.Tensor
+    ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional[LogZ], LMSample]:
+        """NLL and latent outputs' KL per token, means over K samples, both ().
+
+        Then the number of tokens, the spread of ln Z where the loss has it, and the first sample.
+        """
+        lengths = self._lengths_on_host(text_lengths)
         learns_posterior = self.training and not self.warming
         draws = self.num_samples if learns_posterior and self.lm.has_draws() else 1
         num_tokens = (text_lengths + 1).sum()
@@ -332,7 +299,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         log_z_spread = LogZ.average(spreads) if spreads else None
         per_token = draws * num_tokens
         assert first is not None
-        return Sampled(total / per_token, total_kl / per_token, num_tokens, log_z_spread, first)
+        return total / per_token, total_kl / per_token, num_tokens, log_z_spread, first
 
     def forward(
         self, text: torch.Tensor, text_lengths: torch.Tensor, **kwargs: Any
@@ -350,11 +317,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
             with self_normalization `lnz_mean` and `lnz_std`, and the loss has its term too; the
             number of tokens.
         """
-        lengths = self._lengths_on_host(text_lengths)
         with lowered(self.autocast if self.training else None, text.device):
-            nll, latent_kl, num_tokens, log_z, sample = self._sampled_nll(
-                text, text_lengths, lengths
-            )
+            nll, latent_kl, num_tokens, log_z, sample = self._sampled_nll(text, text_lengths)
         kl = self.kl_term(num_tokens, sample) + self.kl_weight * latent_kl
         stats = dict(nll=nll.detach(), kl=kl.detach(), ppl=nll.detach().exp())
         # KL and penalty are reported, and not part of the validation loss.
@@ -369,7 +333,12 @@ class BayesLanguageModel(ESPnetLanguageModel):
             loss = loss + cost if self.training else loss
         if self.training:
             self.num_steps += 1
-            self._check(loss)
+            # A device is not waited for: its loss is checked with the next step, or before a
+            # validation, a checkpoint of which comes later. ESPnet's trainer makes no update with
+            # gradients that are not finite.
+            self._unchecked = (self.num_steps, loss.detach())
+            if loss.device.type == "cpu":
+                self._check_finite()
             self.architecture_log.add()
         # A copy: the trainer divides the loss by accum_grad in place.
         stats["loss"] = loss.detach().clone()

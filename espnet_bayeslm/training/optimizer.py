@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    List,
-    Mapping,
-    Optional,
-    Protocol,
-    runtime_checkable,
-)
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 import torch
 from torch.optim import Optimizer
@@ -85,59 +76,31 @@ def fused_on_cpu(optim: Any, conf: Mapping[str, Any], model: torch.nn.Module) ->
     return {**conf, "fused": True}
 
 
-def adam_groups(
-    model: torch.nn.Module, *, lr: Optional[float], architecture_lr: Optional[float]
-) -> List[Dict[str, Any]]:
+def adam_groups(model: torch.nn.Module) -> List[Dict[str, Any]]:
     """Parameters that Adam trains, whatever `optim` is, and their rates.
 
-    Args:
-        model: The model.
-        lr: For log standard deviations; a tenth of it for latent outputs' networks. None:
-            `optim` trains them.
-        architecture_lr: For the architecture weights of a search. None: `optim` trains them.
+    Log standard deviations have the model's `posterior_lr`, latent outputs' networks a tenth of
+    it, architecture weights of a search its `architecture_lr`. Without a rate `optim` trains them.
     """
+    lr, architecture_lr = (
+        getattr(model, name, None) for name in ("posterior_lr", "architecture_lr")
+    )
     latent_lr = None if lr is None else LATENT_RATE * lr
     rates = {POSTERIOR: lr, "networks": latent_lr, "architecture": architecture_lr}
-    groups = {group: parameters_of(model, group) for group in rates}
-    return [
-        {"params": groups[name], "lr": rate}
-        for name, rate in rates.items()
-        if groups[name] and rate is not None
-    ]
-
-
-@runtime_checkable
-class Grouped(Protocol):
-    """A layer some of whose parameters are a group for the optimizer."""
-
-    def parameters_of(self, group: str) -> List[torch.Tensor]:
-        """The parameters in a group."""
-        ...
+    groups = ({"params": parameters_of(model, name), "lr": rate} for name, rate in rates.items())
+    return [group for group in groups if group["params"] and group["lr"] is not None]
 
 
 def parameters_of(model: torch.nn.Module, group: str) -> List[torch.Tensor]:
     """The parameters that kinds of uncertainty have in a group: see `Kind.group`."""
-    posteriors = [module.posterior for module in model.modules() if isinstance(module, UncertainLM)]
-    layers = [module for module in model.modules() if isinstance(module, Grouped)]
-    return [p for part in (*posteriors, *layers) for p in part.parameters_of(group)]
+    owners: List[Any] = [m.posterior for m in model.modules() if isinstance(m, UncertainLM)]
+    owners += [module for module in model.modules() if hasattr(module, "parameters_of")]
+    return [p for owner in owners for p in owner.parameters_of(group)]
 
 
-def split_posterior(
-    optimizer: Optimizer,
-    model: torch.nn.Module,
-    *,
-    lr: Optional[float],
-    architecture_lr: Optional[float] = None,
-) -> Optimizer:
-    """Optimizer some of whose parameters are Adam's, those of `adam_groups`.
-
-    Args:
-        optimizer: Of all parameters of the model; Adam's are taken out of it.
-        model: The model.
-        lr: As `adam_groups`.
-        architecture_lr: As `adam_groups`.
-    """
-    groups = adam_groups(model, lr=lr, architecture_lr=architecture_lr)
+def split_posterior(optimizer: Optimizer, model: torch.nn.Module) -> Optimizer:
+    """Optimizer of a model some of whose parameters are Adam's, those of `adam_groups`."""
+    groups = adam_groups(model)
     if not groups:
         return optimizer
     mine = {id(p) for group in groups for p in group["params"]}

@@ -9,8 +9,13 @@ from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import yaml
 
-from espnet_bayeslm.configs import find_config, inherited_size_options, size_options
-from espnet_bayeslm.pretrained.names import PRETRAINED, is_adapted, is_pretrained
+from espnet_bayeslm.configs import (
+    find_config,
+    inherited_size_options,
+    lm_conf_options,
+    size_options,
+)
+from espnet_bayeslm.pretrained.names import PREFIX, PRETRAINED, is_adapted, is_pretrained
 from espnet_bayeslm.training.options import TrainOptions
 from espnet_bayeslm.utils.cli import PROGRESS, log_to
 from espnet_bayeslm.utils.errors import InputError
@@ -34,36 +39,28 @@ def train(**options: Any) -> None:
             in the folder.
     """
     from espnet_bayeslm.loading.experiment import check_exp
-    from espnet_bayeslm.training import text
-    from espnet_bayeslm.training.pretrained_text import base_options, pretrained_tokens
+    from espnet_bayeslm.training.pretrained_text import pretrained_tokens
     from espnet_bayeslm.training.task import BayesLMTask
-    from espnet_bayeslm.training.tokens import Tokens, given_tokens
+    from espnet_bayeslm.training.text import given_tokens, prepare
     from espnet_bayeslm.utils.locks import folder_lock
 
     wanted = TrainOptions(**options)
-    config, exp = find_config(wanted.config), wanted.exp
-    words = list(wanted.espnet_options)
-    if wanted.source and (is_pretrained(wanted.source) or is_adapted(wanted.source)):
-        words = [*base_options(wanted.source), *words]
-    else:
-        words = [*size_of(wanted, config), *words]
+    config, exp, source = find_config(wanted.config), wanted.exp, wanted.source
+    words = [*lm_options(wanted, config), *wanted.espnet_options]
     args = parse_training_options(config, words)
-    if wanted.source and is_pretrained(wanted.source) and args.lm != PRETRAINED:
+    if source and is_pretrained(source) and args.lm != PRETRAINED:
         raise InputError(
-            f"--from {wanted.source} is a pretrained LM, and {config.name} trains lm: {args.lm}",
+            f"--from {source} is a pretrained LM, and {config.name} trains lm: {args.lm}",
             remedy="Give --config lora or --config bayes_lora.",
         )
     if args.lm == PRETRAINED:
         wanted.check()
-        given: Optional[Tokens] = pretrained_tokens(args.lm_conf)
-    else:
-        given = given_tokens(wanted)
+    given = pretrained_tokens(args.lm_conf) if args.lm == PRETRAINED else given_tokens(wanted)
     check_exp(exp, ",")
-    start: List[str] = ["--config", str(config), "--output_dir", str(exp), "--resume", "true"]
-    if not args.fold_length:
-        # as the recipes, for batches of type `folded`
-        start += ["--fold_length", "150"]
-    start += starting_point(wanted.source, args, folder=exp / "data")
+    start = ["--config", str(config), "--output_dir", str(exp), "--resume", "true"]
+    # as the recipes, for batches of type `folded`
+    start += [] if args.fold_length else ["--fold_length", "150"]
+    start += starting_point(source, args, folder=exp / "data")
     reading = {name: getattr(args, name) for name in ("cleaner", "non_linguistic_symbols")}
     texts = wanted.train_text, wanted.valid_text
     with folder_lock(exp):
@@ -71,23 +68,34 @@ def train(**options: Any) -> None:
     with log_to(exp / LOG):
         PROGRESS.info(f"{exp}: reading {texts[0]} and {texts[1]}; the log is in {exp / LOG}")
         with folder_lock(exp):
-            start += text.prepare(texts, exp / "data", wanted=wanted, given=given, reading=reading)
+            start += prepare(texts, exp / "data", wanted=wanted, given=given, reading=reading)
         BayesLMTask.main(cmd=[*start, *words])
 
 
-def size_of(wanted: TrainOptions, config: Path) -> List[str]:
-    """ESPnet's options for the LM's size: that of `size`, or of the trained LM."""
+def lm_options(wanted: TrainOptions, config: Path) -> List[str]:
+    """ESPnet's options for the LM's size, or its base model: those of `size`, or of `source`."""
     from espnet_bayeslm.loading.experiment import find_files, read_config
+    from espnet_bayeslm.pretrained.lora import adapter_conf, is_adapter
 
+    source = wanted.source
+    if source and is_adapted(source):
+        conf = read_config(find_files(source)[0]).lm_conf
+        kept = ("model", "lora", "text_form", "marks")
+        return lm_conf_options({key: conf[key] for key in kept if key in conf})
+    if source and is_adapter(source):
+        return lm_conf_options(adapter_conf(source))
+    if source and is_pretrained(source):
+        path = Path(str(source).removeprefix(PREFIX))
+        # so that the experiment may be used from elsewhere
+        local = f"{PREFIX * path.is_dir()}{path.resolve()}"
+        return lm_conf_options({"model": local if path.exists() else str(source)})
     if wanted.size is not None:
         lm = parse_training_options(config, wanted.espnet_options).lm
         return size_options(config, lm, wanted.size)
-    if wanted.source is None:
+    if source is None:
         return []
-    theirs, ours = read_config(find_files(wanted.source)[0]), read_yaml_mapping(config)
-    return (
-        inherited_size_options(config, ours, theirs.lm_conf) if ours.get("lm") == theirs.lm else []
-    )
+    theirs, lm = read_config(find_files(source)[0]), read_yaml_mapping(config).get("lm")
+    return inherited_size_options(config, lm, theirs.lm_conf) if lm == theirs.lm else []
 
 
 def starting_point(source: Optional[Path], args: argparse.Namespace, *, folder: Path) -> List[str]:
@@ -133,23 +141,19 @@ def backbone_options(lm_conf: Mapping[str, Any], source: Path) -> List[str]:
     name, conf = args.lm, args.lm_conf
     if name == BACKBONE_LM:
         name, conf = conf.get("backbone"), conf.get("backbone_conf")
-    if name not in BACKBONES:
-        raise InputError(
-            f"is of the kind {name}; {BACKBONE_LM} can have {', '.join(BACKBONES)} as its backbone",
-            path=source,
-            remedy=f"Use a configuration with `lm: {name}`.",
-        )
     wanted = lm_conf.get("backbone")
-    if wanted not in (None, name):
-        raise InputError(
-            f"is of the kind {name}, and the configuration is for the backbone {wanted}",
-            path=source,
-            remedy="Use another configuration, as conf/adapt_*.yaml.",
-        )
-    conf = {**(conf or {}), **(lm_conf.get("backbone_conf") or {})}
-    # one line, as a word of a command line
-    value = yaml.safe_dump(conf, default_flow_style=True, width=float("inf")).strip()
-    return ["--lm_conf", f"backbone={name}", "--lm_conf", f"backbone_conf={value}"]
+    if name not in BACKBONES:
+        problem = f"{BACKBONE_LM} can have {', '.join(BACKBONES)} as its backbone"
+        remedy = f"Use a configuration with `lm: {name}`."
+    elif wanted not in (None, name):
+        problem = f"the configuration is for the backbone {wanted}"
+        remedy = "Use another configuration, as conf/adapt_*.yaml."
+    else:
+        conf = {**(conf or {}), **(lm_conf.get("backbone_conf") or {})}
+        # one line, as a word of a command line
+        value = yaml.safe_dump(conf, default_flow_style=True, width=float("inf")).strip()
+        return ["--lm_conf", f"backbone={name}", "--lm_conf", f"backbone_conf={value}"]
+    raise InputError(f"is of the kind {name}, and {problem}", path=source, remedy=remedy)
 
 
 def best_of(exp: Path) -> Tuple[float, int, int]:

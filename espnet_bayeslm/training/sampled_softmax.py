@@ -16,9 +16,8 @@ from espnet_bayeslm.training.nll import LogZ, TokenBatch, batch_nll, nll_and_log
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import keyed_lines, split_files
 
-UNIGRAM, UNIFORM = "unigram", "uniform"
-# The option's keys, and what they are where they are left out.
-DEFAULTS: Dict[str, Any] = {"num_samples": 1024, "distribution": UNIGRAM, "power": 0.5}
+# Of the counts: below 1, it makes rare tokens less rare among the noise tokens.
+POWER = 0.5
 # Added to the run's seed, which is below it: noise tokens apart from the weights' noise.
 STREAM = 1 << 64
 # The token of padding, which no text has.
@@ -30,29 +29,28 @@ class SampledSoftmax:
 
     Noise tokens are drawn by the counter (seed, rank, step). ESPnet sets the seed anew at each
     epoch, and the steps are counted from there: a resumed run draws what an unbroken one would
-    have drawn. A power of the counts below 1 makes rare tokens less rare among the noise tokens.
-    Drawn as rarely as they come, their rows have few and large gradients, of which Adam makes too
-    large steps.
+    have drawn. Drawn as rarely as they come, rare tokens' rows have few and large gradients, of
+    which Adam makes too large steps: noise tokens are drawn by the square root of the counts.
 
     Args:
-        options: `num_samples` (noise tokens per batch, on average), `distribution` (`unigram`:
-            by the counts of the training text, each plus one; `uniform`) and `power` (of the
-            counts, 0 to 1); what is left out has its default.
+        num_samples: Noise tokens per batch, on average.
         vocab_size: Number of tokens.
     """
 
-    def __init__(self, options: Any, vocab_size: int):
-        values = check_options(options, vocab_size)
-        self.num_samples, self.power = values["num_samples"], float(values["power"])
+    def __init__(self, num_samples: int, vocab_size: int):
+        if not 1 <= num_samples < vocab_size:
+            raise InputError(
+                f"sampled_softmax {num_samples}: expected 1 to {vocab_size - 1}, less than the"
+                " vocabulary has"
+            )
+        self.num_samples = num_samples
         self.proposal: Optional[Proposal] = None
         self.log_inclusions: Dict[torch.device, torch.Tensor] = {}
         self.seed, self.step = -1, 0
-        if values["distribution"] == UNIFORM:
-            self.set_counts(torch.zeros(vocab_size))
 
     def set_counts(self, counts: torch.Tensor) -> None:
         """Take the tokens' counts in the training text, (V,)."""
-        weights = (counts.double() + 1) ** self.power
+        weights = (counts.double() + 1) ** POWER
         weights[BLANK] = 0
         self.proposal, self.log_inclusions = Proposal(weights.cpu(), self.num_samples), {}
 
@@ -99,31 +97,6 @@ class SampledSoftmax:
         return nll + (objective - objective.detach()), spread(loss.log_z)
 
 
-def check_options(options: Any, vocab_size: int) -> Dict[str, Any]:
-    """Options, all of them."""
-    if not isinstance(options, dict):
-        raise InputError(f"sampled_softmax {options!r}: expected a mapping, or null")
-    unknown = [str(key) for key in options if key not in DEFAULTS]
-    if unknown:
-        raise InputError(
-            f"sampled_softmax: unknown {', '.join(unknown)}; valid are {', '.join(DEFAULTS)}"
-        )
-    values = {**DEFAULTS, **options}
-    num_samples, distribution, power = (values[name] for name in DEFAULTS)
-    if type(num_samples) is not int or not 1 <= num_samples < vocab_size:
-        raise InputError(
-            f"sampled_softmax: num_samples {num_samples!r}: expected 1 to {vocab_size - 1}, less"
-            " than the vocabulary has"
-        )
-    if distribution not in (UNIGRAM, UNIFORM):
-        raise InputError(
-            f"sampled_softmax: distribution {distribution!r}: valid are {UNIGRAM}, {UNIFORM}"
-        )
-    if type(power) not in (int, float) or not 0 <= power <= 1:
-        raise InputError(f"sampled_softmax: power {power!r}: expected 0 to 1")
-    return values
-
-
 def batch_loss(
     model: ESPnetLanguageModel, batch: TokenBatch
 ) -> Tuple[torch.Tensor, Optional[LogZ]]:
@@ -151,7 +124,7 @@ def count_text_tokens(args: argparse.Namespace, preprocess: Any) -> torch.Tensor
             f"sampled_softmax: cannot count the tokens of training data of type"
             f" {', '.join(sorted(kinds)) or 'none'}"
             + ("" if preprocess is not None else " with --use_preprocessor false"),
-            remedy="Give the data as PATH,text,text, or use distribution: uniform.",
+            remedy="Give the data as PATH,text,text, or leave sampled_softmax out.",
         )
     words: Counter[str] = collections.Counter()
     sentences = 0

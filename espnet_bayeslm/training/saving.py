@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import math
 import os
-import threading
 from pathlib import Path
 from typing import Any, Dict, Iterator, Mapping
 
@@ -27,12 +25,11 @@ def check_run(checkpoint: Any, *, path: Any) -> None:
     types = {"model": Mapping, "optimizers": list, "schedulers": list, "reporter": Mapping}
     parts = checkpoint if isinstance(checkpoint, Mapping) else {}
     wrong = [name for name, kind in types.items() if not isinstance(parts.get(name), kind)]
-    if not wrong and not (
-        isinstance(parts["reporter"].get("epoch"), int)
-        and isinstance(parts["reporter"].get("stats"), Mapping)
-        and all(isinstance(state, Mapping) for state in parts["optimizers"])
-    ):
-        wrong = ["reporter", "optimizers"]
+    if not wrong:
+        epoch, stats = (parts["reporter"].get(name) for name in ("epoch", "stats"))
+        are_states = all(isinstance(state, Mapping) for state in parts["optimizers"])
+        if not (isinstance(epoch, int) and isinstance(stats, Mapping) and are_states):
+            wrong = ["reporter", "optimizers"]
     if wrong:
         raise InputError(
             f"cannot be resumed: {', '.join(wrong)} of the training not in it",
@@ -70,28 +67,9 @@ def whole_checkpoints() -> Iterator[None]:
         torch.save = save
 
 
-def _what_remains(folder: Path) -> str:
-    """Epoch of an experiment that a later run will start from, as a sentence's start."""
-    try:
-        epoch = read_checkpoint(folder / "checkpoint.pth")["reporter"]["epoch"]
-    except (InputError, KeyError):
-        return "No epoch was saved"
-    return f"The checkpoint of epoch {epoch} is kept"
-
-
 @contextlib.contextmanager
 def writing_errors(folder: Path) -> Iterator[None]:
     """Turn what keeps a run from writing to its folder into bad input: one line, and a remedy."""
-    report = threading.excepthook
-
-    def show(args: threading.ExceptHookArgs) -> None:
-        """Give TensorBoard's thread a line; its error comes again where it is written to next."""
-        if getattr(args.exc_value, "errno", None) in NO_ROOM:
-            logging.warning(f"{folder}: TensorBoard's events: {args.exc_value}")
-        else:
-            report(args)
-
-    threading.excepthook = show
     try:
         yield
     except OSError as error:
@@ -102,14 +80,15 @@ def writing_errors(folder: Path) -> Iterator[None]:
         if error.errno not in NO_ROOM + NO_ENTRY or not concerns:
             raise
         remedy = "make room" if error.errno in NO_ROOM else "mend that"
+        remains = "No epoch was saved"
+        with contextlib.suppress(InputError, KeyError):
+            epoch = read_checkpoint(folder / "checkpoint.pth")["reporter"]["epoch"]
+            remains = f"The checkpoint of epoch {epoch} is kept"
         raise InputError(
             f"cannot be written ({error.strerror})",
             path=path,
-            remedy=f"{_what_remains(folder)}: {remedy}, and run the same command again with"
-            " --resume true.",
+            remedy=f"{remains}: {remedy}, and run the same command again with --resume true.",
         ) from error
-    finally:
-        threading.excepthook = report
 
 
 def valid_perplexities(stats: Mapping[int, Mapping[str, Any]]) -> Dict[int, float]:

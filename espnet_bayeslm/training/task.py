@@ -17,7 +17,7 @@ import torch
 from espnet2.train.abs_espnet_model import AbsESPnetModel
 from espnet2.train.distributed_utils import get_node_rank, get_rank
 
-from espnet_bayeslm.bayes.kinds import KINDS
+from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.lm.protocols import RandomLM
 from espnet_bayeslm.loading.build import MIXTURE, MODEL, OPTIM, TRAINED_CLASSES
@@ -103,7 +103,7 @@ def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namesp
     run = read_checkpoint(checkpoint)
     check_run(run, path=checkpoint)
     for state in run["optimizers"]:
-        check_optimizer_state(state, bool(adam_groups(model, **adam_rates(model))), path=checkpoint)
+        check_optimizer_state(state, bool(adam_groups(model)), path=checkpoint)
     config = checkpoint.with_name("config.yaml")
     tokens = list(args.token_list)
     try:
@@ -118,12 +118,6 @@ def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namesp
             path=checkpoint.parent,
             remedy="Give a new --output_dir, or --resume false.",
         )
-
-
-def adam_rates(model: torch.nn.Module) -> Dict[str, Optional[float]]:
-    """Learning rates of what Adam trains beside `optim`, as `adam_groups` takes them."""
-    names = {"lr": "posterior_lr", "architecture_lr": "architecture_lr"}
-    return {argument: getattr(model, option, None) for argument, option in names.items()}
 
 
 # Arguments that do not come from a configuration
@@ -155,13 +149,19 @@ def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
             )
 
 
+def chosen_classes(args: argparse.Namespace) -> Dict[str, Any]:
+    """Class that each `*_conf` configures; None where none is chosen."""
+    model = args.model or (MODEL if args.lm in TRAINED_CLASSES else "lm")
+    named = {
+        name: classes.get((getattr(args, name) or "").lower())
+        for name, classes in CHOSEN_BY_NAME.items()
+    }
+    return {"lm": lm_choices.get_class(args.lm), "model": model_choices.get_class(model), **named}
+
+
 def read_numbers(args: argparse.Namespace) -> None:
     """Make the numbers of all `*_conf` numbers, in place: ESPnet reads `1e-3` as a word."""
-    model = args.model or (MODEL if args.lm in TRAINED_CLASSES else "lm")
-    chosen: Dict[str, Any] = {"lm": lm_choices.get_class(args.lm)}
-    chosen["model"] = model_choices.get_class(model)
-    for name, classes in CHOSEN_BY_NAME.items():
-        chosen[name] = classes.get((getattr(args, name) or "").lower())
+    chosen = chosen_classes(args)
     for option, value in vars(args).items():
         if option.endswith("_conf") and isinstance(value, dict):
             setattr(args, option, conf_numbers(value, chosen.get(option.removesuffix("_conf"))))
@@ -246,12 +246,9 @@ class BayesLMTask(LMTask):
             tokens = [line.rstrip() for _, line in read_lines(args.token_list)]
             if args.token_type != TOKEN_TYPE:
                 check_token_list(tokens, path=args.token_list)
-        check_conf("lm", lm_choices.get_class(args.lm), args.lm_conf)
-        check_conf("model", model_choices.get_class(args.model or "lm"), args.model_conf)
-        for name, classes in CHOSEN_BY_NAME.items():
-            chosen = getattr(args, name)
+        for name, chosen in chosen_classes(args).items():
             if chosen is not None:
-                check_conf(name, classes[chosen.lower()], getattr(args, f"{name}_conf"))
+                check_conf(name, chosen, getattr(args, f"{name}_conf"))
         model = super().build_model(args)
         if isinstance(model.lm, AdaptedLM):
             # config.yaml has it: another base would give other words
@@ -275,7 +272,7 @@ class BayesLMTask(LMTask):
     def build_preprocess_fn(cls, args: argparse.Namespace, train: bool) -> Any:
         """ESPnet's reader of sentences; of a pretrained LM that of its own tokenizer."""
         if getattr(args, "lm", None) == PRETRAINED:
-            return SentencePreprocessor.of(args, train=train)
+            return SentencePreprocessor(args, train=train)
         return super().build_preprocess_fn(args, train)
 
     @classmethod
@@ -307,8 +304,7 @@ class BayesLMTask(LMTask):
                 if apart and group.get("weight_decay"):
                     group["params"] = [p for p in group["params"] if id(p) not in log_stds]
                     optimizer.add_param_group({**group, "params": apart, "weight_decay": 0.0})
-        rates = adam_rates(model)
-        return [split_posterior(optimizer, model, **rates) for optimizer in optimizers]
+        return [split_posterior(optimizer, model) for optimizer in optimizers]
 
     @classmethod
     def build_sequence_iter_factory(
@@ -360,7 +356,8 @@ class BayesLMTask(LMTask):
             check_warmup(model.lm, model.warmup_epochs, prior)
         warn_of_scratch(model, args)
         if prior == ZERO_PRIOR:
-            model.set_zero_prior_means()
+            means = {name: p for name, p in model.named_parameters() if not is_posterior_key(name)}
+            model.set_prior_means({name: torch.zeros_like(p) for name, p in means.items()})
             logging.info("The prior's means are zero")
         elif prior not in (None, START_PRIOR):
             state = load_state(prior)

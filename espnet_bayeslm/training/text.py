@@ -2,41 +2,81 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
-import json
+import io
 import logging
+import re
 from collections import Counter
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
-
-import yaml
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
 from espnet_bayeslm.evaluation.transcripts import check_no_ids, without_marks
+from espnet_bayeslm.loading.build import text_reader
 from espnet_bayeslm.loading.experiment import (
+    SPECIAL_TOKENS,
     UNKNOWN_WORDS,
+    check_token_list,
+    find_bpemodel,
+    find_files,
+    read_config,
 )
 from espnet_bayeslm.scoring.unknown_words import unknown_words
 from espnet_bayeslm.training.options import TokenOptions
-from espnet_bayeslm.training.tokens import (
-    BPE_MODEL,
-    TOKEN_LIST,
-    Tokens,
-    made_tokens,
-    write_once,
-    write_token_list,
-)
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
+    PathLike,
     atomic_write,
     keyed_lines,
     read_lines,
     read_yaml_mapping,
     sha256,
+    write_text,
+    write_yaml,
 )
 
 PARTS = ("train", "valid")
-COUNTS = ("train.shape", "valid.shape", UNKNOWN_WORDS.name)
-MADE_OF = "made_of.yaml"
+TOKEN_LIST, BPE_MODEL, MADE_OF = "tokens.txt", "bpe.model", "made_of"
+Reading = Mapping[str, Optional[str]]
+"""ESPnet's options that change how text is read."""
+
+
+class Tokens(NamedTuple):
+    """Tokens of an LM, with the model that cuts text into them.
+
+    Attributes:
+        token_type: `word`, `bpe` or `char`.
+        tokens: All of them, in the order of their ids.
+        bpemodel: The sentencepiece model, for `bpe`.
+        reader: Cuts the sentences of a pretrained LM, for `hugging_face`.
+    """
+
+    token_type: str
+    tokens: Sequence[str]
+    bpemodel: Optional[str] = None
+    reader: Any = None
+
+    def cutter(self, reading: Reading) -> Callable[[str], List[str]]:
+        """Function that cuts a sentence into tokens."""
+        if self.reader is not None:
+            return lambda text: [self.tokens[i] for i in self.reader.sentence_ids(text.split())]
+        tokens = {"token_type": self.token_type, "token_list": list(self.tokens)}
+        options = {**tokens, "bpemodel": self.bpemodel, "use_preprocessor": True, **reading}
+        return text_reader(argparse.Namespace(**options))[0]
+
+
+def write_once(path: Path, text: str, problem: str) -> None:
+    """Write a file, or raise an InputError where it is there with another content."""
+    if not path.exists():
+        write_text(path, text)
+    elif path.read_text(encoding="utf-8") != text:
+        raise InputError(problem, path=path, remedy="Give a new --exp folder.")
+
+
+def write_token_list(path: Path, tokens: Sequence[str]) -> None:
+    """Write a token list, each token once."""
+    lines = "".join(f"{token}\n" for token in dict.fromkeys(tokens))
+    write_once(path, lines, "holds other tokens than those asked for now")
 
 
 def check_plain(train_text: Path, valid_text: Path) -> None:
@@ -49,22 +89,22 @@ def check_plain(train_text: Path, valid_text: Path) -> None:
 
 def write_keyed_text(source: Path, target: Path) -> None:
     """Write plain text, a sentence a line, as Kaldi text; blank lines are left out."""
-    name = target.stem
-    lines = []
+    sentences: List[str] = []
+    blank = 0
     for number, line in read_lines(source):
         words = without_marks(line.split(), path=source, line=number)
         for token in {"<blank>", "<sos/eos>"}.intersection(words):
             raise InputError(f"holds the special token {token}", path=source, line=number)
-        lines.append(" ".join(words))
-    sentences = [line for line in lines if line]
+        if words:
+            sentences.append(f"{target.stem}-{len(sentences) + 1:09d} {' '.join(words)}\n")
+        blank += not words
     if not sentences:
         raise InputError("holds no sentence", path=source)
-    text = "".join(f"{name}-{n:09d} {s}\n" for n, s in enumerate(sentences, 1))
-    write_once(target, text, f"was made from other text than {source} is now")
-    logging.info(f"{source}: {len(sentences)} sentences, {len(lines) - len(sentences)} blank lines")
+    write_once(target, "".join(sentences), f"was made from other text than {source} is now")
+    logging.info(f"{source}: {len(sentences)} sentences, {blank} blank lines")
 
 
-def write_counts(folder: Path, tokens: Tokens, reading: Mapping[str, Optional[str]]) -> None:
+def write_counts(folder: Path, tokens: Tokens, reading: Reading) -> None:
     """Write each sentence's number of tokens, as ESPnet's `--collect_stats` does, beside its text.
 
     Of an LM of words also how many words `<unk>` stands for.
@@ -74,38 +114,29 @@ def write_counts(folder: Path, tokens: Tokens, reading: Mapping[str, Optional[st
     it expects `<unk>`, and its best epoch would be chosen by that.
     """
     text2tokens, known = tokens.cutter(reading), set(tokens.tokens) - {"<unk>"}
-
-    def shapes(part: str) -> Iterator[Tuple[str, bool]]:
-        """Line of each sentence, and whether all of its tokens are known."""
+    counts: Counter[str] = Counter()
+    unk_is_trained = False
+    for part in PARTS:
+        lines, of_known = [], []
         for _, utt, sentence in keyed_lines(folder / f"{part}.txt"):
             cut = text2tokens(sentence)
-            yield f"{utt} {len(cut)},{len(tokens.tokens)}\n", known.issuperset(cut)
-
-    is_trained = False  # <unk>
-    with atomic_write(folder / "train.shape") as f:
-        for line, is_known in shapes("train"):
-            f.write(line)
-            is_trained |= not is_known
-    valid = [*shapes("valid")]
-    kept = [line for line, is_known in valid if is_known or is_trained]
-    kept = kept or [line for line, _ in valid]
-    with atomic_write(folder / "valid.shape") as f:
-        f.writelines(kept)
-    if len(kept) < len(valid):
-        logging.warning(
-            f"{folder}/valid.txt: {len(valid) - len(kept)} of {len(valid)} sentences have tokens"
-            " that the training text has not: left out of the validation"
-        )
+            lines.append(f"{utt} {len(cut)},{len(tokens.tokens)}\n")
+            if known.issuperset(cut):
+                of_known.append(lines[-1])
+            if part == "train":
+                counts.update(cut)
+        left_out = len(lines) - len(of_known)
+        if part == "train":
+            unk_is_trained = left_out > 0
+        elif of_known and left_out and not unk_is_trained:
+            logging.warning(
+                f"{folder}/valid.txt: {left_out} of {len(lines)} sentences have tokens that the"
+                " training text has not: left out of the validation"
+            )
+            lines = of_known
+        write_text(folder / f"{part}.shape", "".join(lines))
     if tokens.token_type == "word":
-        counts: Counter[str] = Counter()
-        for _, _, sentence in keyed_lines(folder / "train.txt"):
-            counts.update(text2tokens(sentence))
-        with atomic_write(folder / UNKNOWN_WORDS.name) as f:
-            yaml.safe_dump(unknown_words(counts, set(tokens.tokens)), f, sort_keys=False)
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.sha256(json.dumps([str(part) for part in parts]).encode()).hexdigest()
+        write_yaml(folder / UNKNOWN_WORDS.name, unknown_words(counts, set(tokens.tokens)))
 
 
 def prepare(
@@ -114,44 +145,35 @@ def prepare(
     *,
     wanted: TokenOptions,
     given: Optional[Tokens],
-    reading: Mapping[str, Optional[str]],
+    reading: Reading,
 ) -> List[str]:
     """ESPnet's options for text, tokens and shapes, which are made where they are not there yet.
 
-    What was made from the same text with the same options is kept, and that of `wanted.source` is
-    taken. `given` are the tokens that `given_tokens` found, `reading` ESPnet's options that change
-    how text is read.
+    What was made from the same text with the same options is kept. `given` are the tokens that
+    `given_tokens` found.
     """
-    before = _made_of(folder)
-    if not before:
+    made_of = folder / MADE_OF
+    if not made_of.exists():
         check_plain(*texts)
     for part, text in zip(PARTS, texts, strict=True):
         write_keyed_text(text, folder / f"{part}.txt")
-    digests = [sha256(folder / f"{part}.txt") for part in PARTS]
-    made = {"tokens": _digest(digests[0], wanted.token_type, wanted.vocab_size, reading)}
-    token_list = folder / TOKEN_LIST
-    if given is not None:
-        write_token_list(token_list, given.tokens)
-        tokens = given
-        # so that without the options that give them they are not taken for words of the text
-        made["tokens"] = "given"
-    elif made["tokens"] == before.get("tokens"):
-        model = str(folder / BPE_MODEL) if wanted.token_type == "bpe" else None
-        lines = [token for _, token in read_lines(token_list)]
-        tokens = Tokens(wanted.token_type or "word", lines, model)
+    parts: List[object] = [*(sha256(folder / f"{part}.txt") for part in PARTS), reading]
+    if given is None:
+        parts += [wanted.token_type, wanted.vocab_size]
     else:
-        tokens = made_tokens(folder, wanted, reading)
-    model_digest = tokens.bpemodel and sha256(tokens.bpemodel)
-    form = tokens.reader and str(tokens.reader.form)
-    cut = (tokens.token_type, sha256(token_list), model_digest, reading, *([form] if form else []))
-    made["counts"] = _digest(*digests, *cut)
-    if made["counts"] == before.get("counts"):
+        model = given.bpemodel and sha256(given.bpemodel)
+        parts += [given.token_type, given.tokens, model, given.reader and given.reader.form]
+    digest = hashlib.sha256(repr(parts).encode()).hexdigest()
+    if made_of.exists() and made_of.read_text(encoding="utf-8") == digest:
         logging.info(f"{folder}: the same text and tokens as before; statistics are kept")
-    elif not _take_counts(wanted.source, folder, made["counts"]):
+        model = str(folder / BPE_MODEL) if wanted.token_type == "bpe" else None
+        tokens = given or Tokens(wanted.token_type or "word", (), model)
+    else:
+        tokens = given or made_tokens(folder, wanted, reading)
+        write_token_list(folder / TOKEN_LIST, tokens.tokens)
         write_counts(folder, tokens, reading)
-    with atomic_write(folder / MADE_OF) as f:
-        yaml.safe_dump(made, f)
-    options = ["--token_type", tokens.token_type, "--token_list", str(token_list)]
+        write_text(made_of, digest)
+    options = ["--token_type", tokens.token_type, "--token_list", str(folder / TOKEN_LIST)]
     options += ["--bpemodel", tokens.bpemodel] if tokens.bpemodel else []
     for part in PARTS:
         options += [f"--{part}_data_path_and_name_and_type", f"{folder}/{part}.txt,text,text"]
@@ -159,22 +181,125 @@ def prepare(
     return options
 
 
-def _made_of(folder: Path) -> Dict[str, str]:
-    """Digests of what the files of a folder were made of; empty where one is missing."""
-    needed = [folder / name for name in (MADE_OF, TOKEN_LIST, *COUNTS[:2])]
-    return read_yaml_mapping(needed[0]) if all(path.is_file() for path in needed) else {}
+def made_tokens(folder: Path, wanted: TokenOptions, reading: Reading) -> Tokens:
+    """Tokens of the keyed training text in a folder, where their list goes too.
+
+    The most frequent come first; those of `bpe` in sentencepiece's order. A `vocab_size` counts the
+    three special ones (bpe: about so many).
+    """
+    token_type, vocab_size = wanted.token_type or "word", wanted.vocab_size
+    text, model = folder / "train.txt", b""
+    if token_type == "bpe":
+        pieces, model = _trained_pieces(text, vocab_size or 5000)
+    else:
+        text2tokens = Tokens(token_type, SPECIAL_TOKENS).cutter(reading)
+        counts: Counter[str] = Counter()
+        for _, _, sentence in keyed_lines(text):
+            counts.update(text2tokens(sentence))
+        if vocab_size is not None and vocab_size <= len(SPECIAL_TOKENS):
+            raise InputError(f"--vocab_size {vocab_size}: leaves no token beside the special ones")
+        most = None if vocab_size is None else vocab_size - len(SPECIAL_TOKENS)
+        pieces = [token for token, _ in counts.most_common(most)]
+    tokens = list(dict.fromkeys(["<blank>", "<unk>", *pieces, "<sos/eos>"]))
+    write_token_list(folder / TOKEN_LIST, tokens)
+    if not model:
+        return Tokens(token_type, tokens)
+    with atomic_write(folder / BPE_MODEL, "wb") as f:
+        f.write(model)
+    return Tokens(token_type, tokens, str(folder / BPE_MODEL))
 
 
-def _take_counts(source: Optional[Path], folder: Path, digest: str) -> bool:
-    """Copy a trained LM's statistics where they are of the same text and tokens."""
-    if source is None:
-        return False
-    theirs = (source if source.is_dir() else source.parent) / folder.name
-    if _made_of(theirs).get("counts") != digest:
-        return False
-    for name in COUNTS:
-        if (theirs / name).is_file():
-            with atomic_write(folder / name, "wb") as f:
-                f.write((theirs / name).read_bytes())
-    logging.info(f"{folder}: statistics of {theirs}, which has the same text and tokens")
-    return True
+def _trained_pieces(text: Path, vocab_size: int) -> tuple[List[str], bytes]:
+    """Pieces, and content, of a sentencepiece model that is trained on keyed text."""
+    import sentencepiece
+
+    content = io.BytesIO()
+    sentences = [sentence for _, _, sentence in keyed_lines(text)]
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences),
+            model_writer=content,
+            vocab_size=vocab_size,
+            model_type="unigram",
+            character_coverage=1.0,
+            # or it leaves out lines of more than 4192 bytes
+            max_sentence_length=max(len(sentence.encode()) for sentence in sentences) + 1,
+            minloglevel=1,
+        )
+    except RuntimeError as error:
+        raise InputError(
+            f"sentencepiece: {error}", path=text, remedy="Change --vocab_size."
+        ) from error
+    model = sentencepiece.SentencePieceProcessor(model_proto=content.getvalue())
+    # sentencepiece's first three are <unk>, <s> and </s>
+    return [model.id_to_piece(i) for i in range(3, len(model))], content.getvalue()
+
+
+def given_tokens(wanted: TokenOptions) -> Optional[Tokens]:
+    """Tokens of a trained LM, a recogniser or files; None where there are none."""
+    wanted.check()
+    bpemodel: Optional[PathLike] = wanted.bpemodel
+    if wanted.source is not None:
+        args, path = read_config(find_files(wanted.source)[0]), wanted.source
+        token_type, tokens, bpemodel = args.token_type, args.token_list, args.bpemodel
+    elif wanted.asr_exp is not None:
+        path = wanted.asr_exp
+        token_type, tokens, bpemodel, _ = recogniser_tokens(path)
+    elif wanted.token_list is not None:
+        path = wanted.token_list
+        tokens = [line.rstrip() for _, line in read_lines(path)]
+        token_type = "bpe" if bpemodel else wanted.token_type or "word"
+    else:
+        return None
+    tokens = [str(token) for token in tokens]  # a list written by hand may have numbers
+    check_token_list(tokens, path=str(path))
+    if token_type == "bpe":
+        check_pieces(tokens, str(bpemodel), path=path)
+    return Tokens(token_type, tokens, str(bpemodel) if bpemodel else None)
+
+
+def recogniser_tokens(experiment: Path) -> Tokens:
+    """Tokens of a recogniser that ESPnet has trained."""
+    config = experiment / "config.yaml" if experiment.is_dir() else experiment
+    content = read_yaml_mapping(config)
+    tokens, token_type = content.get("token_list"), content.get("token_type")
+    if not isinstance(tokens, list) or token_type not in ("word", "char", "bpe"):
+        raise InputError(
+            f"no token list of words, characters or word pieces in it (token_type: {token_type})",
+            path=config,
+            remedy="Give the experiment of an ESPnet recogniser (its config.yaml), or"
+            " --token_list and --bpemodel.",
+        )
+    if token_type != "bpe":
+        return Tokens(token_type, tokens)
+    found = find_bpemodel(str(content.get("bpemodel")), config)
+    if found is None:
+        raise InputError(
+            f"its BPE model {content.get('bpemodel')} is not there",
+            path=config,
+            remedy="Give it by --bpemodel, with --token_list.",
+        )
+    return Tokens(token_type, tokens, str(found))
+
+
+def check_pieces(tokens: Sequence[str], bpemodel: str, *, path: Path) -> None:
+    """Check that a token list is a sentencepiece model's."""
+    import sentencepiece
+
+    try:
+        model = sentencepiece.SentencePieceProcessor(model_file=bpemodel)
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"cannot be read as a BPE model ({error})", path=bpemodel) from error
+    marks = (model.is_control, model.is_unknown, model.is_unused)
+    ids = (i for i in range(len(model)) if not any(is_mark(i) for is_mark in marks))
+    pieces = set(map(model.id_to_piece, ids))
+    missing = sorted(pieces.difference(tokens))
+    extra = sorted(t for t in set(tokens) - pieces if not re.fullmatch("<.*>", t))
+    if missing or extra:
+        raise InputError(
+            f"the token list is not that of {bpemodel}: {len(missing)} of its {len(pieces)} pieces"
+            f" are not in the list ({', '.join(missing[:3])}), and {len(extra)} tokens of the list"
+            f" are no pieces of it ({', '.join(extra[:3])})",
+            path=path,
+            remedy="Give the list that was written with the model.",
+        )

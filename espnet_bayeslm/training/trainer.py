@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import datetime
 import logging
@@ -25,7 +26,7 @@ from espnet_bayeslm.loading.checkpoint import REPORTER_TYPES
 from espnet_bayeslm.training.checks import typical_sigma
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.saving import valid_perplexities, whole_checkpoints
-from espnet_bayeslm.training.warmup import is_over, states, switch, warming
+from espnet_bayeslm.training.warmup import is_over, switch, warming
 from espnet_bayeslm.utils.cli import PROGRESS
 
 
@@ -48,14 +49,12 @@ def report_perplexity(reporter: SubReporter) -> Dict[str, float]:
 def report_sigma(model: torch.nn.Module, *, epoch: int) -> List[float]:
     """Log each location's standard deviation at the start and now; return the ratios."""
     lm = getattr(getattr(model, "module", model), "lm", None)
-    ratios = []
-    if process_rank() == 0 and isinstance(lm, UncertainLM):
-        for location, (start, now) in typical_sigma(lm).items():
-            ratios.append(now / start)
-            logging.info(
-                f"Epoch {epoch}: {location}: sigma {start:.4g} -> {now:.4g} ({now / start:.2f})"
-            )
-    return ratios
+    found = typical_sigma(lm) if isinstance(lm, UncertainLM) else {}
+    for location, (start, now) in found.items():
+        logging.info(
+            f"Epoch {epoch}: {location}: sigma {start:.4g} -> {now:.4g} ({now / start:.2f})"
+        )
+    return [now / start for start, now in found.values()]
 
 
 class EpochLines:
@@ -69,22 +68,20 @@ class EpochLines:
     def add(self, epoch: int, valid: Mapping[str, float], sigma: Sequence[float]) -> str:
         """Line of an epoch of which `train` holds the training's statistics."""
         self.num_epochs += 1
-        words = [f"epoch {epoch}/{self.max_epoch}:"]
-        if "ppl" in self.train:
-            words.append(f"train ppl {perplexity_text(self.train['ppl'])},")
         ppl = valid.get("ppl", math.nan)
-        words.append(
-            f"valid ppl {perplexity_text(ppl)}{' (best so far)' if ppl < self.best else ''},"
-        )
+        best = " (best so far)" if ppl < self.best else ""
         self.best = min(self.best, ppl)
+        parts = [f"valid ppl {perplexity_text(ppl)}{best}"]
+        if "ppl" in self.train:
+            parts.insert(0, f"train ppl {perplexity_text(self.train['ppl'])}")
         if sigma and "kl" in self.train:
-            words.append(f"KL {self.train['kl']:.4f} nats/token,")
+            parts.append(f"KL {self.train['kl']:.4f} nats/token")
         if sigma:
-            low, high = f"{min(sigma):.2f}", f"{max(sigma):.2f}"
-            words.append(f"sigma x {low if low == high else f'{low}-{high}'} of its start,")
+            ends = dict.fromkeys((f"{min(sigma):.2f}", f"{max(sigma):.2f}"))
+            parts.append(f"sigma x {'-'.join(ends)} of its start")
         left = (time.monotonic() - self.begin) / self.num_epochs * (self.max_epoch - epoch)
-        words.append(f"{datetime.timedelta(seconds=round(left))} left at most")
-        return " ".join(words)
+        parts.append(f"{datetime.timedelta(seconds=round(left))} left at most")
+        return f"epoch {epoch}/{self.max_epoch}: {', '.join(parts)}"
 
 
 def link(path: Path, target: str) -> None:
@@ -186,7 +183,10 @@ class BayesLMTrainer(Trainer):
                 # last: it reads the whole checkpoint
                 and not (cls.options.resume and is_over(folder / "checkpoint.pth"))
             ):
-                fresh = {name: states(kwargs[name]) for name in ("optimizers", "schedulers")}
+                fresh = {
+                    name: [part and copy.deepcopy(part.state_dict()) for part in kwargs[name]]
+                    for name in ("optimizers", "schedulers")
+                }
                 with warming(model):
                     cls._run_phase(model, kwargs, max_epoch=model.warmup_epochs)
                 switch(folder, model, fresh)
@@ -227,9 +227,10 @@ class BayesLMTrainer(Trainer):
         super().validate_one_epoch(*args, **kwargs)
         reporter = kwargs["reporter"]
         values = report_perplexity(reporter)
-        sigma = report_sigma(kwargs["model"], epoch=reporter.epoch)
-        if process_rank() == 0 and cls.lines is not None:
-            PROGRESS.info(cls.lines.add(reporter.epoch, values, sigma))
+        if process_rank() == 0:
+            sigma = report_sigma(kwargs["model"], epoch=reporter.epoch)
+            if cls.lines is not None:
+                PROGRESS.info(cls.lines.add(reporter.epoch, values, sigma))
 
     @classmethod
     def resume(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional
 
 import torch
 
@@ -68,11 +67,6 @@ def warming(model: BayesLanguageModel) -> Iterator[None]:
         model.warming, model.lm.draws_in_training = False, True
         for parameter in stds:
             parameter.requires_grad_(True)
-
-
-def states(parts: Sequence[Any]) -> List[Any]:
-    """States of optimizers or schedulers, as they are now."""
-    return [None if part is None else copy.deepcopy(part.state_dict()) for part in parts]
 
 
 def switch(folder: Path, model: BayesLanguageModel, fresh: Dict[str, List[Any]]) -> None:

@@ -85,7 +85,7 @@ def test_draws_have_the_posterior_as_their_distribution():
 def test_it_trains_and_has_its_rows():
     lm = build((BayesTransformerLM, TRANSFORMER, {"ffn@1": "laplace"}))
     model = BayesLanguageModel(lm, VOCAB, num_train_tokens=100).train()
-    optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.1), model, lr=0.01)
+    optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.1), model)
     assert [len(group["params"]) for group in optimizer.param_groups][1:] == [2]
     model(torch.randint(1, VOCAB - 1, (4, 5)), torch.full((4,), 5))[0].backward()
     optimizer.step()

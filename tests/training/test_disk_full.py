@@ -4,7 +4,6 @@ import contextlib
 import errno
 import os
 import resource
-import threading
 
 import pytest
 import torch
@@ -114,16 +113,3 @@ def test_other_errors_stay_what_they_are(tmp_path):
         with pytest.raises(OSError) as raised, writing_errors(tmp_path / "exp"):
             raise error
         assert raised.value is error
-
-
-def test_a_thread_that_finds_no_room_says_so_in_a_line(tmp_path, caplog):
-    """TensorBoard's, which writes behind the training."""
-
-    def write():
-        raise OSError(errno.ENOSPC, FULL)
-
-    with writing_errors(tmp_path / "exp"):
-        thread = threading.Thread(target=write)
-        thread.start()
-        thread.join()
-    assert f"exp: TensorBoard's events: [Errno {errno.ENOSPC}] {FULL}" in caplog.text

@@ -21,6 +21,8 @@ class Regression(torch.nn.Module):
     The columns of the inputs are orthogonal, so that the exact posterior is mean-field.
     """
 
+    posterior_lr = 0.01
+
     def __init__(self, *, points=400, inputs=8, noise=0.5, prior_variance=0.3, batch=50):
         super().__init__()
         self.x = torch.linalg.qr(torch.randn(points, inputs))[0]
@@ -48,7 +50,7 @@ class Regression(torch.nn.Module):
 
 def test_sigma_is_that_of_the_exact_posterior():
     model, generator = Regression(batch=400), torch.Generator().manual_seed(1)
-    optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.1), model, lr=0.01)
+    optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.1), model)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 1500)
     for _ in range(1500):
         optimizer.zero_grad()
@@ -90,7 +92,8 @@ def test_how_a_step_is_done_can_be_chosen():
 
 def test_schedulers_change_both_rates():
     model = Regression()
-    optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.4), model, lr=0.02)
+    model.posterior_lr = 0.02
+    optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.4), model)
     scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
     for loss in (1.0, 2.0):
         scheduler.step(loss)
@@ -111,7 +114,7 @@ def test_variational_lms_are_stable_under_sgd(family):
     torch.manual_seed(0)
     lm = family(50, uncertainty={"hidden_output@*": "variational"}, **conf)
     model = BayesLanguageModel(lm, 50, num_train_tokens=200).train()
-    optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.1), model, lr=0.01)
+    optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.1), model)
     kls = []
     for _ in range(60):
         loss, stats, _ = model(text, lengths)
@@ -128,7 +131,7 @@ def test_it_works_with_a_gradient_scaler():
     uncertainty = {"cell_input@1": "bayes", "hidden_output@2": "variational"}
     lm = BayesLSTMLM(20, unit=8, uncertainty=uncertainty)
     model = BayesLanguageModel(lm, 20, num_train_tokens=100).train()
-    optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.1), model, lr=0.01)
+    optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.1), model)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     batch = (torch.randint(1, 19, (4, 6)), torch.full((4,), 6))

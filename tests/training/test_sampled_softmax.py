@@ -16,7 +16,7 @@ from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.nll import token_batch
 from espnet_bayeslm.training.sampled_softmax import SampledSoftmax, count_text_tokens
 from espnet_bayeslm.training.task import BayesLMTask
-from espnet_bayeslm.training.tokens import TokenOptions, made_tokens
+from espnet_bayeslm.training.text import TokenOptions, made_tokens
 from espnet_bayeslm.utils.errors import InputError
 
 VOCAB = 13
@@ -43,7 +43,7 @@ def gradients(model, loss):
 
 @pytest.mark.parametrize("lm", [BayesLSTMLM, BayesTransformerLM])
 def test_the_loss_has_the_estimates_value_and_the_objectives_gradient(lm):
-    model = build({"num_samples": 4}, lm=lm)
+    model = build(4, lm=lm)
     loss, found, _ = model(*batch())
     tokens = token_batch(model, *batch())
     generator = noise_generator(torch.initial_seed() + (1 << 64), 0, 0)
@@ -66,7 +66,7 @@ def test_the_loss_has_the_estimates_value_and_the_objectives_gradient(lm):
 
 
 def test_validation_is_exact_and_draws_nothing():
-    model, exact = build({"num_samples": 4}).eval(), build(None).eval()
+    model, exact = build(4).eval(), build(None).eval()
     for _ in range(2):
         assert torch.equal(model(*batch())[0], exact(*batch())[0])
     assert model.sampler.step == 0
@@ -78,29 +78,22 @@ def test_draws_follow_the_counter(monkeypatch):
         torch.manual_seed(7)
         return [model(*batch())[0].item() for _ in range(count)]
 
-    model = build({"num_samples": 3})
+    model = build(3)
     first = losses(model)
     assert len(set(first)) == 3
     # the next epoch's seed is another one, and so is the same epoch after a resume the same
     torch.manual_seed(8)
     assert model(*batch())[0].item() not in first
-    assert losses(model) == first == losses(build({"num_samples": 3}))
+    assert losses(model) == first == losses(build(3))
     monkeypatch.setattr(sampled_softmax, "process_rank", lambda: 1)
-    assert set(losses(build({"num_samples": 3}))).isdisjoint(first)
+    assert set(losses(build(3))).isdisjoint(first)
 
 
-@pytest.mark.parametrize(
-    "distribution, power", [("uniform", 0.5), ("unigram", 0.5), ("unigram", 0), ("unigram", 1)]
-)
-def test_what_is_drawn(distribution, power):
-    """As often as it occurs (power 1), each token alike (0), or in between."""
-    options = {"num_samples": 4, "distribution": distribution, "power": power}
-    sampler = SampledSoftmax(options, VOCAB)
-    assert (sampler.proposal is not None) == (distribution == "uniform")
-    weights = torch.ones(VOCAB).double()
-    if distribution == "unigram":
-        sampler.set_counts(torch.arange(VOCAB))
-        weights = (torch.arange(VOCAB) + 1.0).double() ** power
+def test_what_is_drawn():
+    """By the square root of the counts, each plus one."""
+    sampler = SampledSoftmax(4, VOCAB)
+    sampler.set_counts(torch.arange(VOCAB))
+    weights = (torch.arange(VOCAB) + 1.0).double().sqrt()
     weights[0] = 0
     candidates, log_inclusion = sampler.draw(torch.device("cpu"))
     # four on average, and none certain
@@ -108,27 +101,14 @@ def test_what_is_drawn(distribution, power):
     assert 0 not in candidates and len(candidates) < 9
 
 
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        ({"num_samples": 0}, "num_samples 0: expected 1 to 12"),
-        ({"num_samples": VOCAB}, "num_samples 13: expected 1 to 12"),
-        ({"num_samples": 2.5}, "num_samples 2.5"),
-        ({}, "num_samples 1024: expected 1 to 12"),
-        ({"num_samples": 4, "distribution": "zipf"}, "'zipf': valid are unigram, uniform"),
-        ({"num_samples": 4, "power": -1}, "power -1: expected 0 to 1"),
-        ({"num_samples": 4, "power": float("nan")}, "power nan"),
-        ({"num_sample": 4}, "unknown num_sample; valid are num_samples, distribution, power"),
-        (4, "sampled_softmax 4: expected a mapping, or null"),
-    ],
-)
-def test_bad_options(options, words):
-    with pytest.raises(InputError, match=words):
-        build(options)
+@pytest.mark.parametrize("number", [0, VOCAB])
+def test_bad_options(number):
+    with pytest.raises(InputError, match=f"sampled_softmax {number}: expected 1 to 12"):
+        build(number)
 
 
 def test_tokens_that_were_not_counted_are_an_error_in_training_alone():
-    model = build({"num_samples": 4})
+    model = build(4)
     model.sampler.proposal = None
     model.eval()(*batch())
     with pytest.raises(RuntimeError, match="tokens are not counted: train with"):
@@ -138,14 +118,14 @@ def test_tokens_that_were_not_counted_are_an_error_in_training_alone():
 def test_an_output_projection_with_noise_is_an_error():
     conf = dict(unit=8, nhid=8, nlayers=1)
     lm = BayesESPnetLM(VOCAB, "seq_rnn", conf, uncertainty={"output": "bayes"})
-    sampling = {"num_samples": 4, "distribution": "uniform"}
-    model = BayesLanguageModel(lm, VOCAB, num_train_tokens=9, sampled_softmax=sampling)
+    model = BayesLanguageModel(lm, VOCAB, num_train_tokens=9, sampled_softmax=4)
+    model.sampler.set_counts(torch.zeros(VOCAB))
     with pytest.raises(InputError, match="sampled_softmax: the LM's logits"):
         model.train()(*batch())
 
 
 def test_self_normalization_takes_the_estimates_spread():
-    model, exact = build({"num_samples": 12}, self_normalization=2.0), build(None)
+    model, exact = build(12, self_normalization=2.0), build(None)
     # all tokens but <blank> are candidates
     loss, found, _ = model(*batch())
     tokens = token_batch(exact, *batch())
@@ -215,11 +195,13 @@ def test_counts_are_of_what_training_reads(tmp_path, token_type):
 
 def test_text_that_cannot_be_counted(tmp_path):
     args = counting_options(tmp_path, "word", ["a"], ["a"])
-    with pytest.raises(InputError, match=r"type text with --use_preprocessor false.*uniform"):
+    with pytest.raises(
+        InputError, match=r"type text with --use_preprocessor false.*leave sampled_softmax out"
+    ):
         count_text_tokens(args, None)
     args.train_data_path_and_name_and_type = [("x", "text", "text_int")]
     preprocess = BayesLMTask.build_preprocess_fn(args, train=True)
-    with pytest.raises(InputError, match=r"data of type text_int.*distribution: uniform"):
+    with pytest.raises(InputError, match=r"data of type text_int.*leave sampled_softmax out"):
         count_text_tokens(args, preprocess)
     args.train_data_path_and_name_and_type = [(str(tmp_path / "no.txt"), "text", "text")]
     with pytest.raises(InputError, match=r"no\.txt: cannot be read"):
