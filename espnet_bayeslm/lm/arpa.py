@@ -11,9 +11,9 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.utils.arpa_text import arpa_ngrams, arpa_order, log10_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.ngram_files import arpa_ngrams, arpa_order, log10_of
 
 UNK = 0
 # KenLM takes both for the unknown word.

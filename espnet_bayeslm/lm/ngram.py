@@ -13,10 +13,9 @@ import torch
 
 from espnet_bayeslm.lm.arpa import ArpaTable
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
-from espnet_bayeslm.utils.arpa_text import arpa_order
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
-from espnet_bayeslm.utils.ngram_files import load_kenlm
+from espnet_bayeslm.utils.ngram_files import arpa_order, load_kenlm
 
 LN_10 = math.log(10.0)
 UNK, BOS, EOS = "<unk>", "<s>", "</s>"
