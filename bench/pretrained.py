@@ -36,7 +36,7 @@ from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.causal_lm import load_tokenizer
-from espnet_bayeslm.pretrained.lora import LoraOptions, add_adapter
+from espnet_bayeslm.pretrained.lora import add_adapter
 from espnet_bayeslm.pretrained.text_forms import Reader, TextForm
 from espnet_bayeslm.pretrained.tree_scores import TreeScorer
 from espnet_bayeslm.quickstart.demo import SHIPPED
@@ -168,7 +168,7 @@ def training_step(folder: Path, name: str) -> Call:
     tokens = torch.randint(1000, 30_000, BATCH)
     if name == PEFT:
         base = read_lm(folder, torch.float32)
-        model = add_adapter(base, LoraOptions(r=RANK))
+        model = add_adapter(base, {"r": RANK})
         whole = torch.cat([torch.full((len(tokens), 1), START), tokens], 1)
         whole = torch.cat([whole, torch.full((len(tokens), 1), START)], 1)
 

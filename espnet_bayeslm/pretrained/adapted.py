@@ -19,7 +19,7 @@ from espnet_bayeslm.pretrained.causal_lm import (
     digest_of_weights,
     load_causal_lm,
 )
-from espnet_bayeslm.pretrained.lora import add_adapter, is_adapter, lora_options
+from espnet_bayeslm.pretrained.lora import add_adapter, is_adapter
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
 from espnet_bayeslm.pretrained.tree_scores import projects_linearly
 from espnet_bayeslm.utils.errors import InputError
@@ -101,7 +101,7 @@ class AdaptedLM(RereadingLM):
             )
         self.reader: Reader = training_reader(base.tokenizer, text_form, marks)
         self.sos, self.eos = self.reader.start[0], self.reader.end[0]
-        self.model = add_adapter(base.model.to(PRECISIONS[precision]), lora_options(lora))
+        self.model = add_adapter(base.model.to(PRECISIONS[precision]), lora)
         # a plain attribute: its model is a part of `self.model`
         self.__dict__["base"] = dataclasses.replace(base, model=self.model)
         if precision == "bfloat16":

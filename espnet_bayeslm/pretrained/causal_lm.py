@@ -14,21 +14,18 @@ import logging
 import os
 import re
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, Iterable, Optional, Tuple
+from typing import Any, Callable, ContextManager, Optional, Tuple
 
 import torch
 
-from espnet_bayeslm.pretrained.lora import base_of, need_peft, read_adapter_config
+from espnet_bayeslm.pretrained.lora import need_peft, read_adapter_config
 from espnet_bayeslm.pretrained.names import ADAPTER, PREFIX
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-# Weights and configurations that a fingerprint covers
-WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
-# A part of each end of a file is enough to tell two weight files of one size apart
-DIGESTED = 1 << 20
-DIGESTED_VALUES = 4096
+# First values of each weight that a fingerprint covers
+DIGESTED = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,44 +69,21 @@ def load_causal_lm(
     if (path / ADAPTER).is_file():
         model, tokenizer = _read_adapter(path)
     else:
-        target, options = _target(named)
-        model = _read(_model, target, shown=named, **options)
-        tokenizer = load_tokenizer(named)
+        model, tokenizer = _read(_model, named), load_tokenizer(named)
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(
             f"{named}: its tokenizer does not say where tokens stand in the text",
             remedy="Use a model with a fast tokenizer (tokenizer.json).",
         )
-    files = [path] if path.is_file() else sorted(f for p in WEIGHTS for f in path.glob(p))
-    digest = fingerprint(files) if files else ""
-    if not files or (path / ADAPTER).is_file():
-        digest += digest_of_weights(model)
     licence = _licence(path)
     logging.info(
         f"Loaded {named}: {model.config.model_type}, {len(tokenizer)} tokens,"
         f" {sum(p.numel() for p in model.parameters())} weights,"
         f" licence: {licence or 'not named by its card'}"
     )
-    return CausalLM(
-        path.stem if path.is_file() else path.name,
-        model.to(device, PRECISIONS[precision]).eval(),
-        tokenizer,
-        digest,
-        licence,
-    )
-
-
-def fingerprint(files: Iterable[Path]) -> str:
-    """Digest of the sizes, beginnings and ends of files."""
-    digest = hashlib.sha256()
-    for file in files:
-        size = file.stat().st_size
-        digest.update(f"{file.name} {size}\n".encode())
-        with file.open("rb") as f:
-            digest.update(f.read(DIGESTED))
-            f.seek(max(0, size - DIGESTED))
-            digest.update(f.read(DIGESTED))
-    return digest.hexdigest()
+    name, digest = path.stem if path.is_file() else path.name, digest_of_weights(model)
+    placed = model.to(device, PRECISIONS[precision]).eval()
+    return CausalLM(name, placed, tokenizer, digest, licence)
 
 
 def load_tokenizer(source: PathLike) -> Any:
@@ -123,17 +97,15 @@ def load_tokenizer(source: PathLike) -> Any:
     """
     path = Path(str(source).removeprefix(PREFIX))
     files = [path] if path.is_file() else sorted(path.glob("*token*"))
-    return _last_tokenizer(str(source), fingerprint(files))
+    return _last_tokenizer(str(source), tuple(file.stat().st_mtime_ns for file in files))
 
 
 @functools.lru_cache(maxsize=1)
-def _last_tokenizer(named: str, _digest: str) -> Any:
+def _last_tokenizer(named: str, _times: Tuple[int, ...]) -> Any:
     """Tokenizer, read once for a training: a GGUF file's takes seconds."""
     from transformers import AutoTokenizer
 
-    target, options = _target(named)
-    load = functools.partial(AutoTokenizer.from_pretrained, trust_remote_code=False)
-    return _read(load, target, shown=named, **options)
+    return _read(functools.partial(AutoTokenizer.from_pretrained, trust_remote_code=False), named)
 
 
 def digest_of_weights(model: Any) -> str:
@@ -142,74 +114,48 @@ def digest_of_weights(model: Any) -> str:
     for name, value in model.named_parameters():
         digest.update(f"{name} {tuple(value.shape)}\n".encode())
         # half precision: a file may hold either
-        some = value.detach().flatten()[:DIGESTED_VALUES].to("cpu", torch.bfloat16)
+        some = value.detach().flatten()[:DIGESTED].to("cpu", torch.bfloat16)
         digest.update(some.view(torch.int16).numpy().tobytes())
     return digest.hexdigest()
 
 
-def _target(named: str) -> Tuple[str, Dict[str, str]]:
-    """Folder or hub name for transformers' loaders, and their options.
-
-    Raises:
-        InputError: There is no such folder or file.
-    """
+def _read(load: Callable[..., Any], named: str) -> Any:
+    """Result of a loader of transformers, from a local copy if there is one."""
     target = named.removeprefix(PREFIX)
-    path = Path(target)
+    path, options = Path(target), {}
+    # a hub's are MODEL or ORGANISATION/MODEL
+    is_name = re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", target)
     if path.suffix.lower() == ".gguf":
-        return str(path.parent), {"gguf_file": _gguf(path)}
-    if not path.is_dir() and _looks_local(target):
+        if not path.is_file():
+            raise InputError(
+                "there is no such GGUF file", path=path, remedy="Check the path of --lm FILE.gguf."
+            )
+        if importlib.util.find_spec("gguf") is None:
+            raise InputError(
+                "reading a GGUF file needs the package gguf",
+                path=path,
+                remedy="Install it: pip install gguf.",
+            )
+        target, options = str(path.parent), {"gguf_file": path.name}
+    elif not path.is_dir() and not is_name:
         raise InputError(
             "there is no such folder of a pretrained LM",
             path=target,
             remedy="Give a folder with config.json, a .gguf file, or hf:ORGANISATION/MODEL.",
         )
-    return target, {}
-
-
-def _looks_local(target: str) -> bool:
-    """True for what can be no name on a hub, which is `MODEL` or `ORGANISATION/MODEL`."""
-    return not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", target) or target.startswith(".")
-
-
-def _gguf(path: Path) -> str:
-    """Name of a GGUF file that can be read.
-
-    Raises:
-        InputError: There is no such file, or the package `gguf` is not installed.
-    """
-    if not path.is_file():
-        raise InputError(
-            "there is no such GGUF file", path=path, remedy="Check the path of --lm FILE.gguf."
-        )
-    if importlib.util.find_spec("gguf") is None:
-        raise InputError(
-            "reading a GGUF file needs the package gguf",
-            path=path,
-            remedy="Install it: pip install gguf.",
-        )
-    return path.name
-
-
-def _read(load: Callable[..., Any], target: str, *, shown: str, **options: Any) -> Any:
-    """Result of a loader for a folder or hub name, from a local copy if there is one.
-
-    Raises:
-        InputError: It cannot be read.
-    """
+    is_offline = path.exists() or os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")
     try:
-        return load(target, local_files_only=True, **options)
+        try:
+            return load(target, local_files_only=True, **options)
+        except OSError:
+            if is_offline:
+                raise
+            logging.info(f"{named}: no local copy; asking the hub")
+            return load(target, local_files_only=False, **options)
     except InputError:
         raise
     except Exception as error:
-        if Path(target).is_dir() or os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
-            raise _read_error(shown, error) from error
-    logging.info(f"{shown}: no local copy; asking the hub")
-    try:
-        return load(target, local_files_only=False, **options)
-    except InputError:
-        raise
-    except Exception as error:
-        raise _read_error(shown, error) from error
+        raise _read_error(named, error) from error
 
 
 def _model(target: str, **options: Any) -> Any:
@@ -246,15 +192,11 @@ def _read_error(shown: str, error: Exception) -> InputError:
 
 
 def _read_adapter(folder: Path) -> Tuple[Any, Any]:
-    """A base model with a peft adapter on it.
-
-    Raises:
-        InputError: peft is not installed, or adapter and base do not fit.
-    """
+    """A base model with a peft adapter on it, and its tokenizer."""
     need_peft(folder)
     from peft import PeftModel
 
-    base = base_of(read_adapter_config(folder))
+    base = read_adapter_config(folder)["base"]
     own = load_causal_lm(base)
     try:
         return PeftModel.from_pretrained(own.model, str(folder)), own.tokenizer

@@ -2,48 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import json
+import re
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, Dict, Mapping, Optional
 
 from espnet_bayeslm.pretrained.names import ADAPTER, PREFIX, is_pretrained
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write
-
-
-@dataclasses.dataclass(frozen=True)
-class LoraOptions:
-    """Options of a LoRA adapter (Hu et al. 2022).
-
-    Attributes:
-        r: Rank.
-        alpha: The adapter's product is scaled by alpha / r; None: 2 r.
-        dropout: Rate of dropout at the adapter's input.
-        target_modules: Names of the layers that get an adapter, or `all-linear`.
-    """
-
-    r: int = 16
-    alpha: Optional[int] = None
-    dropout: float = 0.0
-    target_modules: Union[str, List[str]] = "all-linear"
-
-
-def lora_options(conf: Optional[Mapping[str, Any]]) -> LoraOptions:
-    """Options of a LoRA adapter from a configuration's `lora`.
-
-    Raises:
-        InputError: An option is unknown, or out of its range.
-    """
-    valid = [field.name for field in dataclasses.fields(LoraOptions)]
-    if not isinstance(conf or {}, Mapping) or set(conf or {}) - set(valid):
-        raise InputError(f"lora: expected a mapping of {', '.join(valid)}, got {conf!r}")
-    options = LoraOptions(**(conf or {}))
-    for name, ok in (("r", options.r >= 1), ("dropout", 0 <= options.dropout < 1)):
-        if not ok:
-            raise InputError(f"lora: {name} {getattr(options, name)} is out of range")
-    return options
 
 
 def need_peft(path: Any = None) -> None:
@@ -56,23 +23,33 @@ def need_peft(path: Any = None) -> None:
         )
 
 
-def add_adapter(model: Any, options: LoraOptions) -> Any:
-    """Peft's model around a causal LM: the adapter is trained, and nothing else.
+def add_adapter(model: Any, conf: Optional[Mapping[str, Any]]) -> Any:
+    """Peft's model around a causal LM: the LoRA adapter (Hu et al. 2022) is trained alone.
+
+    Args:
+        model: The causal LM.
+        conf: Options: `r` (rank, default 16), `alpha` (the adapter's product is scaled by
+            alpha / r; default 2 r), `dropout` (at the adapter's input) and `target_modules` (names
+            of layers, default `all-linear`).
 
     Raises:
-        InputError: peft is not installed, or no layer has a name of `target_modules`.
+        InputError: peft is not installed, an option is unknown or out of its range, or no layer has
+            a name of `target_modules`.
     """
+    options = {"r": 16, "alpha": None, "dropout": 0.0, "target_modules": "all-linear"}
+    if not isinstance(conf or {}, Mapping) or set(conf or {}) - set(options):
+        raise InputError(f"lora: expected a mapping of {', '.join(options)}, got {conf!r}")
+    r, alpha, dropout, targets = {**options, **(conf or {})}.values()
+    for name, value, ok in (("r", r, r >= 1), ("dropout", dropout, 0 <= dropout < 1)):
+        if not ok:
+            raise InputError(f"lora: {name} {value} is out of range")
     need_peft()
     from peft import LoraConfig, get_peft_model
 
-    config = LoraConfig(
-        r=options.r,
-        lora_alpha=2 * options.r if options.alpha is None else options.alpha,
-        lora_dropout=options.dropout,
-        target_modules=options.target_modules,
-        task_type="CAUSAL_LM",
-    )
+    kinds = {"target_modules": targets, "task_type": "CAUSAL_LM"}
+    alpha = 2 * r if alpha is None else alpha
     try:
+        config = LoraConfig(r=r, lora_alpha=alpha, lora_dropout=dropout, **kinds)
         return get_peft_model(model, config)
     except ValueError as error:
         raise InputError(f"lora: {str(error).splitlines()[0][:300]}") from error
@@ -84,25 +61,20 @@ def is_adapter(source: PathLike) -> bool:
 
 
 def read_adapter_config(folder: PathLike) -> Dict[str, Any]:
-    """Configuration of a peft adapter.
+    """Configuration of a peft adapter, `base` being its base model as `--lm` names it.
 
     Raises:
         InputError: It is no LoRA adapter, or names no base model.
     """
-    path = Path(folder) / ADAPTER
+    path = Path(str(folder).removeprefix(PREFIX)) / ADAPTER
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"not a JSON file ({error})", path=path) from error
-    if not isinstance(content, dict) or not content.get("base_model_name_or_path"):
+    base = content.get("base_model_name_or_path") if isinstance(content, dict) else None
+    if not base:
         raise InputError("the adapter names no base model", path=path)
-    return content
-
-
-def base_of(content: Mapping[str, Any]) -> str:
-    """Base model that an adapter's configuration names, as `--lm` names it."""
-    base = str(content["base_model_name_or_path"])
-    return base if is_pretrained(base) else f"{PREFIX}{base}"
+    return {**content, "base": base if is_pretrained(base) else f"{PREFIX}{base}"}
 
 
 def adapter_conf(folder: PathLike) -> Dict[str, Any]:
@@ -114,20 +86,13 @@ def adapter_conf(folder: PathLike) -> Dict[str, Any]:
     content = read_adapter_config(folder)
     if content.get("peft_type") != "LORA":
         raise InputError(f"an adapter of the type {content.get('peft_type')}; expected LORA")
-    lora = {
-        "r": content["r"],
-        "alpha": content["lora_alpha"],
-        "dropout": content.get("lora_dropout", 0.0),
-        "target_modules": content["target_modules"],
-    }
-    return {"model": base_of(content), "lora": lora}
+    names = {"r": "r", "alpha": "lora_alpha", "target_modules": "target_modules"}
+    lora = {ours: content[theirs] for ours, theirs in names.items()}
+    return {"model": content["base"], "lora": {**lora, "dropout": content.get("lora_dropout", 0.0)}}
 
 
 def write_start(folder: PathLike, path: Path) -> Path:
-    """Write the weights of a peft adapter as a checkpoint to start a training from.
-
-    Returns:
-        The checkpoint's path.
+    """Write the weights of a peft adapter to `path`, as a checkpoint to start a training from.
 
     Raises:
         InputError: The folder holds no weights.
@@ -135,16 +100,15 @@ def write_start(folder: PathLike, path: Path) -> Path:
     import torch
     from safetensors.torch import load_file
 
-    weights = Path(folder) / "adapter_model.safetensors"
+    weights = Path(str(folder).removeprefix(PREFIX)) / "adapter_model.safetensors"
     if not weights.is_file():
         raise InputError("found no adapter_model.safetensors", path=folder)
-    names = {
-        name.replace(".lora_A.", ".lora_A.default.").replace(".lora_B.", ".lora_B.default."): value
+    state = {
+        "lm.model." + re.sub(r"\.(lora_[AB])\.", r".\1.default.", name): value
         for name, value in load_file(str(weights)).items()
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path, "wb") as f:
-        torch.save({f"lm.model.{name}": value for name, value in names.items()}, f)
+        torch.save(state, f)
     return path
 
 

@@ -74,37 +74,33 @@ class PretrainedScorer:
         """True if some of its weights are random."""
         return self.lm.sampled is not None
 
-    def prepare(self, sentences: Sequence[Sequence[str]]) -> None:
-        """Choose the text form by these sentences, if it is not chosen yet."""
+    def prepare(self, sentences: Sequence[Sequence[str]]) -> Reader:
+        """Reader of the text form, which these sentences choose if it is not chosen yet."""
         if self.reader is not None:
-            return
+            return self.reader
         some, words = [], 0
         for sentence in filter(None, sentences):
             some.append(sentence)
             words += len(sentence)
             if words >= WORDS_TO_CHOOSE:
                 break
-        if not some or len(self._readers) == 1:
-            self._choose(self._readers[0], self._tree_scorer(self._readers[0]))
-            return
-        scorers = [self._tree_scorer(reader) for reader in self._readers]
-        costs = [
-            -sum(float(score.log_probs.sum()) for score in self._score(some, reader, scorer))
-            for reader, scorer in zip(self._readers, scorers, strict=True)
-        ]
-        best = int(np.argmin(costs))
-        self._choose(self._readers[best], scorers[best])
-        count = words + len(some)
-        logging.info(
-            f"{self.name}: text form: {self._readers[best].form}"
-            f" (perplexity {math.exp(costs[best] / count):.1f} on {count} words; the worst of"
-            f" {len(costs)} forms has {math.exp(min(max(costs) / count, 700)):.1f})"
-        )
-
-    def _choose(self, reader: Reader, scorer: TreeScorer) -> None:
-        self.reader, self._scorer = reader, scorer
+        tried = self._readers if some else self._readers[:1]
+        scorers, best = [self._tree_scorer(reader) for reader in tried], 0
+        if len(tried) > 1:
+            costs = [
+                -sum(float(score.log_probs.sum()) for score in self._score(some, reader, scorer))
+                for reader, scorer in zip(tried, scorers, strict=True)
+            ]
+            best, count = int(np.argmin(costs)), words + len(some)
+            logging.info(
+                f"{self.name}: text form: {tried[best].form}"
+                f" (perplexity {math.exp(costs[best] / count):.1f} on {count} words; the worst of"
+                f" {len(costs)} forms has {math.exp(min(max(costs) / count, 700)):.1f})"
+            )
+        self.reader, self._scorer = tried[best], scorers[best]
         if not self._scorer.takes_trees:
             logging.info(f"{self.name}: its model reads no prefix trees; padded batches are used")
+        return tried[best]
 
     def _tree_scorer(self, reader: Reader) -> TreeScorer:
         openings = reader.openings(self.lm.model.get_output_embeddings().weight.shape[0])
@@ -114,16 +110,14 @@ class PretrainedScorer:
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence (words without `<s>`, `</s>`), in order."""
-        self.prepare(sentences)
-        assert self.reader is not None
-        if not self.context:
-            return self._score(sentences, self.reader, self._scorer)
-        encoded = [self.reader.encode(words).ids for words in sentences]
-        histories = [
-            self._cut(itertools.chain(*encoded[max(0, n - self.context) : n]))
-            for n in range(len(sentences))
-        ]
-        return self._score(sentences, self.reader, self._scorer, histories)
+        reader, histories = self.prepare(sentences), None
+        if self.context:
+            encoded = [reader.encode(words).ids for words in sentences]
+            histories = [
+                self._cut(itertools.chain(*encoded[max(0, n - self.context) : n]))
+                for n in range(len(sentences))
+            ]
+        return self._score(sentences, reader, self._scorer, histories)
 
     def scores_in_context(
         self, groups: Sequence[Sequence[Sequence[str]]], histories: Sequence[Optional[History]]
@@ -136,21 +130,19 @@ class PretrainedScorer:
                 nothing.
         """
         sentences = [words for group in groups for words in group]
-        self.prepare(sentences)
-        assert self.reader is not None
+        reader = self.prepare(sentences)
         pairs = zip(groups, histories, strict=True)
         before = [history or () for group, history in pairs for _ in group]
-        found = iter(self._score(sentences, self.reader, self._scorer, before))
+        found = iter(self._score(sentences, reader, self._scorer, before))
         return [[next(found) for _ in group] for group in groups]
 
     def extended(
         self, histories: Sequence[Optional[History]], sentences: Sequence[Sequence[str]]
     ) -> List[History]:
         """Histories after one more sentence of each recording."""
-        self.prepare(sentences)
-        assert self.reader is not None
+        reader = self.prepare(sentences)
         pairs = zip(histories, sentences, strict=True)
-        return [self._cut([*(old or ()), *self.reader.encode(words).ids]) for old, words in pairs]
+        return [self._cut([*(old or ()), *reader.encode(words).ids]) for old, words in pairs]
 
     def _cut(self, tokens: Iterable[int]) -> History:
         """Last `max_context` tokens."""
@@ -175,11 +167,9 @@ class PretrainedScorer:
         scores = []
         for item, (tokens, opens) in zip(encoded, found, strict=True):
             log_probs = _of_words(tokens, opens, item)
-            unknown = np.zeros(len(log_probs), dtype=bool)
-            if unk in item.ids:
-                for n, (first, last) in enumerate(zip(item.starts, item.starts[1:], strict=False)):
-                    unknown[n] = unk in item.ids[first:last]
-            scores.append(WordScores(log_probs, unknown))
+            words = itertools.pairwise(item.starts)
+            unknown = [unk in item.ids[first:last] for first, last in words]
+            scores.append(WordScores(log_probs, np.array([*unknown, False])))
         return scores
 
     def _token_scores(
@@ -200,16 +190,14 @@ class PretrainedScorer:
 
         The entropies of a word of several tokens are sums over them.
         """
-        self.prepare(sentences)
-        assert self.reader is not None
-        held = self.lm.sampled
+        reader, held = self.prepare(sentences), self.lm.sampled
         if held is None:
             logging.warning("nothing in the LM is random: it is certain of its weights")
             contexts: List[Any] = [contextlib.nullcontext]
         else:
             contexts = [functools.partial(held, k) for k in range(max(1, self.num_samples))]
-        encoded = [self.reader.encode(words) for words in sentences]
-        sequences = [(*self.reader.start, *item.ids) for item in encoded]
+        encoded = [reader.encode(words) for words in sentences]
+        sequences = [(*reader.start, *item.ids) for item in encoded]
         self._check_lengths(list(map(len, sequences)))
         scored = [len(item.ids) for item in encoded]
         found = token_entropies(self._scorer, sequences, scored, contexts)
@@ -233,18 +221,14 @@ class PretrainedScorer:
 
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
         """(n + 1,) tokens of each word of a sentence and of `</s>`."""
-        self.prepare([words])
-        assert self.reader is not None
-        item = self.reader.encode(words)
+        item = self.prepare([words]).encode(words)
         return np.diff([*item.starts, len(item.ids)])
 
 
 def _of_words(tokens: np.ndarray, opens: np.ndarray, item: Encoded) -> np.ndarray:
-    """(n + 1,) ln p of words and `</s>` from those of their tokens.
-
-    `</s>` may have several tokens; only the first is in the context of the last word.
-    """
+    """(n + 1,) ln p of words and `</s>` from those of their tokens."""
     end = item.starts[-1]
+    # `</s>` may have several tokens; only the first is in the context of the last word
     head = np.concatenate([tokens[:end], [tokens[end:].sum()]])
     return word_log_probs(head, item.starts, opens[: end + 1])
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, List, NamedTuple, Sequence, Tuple
 
+import numpy as np
 import torch
 
 from espnet_bayeslm.utils.errors import InputError
@@ -94,21 +95,13 @@ class Reader:
         written, stop = self.form.words(words)
         text = (" " if self.form.blank and written else "") + " ".join(written)
         found = self.tokenizer(text + stop, add_special_tokens=False, return_offsets_mapping=True)
-        ids, offsets = found["input_ids"], found["offset_mapping"]
-        # where the text of each word ends, with the blank after it
-        ends, place = [], len(text) - len(text.lstrip(" "))
-        for word in written:
-            place += len(word)
-            ends.append(place)
-            place += 1
-        starts: List[int] = []
-        count = 0  # words that have begun
-        for n, (_, end) in enumerate(offsets):
-            # a token is of the word in which its last character stands
-            while count <= len(written) and (count == 0 or end > ends[count - 1]):
-                starts.append(n)
-                count += 1
-        starts += [len(ids)] * (len(written) + 1 - len(starts))
+        ids = found["input_ids"]
+        # where the text of each word ends
+        begin = len(text) - len(text.lstrip(" "))
+        ends = np.cumsum([len(word) + 1 for word in written], dtype=int) - 1 + begin
+        # a token is of the word in which its last character stands
+        last = [end for _, end in found["offset_mapping"]]
+        starts = [0, *np.searchsorted(last, ends, side="right").tolist()]
         return Encoded([*ids, *self.end], starts)
 
     def sentence_ids(self, words: Sequence[str]) -> List[int]:
@@ -128,15 +121,7 @@ class Reader:
 
 
 def candidates(tokenizer: Any, form: str) -> List[Reader]:
-    """Readers to choose from: of one form if it is given, and else of all forms, marks and blanks.
-
-    Args:
-        tokenizer: The LM's tokenizer.
-        form: One of `FORMS`, or `auto`.
-
-    Raises:
-        InputError: There is no such form.
-    """
+    """Readers to choose from: of one form if it is given, and for `auto` of all forms and marks."""
     if form not in (AUTO, *FORMS):
         raise InputError(f"--text_form {form}: valid are {', '.join((AUTO, *FORMS))}")
     blanks, forms = ((True, False), FORMS) if form == AUTO else ((True,), (form,))

@@ -104,8 +104,7 @@ class TreeScorer:
     def states(self, batch: Sequence[Ids]) -> Tuple[torch.Tensor, List[np.ndarray]]:
         """States (T, M) after all prefixes, and the prefixes of each sequence, (n - 1,) rows.
 
-        States are inputs of the output projection; they are logits if the model has more than a
-        projection there.
+        States are inputs of the output projection, or logits where there is more than that.
         """
         return self._tree(batch) if self.takes_trees else self._padded(batch)
 
@@ -197,11 +196,7 @@ class TreeScorer:
 
     @torch.no_grad()
     def _probe(self, vocab_size: int) -> bool:
-        """True if the model reads a prefix tree as it reads a padded batch.
-
-        Raises:
-            InputError: A token changes the prediction of the tokens before it.
-        """
+        """True if the model reads a prefix tree as it reads a padded batch; it must be causal."""
         ids = [n % vocab_size for n in (5, 9, 7, 11, 13)]
         rows = [tuple(ids), (*ids[:2], ids[4], ids[3], ids[2]), (*ids[:3], ids[0])]
         *alone, shorter = self._scored(self._padded, [*rows, rows[0][:3]])
