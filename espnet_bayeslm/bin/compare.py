@@ -43,8 +43,7 @@ TOOL = Tool(
     "Does a Bayesian LM help on a text? For each seed a point-estimate LM, its dropout tuned"
     " on the validation text, and the Bayesian LM by the shipped configuration, untuned, from"
     " the same start by the same steps; a modified Kneser-Ney 3-gram; and mixtures of them."
-    " Writes EXP/RESULTS.md, results.tsv and results.json. The same command goes on where it"
-    " was stopped.",
+    " Writes EXP/RESULTS.md and results.json. The same command goes on where it was stopped.",
     run,
     CompareOptions,
     stopped=": the same command goes on from here",

@@ -52,27 +52,19 @@ class Dropout:
     Attributes:
         chosen: The rate of dropout, or `half`.
         valid: Choice -> perplexity of the validation text.
-        valid_of_known_sentences: Choice -> perplexity of its sentences without unknown words.
     """
 
     chosen: Choice
     valid: Dict[Choice, float]
-    valid_of_known_sentences: Dict[Choice, float]
 
-    def hints(self) -> Iterator[str]:
-        """Yield hints at other dropout rates that might be better."""
+    def hint(self) -> str:
+        """Hint at other rates of dropout that might be better; "" if there are none."""
         rates = [choice for choice in self.valid if choice != HALF]
         if len(rates) > 1 and self.chosen == max(rates):
-            yield "the largest rate of dropout was the best; try larger ones too."
+            return "the largest rate of dropout was the best; try larger ones too."
         if len(rates) > 1 and self.chosen == min(rates) > 0:  # type: ignore[operator]
-            yield "the smallest rate of dropout was the best; try 0 too."
-        known = self.valid_of_known_sentences
-        best = min(known, key=lambda choice: known[choice])
-        if known[best] < known[self.chosen]:
-            yield (
-                f"in the validation sentences without unknown words dropout {best} is better than"
-                f" {self.chosen} ({known[best]:.1f}, {known[self.chosen]:.1f})."
-            )
+            return "the smallest rate of dropout was the best; try 0 too."
+        return ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,8 +122,8 @@ class Results:
                 for index, figure in enumerate(self.figures())
             ]
             yield f"{name} against {base}: {'; '.join(found)}."
-        for seed, dropout in self.dropout.items():
-            yield from (f"Seed {seed}: {hint}" for hint in dropout.hints())
+        hints = {seed: dropout.hint() for seed, dropout in self.dropout.items()}
+        yield from (f"Seed {seed}: {hint}" for seed, hint in hints.items() if hint)
 
     def markdown(self) -> str:
         """The table in Markdown, and its conclusions in words."""
@@ -151,21 +143,11 @@ class Results:
         lines = [Table("", header, rows).markdown(), explanation, *self.verdicts()]
         return "\n".join(lines) + "\n"
 
-    def tsv(self) -> str:
-        """System, seed and perplexities, with tabs."""
-        lines = [f"system\tseed\tperplexity\t{KNOWN_ONLY}"]
-        for name in ROWS:
-            known = self.perplexity_of_known_sentences[name]
-            for seed, value in self.perplexity[name].items():
-                lines.append(f"{name}\t{seed}\t{value:.4f}\t{known[seed]:.4f}")
-        return "\n".join(lines) + "\n"
-
     def write(self, exp: Path) -> str:
-        """Write EXP/RESULTS.md, which is returned, results.tsv and results.json, all or none."""
+        """Write EXP/RESULTS.md, which is returned, and results.json, both or none."""
         text = self.markdown()
         with staged(exp) as folder:
             (folder / "RESULTS.md").write_text(text, encoding="utf-8")
-            (folder / "results.tsv").write_text(self.tsv(), encoding="utf-8")
             write_json(folder / "results.json", dataclasses.asdict(self))
         return text
 

@@ -14,8 +14,6 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-import yaml
-
 from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.evaluation.leakage import warn_leakage
 from espnet_bayeslm.evaluation.transcripts import check_no_ids, read_sentences
@@ -43,7 +41,13 @@ from espnet_bayeslm.quickstart.runner import (
 from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
 from espnet_bayeslm.utils.engine import LOCAL, EngineOptions
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import check_folder, sha256, write_json, write_yaml
+from espnet_bayeslm.utils.files import (
+    check_folder,
+    read_yaml_mapping,
+    sha256,
+    write_json,
+    write_yaml,
+)
 from espnet_bayeslm.utils.locks import folder_lock
 from espnet_bayeslm.utils.options import option
 
@@ -100,7 +104,7 @@ def compare(
     tool: Tool,
     engine: EngineOptions = LOCAL,
 ) -> str:
-    """Table of perplexities; EXP/RESULTS.md, results.tsv and results.json have it too.
+    """Table of perplexities; EXP/RESULTS.md and results.json have it too.
 
     `rates` are the rates of dropout of the point-estimate LM; `tool` runs a command line of
     `bayeslm`. A run that was stopped goes on.
@@ -148,7 +152,6 @@ def check_inputs(what: Comparison, exp: Path) -> None:
     path = exp / "inputs.json"
     if not path.exists():
         write_json(path, content)
-        return
     before = json.loads(path.read_text(encoding="utf-8"))
     names = dict.fromkeys([*content, *before])
     other = [f"--{name}" for name in names if before.get(name) != content.get(name)]
@@ -162,7 +165,7 @@ def check_inputs(what: Comparison, exp: Path) -> None:
 
 def half_config(lm: str, size: str) -> Dict[str, Any]:
     """The point-estimate phase of the shipped configuration, in a size and with its dropout."""
-    config = yaml.safe_load(find_config(f"bayes_{lm}").read_text(encoding="utf-8"))
+    config = read_yaml_mapping(find_config(f"bayes_{lm}"))
     epochs = config["model_conf"]["warmup_epochs"]
     # each is one pass: where more only overfit, a point estimate would start from what is spoilt
     del config["model"], config["model_conf"]
@@ -244,10 +247,10 @@ class Work(Runner):
     def _valid(self, seed: int, choice: Choice) -> Path:
         return self.exp / f"seed{seed}" / f"valid_point_{choice}.json"
 
-    def _tuned(self, seed: int, figure: str = WITHOUT_OOV) -> Dict[Choice, float]:
-        """{rate of dropout, or `half`: a figure of the validation text}."""
+    def _tuned(self, seed: int) -> Dict[Choice, float]:
+        """{rate of dropout, or `half`: perplexity of the validation text}."""
         choices: Tuple[Choice, ...] = (HALF, *self.rates)
-        return {c: read_perplexities(self._valid(seed, c), figure)[-1] for c in choices}
+        return {c: read_perplexities(self._valid(seed, c))[-1] for c in choices}
 
     def _chosen(self, seed: int) -> Choice:
         """The best; of equally good ones the first, less training and then less dropout."""
@@ -257,14 +260,15 @@ class Work(Runner):
     def results(self) -> Results:
         """Figures of all seeds."""
         last = read_components(self.perplexity(self._key(*self.systems[0])))[-1]
+        weights: Dict[int, Dict[str, List[float]]] = {seed: {} for seed in self.seeds}
+        for seed, name in self.systems:
+            rows = read_yaml_mapping(self.weights(self._key(seed, name)))["components"]
+            weights[seed][name] = [row["weight"] for row in rows]
         return Results(
             **{key: last[key] for key in ("sentences", "words", "excluded", "known_sentences")},
             seeds=self.seeds,
-            dropout={
-                seed: Dropout(self._chosen(seed), self._tuned(seed), self._tuned(seed, KNOWN_ONLY))
-                for seed in self.seeds
-            },
-            weights=self._all_weights(),
+            dropout={s: Dropout(self._chosen(s), self._tuned(s)) for s in self.seeds},
+            weights=weights,
             perplexity=self._test(WITHOUT_OOV),
             perplexity_of_known_sentences=self._test(KNOWN_ONLY),
         )
@@ -281,13 +285,4 @@ class Work(Runner):
             rows = BOTH_ROWS if name == BOTH else (name,)
             for row, value in zip(rows, figures[-len(rows) :], strict=True):
                 found[row][seed] = value
-        return found
-
-    def _all_weights(self) -> Dict[int, Dict[str, List[float]]]:
-        """{seed: {system: weights}}, the 3-gram's last."""
-        found: Dict[int, Dict[str, List[float]]] = {seed: {} for seed in self.seeds}
-        for seed, name in self.systems:
-            path = self.weights(self._key(seed, name))
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-            found[seed][name] = [row["weight"] for row in content["components"]]
         return found

@@ -66,16 +66,12 @@ def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
     assert "of the 3 of 4 sentences without unknown words" in text
 
     results = json.loads((exp / "results.json").read_text())
-    rows = [row.split("\t") for row in (exp / "results.tsv").read_text().splitlines()[1:]]
-    for name, seed, *values in rows:
-        for figure, value in zip(("", "_of_known_sentences"), values, strict=True):
-            found = results[f"perplexity{figure}"][name][seed]
-            assert found == pytest.approx(float(value), abs=1e-4)
-    assert len(rows) == 2 * len(ROWS) - 1  # of two seeds there is one pair
+    for figure in ("perplexity", "perplexity_of_known_sentences"):
+        assert results[figure].keys() == set(ROWS)
+        assert sum(map(len, results[figure].values())) == 2 * len(ROWS) - 1  # one pair of two seeds
     for seed in "12":
         tuned = results["dropout"][seed]
         assert tuned["valid"][str(tuned["chosen"])] == min(tuned["valid"].values())
-        assert tuned["valid"].keys() == tuned["valid_of_known_sentences"].keys()
         folder = exp / f"seed{seed}"
         conf = {p.parent.name: yaml.safe_load(p.read_text()) for p in folder.glob("*/config.yaml")}
         bayes = conf["bayes"]
@@ -165,9 +161,9 @@ def test_what_hurts_is_said():
     # all of the gain is what follows unknown words
     known = dict.fromkeys(ROWS, perplexity["3-gram"])
     dropout = {
-        1: Dropout(0.1, {0.0: 9.0, 0.1: 8.0}, {0.0: 6.0, 0.1: 7.0}),
-        2: Dropout(0.1, {"half": 9.0, 0.1: 8.0, 0.3: 9.0}, {"half": 8.0, 0.1: 7.0, 0.3: 8.0}),
-        3: Dropout(0.0, {0.0: 8.0, 0.1: 9.0}, {0.0: math.nan, 0.1: math.nan}),
+        1: Dropout(0.1, {0.0: 9.0, 0.1: 8.0}),
+        2: Dropout(0.1, {"half": 9.0, 0.1: 8.0, 0.3: 9.0}),
+        3: Dropout(0.0, {0.0: 8.0, 0.1: 9.0}),
     }
     results = results_of(perplexity, known, dropout=dropout)
     text = results.markdown()
@@ -175,7 +171,6 @@ def test_what_hurts_is_said():
     assert re.search(r"Bayesian \+ 3-gram against point \+ 3-gram: .*%: HIGHER\.", text)
     assert re.search(r"point \+ 3-gram against point \+ 3-gram: .*%: lower\.", text)
     assert "Seed 1: the largest rate of dropout was the best" in text
-    assert "without unknown words dropout 0.0 is better than 0.1 (6.0, 7.0)." in text
     assert "Seed 2: the smallest rate of dropout was the best; try 0 too." in text
     text = dataclasses.replace(results, excluded=1, known_sentences=1).markdown()
     assert "; 0.0 [0.0, 0.0] %: no certain difference in known sentences." in text
