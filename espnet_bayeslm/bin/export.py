@@ -47,7 +47,12 @@ class ExportOptions:
 def export(options: ExportOptions) -> None:
     """Write an LM, or a mixture of several, for use elsewhere."""
     from espnet_bayeslm.loading.components import is_ngram
-    from espnet_bayeslm.loading.export import check_output, export_lm
+    from espnet_bayeslm.loading.export import (
+        check_output,
+        export_adapter,
+        export_folder,
+        export_lm,
+    )
     from espnet_bayeslm.loading.mixture_export import write_mixture
 
     lms, ngrams, output = options.lms, options.ngrams, options.output
@@ -55,8 +60,6 @@ def export(options: ExportOptions) -> None:
         raise InputError("no LM", remedy="Give --lm EXP.")
     subtracts = options.subtract_lms or options.subtract_weights
     if options.format != "espnet":
-        from espnet_bayeslm.loading.pretrained_export import export_adapter, export_folder
-
         if len(lms) != 1 or ngrams or subtracts or options.weights is not None:
             raise InputError(f"--format {options.format}: expected one pretrained LM and no more")
         {"peft": export_adapter, "hf": export_folder}[options.format](lms[0], output)

@@ -1,4 +1,4 @@
-"""Export of trained LMs: the posterior mean as an ordinary checkpoint, for other programs."""
+"""Export of LMs for other programs: the posterior mean as a checkpoint, an adapter, a folder."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ from espnet_bayeslm.loading.experiment import (
     read_unk_size,
     write_unk_size,
 )
-from espnet_bayeslm.loading.trained_lm import TrainedLM, load_lm
+from espnet_bayeslm.loading.trained_lm import TrainedLM, load_adapted, load_lm
 from espnet_bayeslm.loading.training_config import training_config
+from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+from espnet_bayeslm.pretrained.lora import write_adapter
+from espnet_bayeslm.pretrained.names import PREFIX, is_adapted, is_pretrained
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, check_folder, staged, write_yaml
+from espnet_bayeslm.utils.files import PathLike, check_folder, entries, staged, write_yaml
 
 CONFIG, CHECKPOINT = "config.yaml", "valid.loss.ave.pth"
 # What ESPnet's programs ask the configuration of a trained LM for, besides the LM and the model.
@@ -36,10 +39,8 @@ TEXT_FILES = {"bpemodel": "bpe.model", "non_linguistic_symbols": "non_linguistic
 # Options of an LM that say how it is uncertain.
 UNCERTAIN_OPTIONS = ("uncertainty", "prior_variance", "init_std", "init_std_unit", "num_samples")
 # All that an export ever writes into its folder.
-WRITTEN = {
-    *(CONFIG, CHECKPOINT, *TEXT_FILES.values(), "ngrams"),
-    UNKNOWN_WORDS.parts[0],
-}
+WRITTEN = {CONFIG, CHECKPOINT, *TEXT_FILES.values(), "ngrams", UNKNOWN_WORDS.parts[0]}
+ADAPTER_FILES = {"adapter_config.json", "adapter_model.safetensors", "README.md"}
 
 
 def export_lm(path: PathLike, output: PathLike) -> None:
@@ -154,3 +155,53 @@ def _means(trained: TrainedLM, config: Mapping[str, Any]) -> Dict[str, torch.Ten
             path=trained.path,
         )
     return {key: state[key] for key in target}
+
+
+def export_folder(source: PathLike, output: PathLike) -> None:
+    """Write a pretrained LM and its tokenizer as `save_pretrained` does, in float16.
+
+    The source is a GGUF file, `hf:FOLDER` or `hf:NAME`. A GGUF file takes many seconds to read, its
+    folder one.
+    """
+    if not is_pretrained(source):
+        raise InputError(
+            "--format hf is for a pretrained LM",
+            path=source,
+            remedy="Give a .gguf file, hf:FOLDER or hf:NAME.",
+        )
+    folder = Path(output)
+    is_source = Path(str(source).removeprefix(PREFIX)).resolve() == folder.resolve()
+    is_other = folder.is_dir() and entries(folder) and not (folder / "config.json").is_file()
+    if is_source or is_other:
+        raise InputError("holds other files already", path=folder, remedy="Give a new folder.")
+    check_folder(output)
+    lm = load_causal_lm(source)
+    if hasattr(lm.model, "peft_config"):
+        raise InputError("an adapter, and no LM of its own", path=source, remedy="Give its base.")
+    # transformers takes an LM of a GGUF file for quantised, though its weights are not
+    quantizer = getattr(lm.model, "hf_quantizer", None)
+    if Path(source).suffix.lower() == ".gguf" and quantizer is not None:
+        quantizer.remove_quantization_config(lm.model)
+    with staged(folder) as place:
+        lm.model.to(torch.float16).save_pretrained(place)
+        lm.tokenizer.save_pretrained(place)
+        if lm.licence:
+            (place / "README.md").write_text(f"---\nlicense: {lm.licence}\n---\n", "utf-8")
+
+
+def export_adapter(path: PathLike, output: PathLike) -> None:
+    """Write the posterior means of an adapter as peft reads it.
+
+    The base model's name, and its licence where its card has one, go into the adapter's card.
+    """
+    if not is_adapted(path):
+        raise InputError(
+            "--format peft is for an adapted pretrained LM",
+            path=path,
+            remedy="Leave out --format, or train one: bayeslm train --config lora --from hf:NAME.",
+        )
+    check_folder(output, written=ADAPTER_FILES)
+    loaded = load_adapted(path)
+    base = read_config(find_files(path)[0]).lm_conf["model"]
+    with staged(output) as place:
+        write_adapter(loaded.lm, place, base=base, licence=loaded.causal_lm.licence)

@@ -60,16 +60,19 @@ def write_mixture(
     """
     if not lms:
         raise InputError("no LM in the mixture", remedy="Give --lm EXP: it has the token list.")
-    _check_folder(Path(folder))
+    there = Path(folder) / CONFIG
+    if there.is_file() and read_config(there).lm != MIXTURE:
+        raise InputError("holds another LM", path=folder, remedy="Give a new folder.")
     load = functools.lru_cache(load_lm)  # one may be given twice
     trained = [load(os.fspath(path)) for path in lms]
     less = [path if is_ngram(path) else load(os.fspath(path)) for path in subtract_lms]
     sources: List[Source] = [*trained, *ngrams, *less]
-    for other in sources:
-        if isinstance(other, TrainedLM):
-            _check_component(other)
-            check_same_tokens(trained[0], other)
-    names = unique_names([s.name if isinstance(s, TrainedLM) else ngram_name(s) for s in sources])
+    names = []
+    for source in sources:
+        if isinstance(source, TrainedLM):
+            _check_component(source, trained[0])
+        names.append(source.name if isinstance(source, TrainedLM) else ngram_name(source))
+    names = unique_names(names)
     if len(subtract_weights) != len(less):
         raise InputError(
             f"{len(subtract_weights)} --subtract_weight for {len(less)} --subtract_lm",
@@ -92,8 +95,14 @@ def write_mixture(
     parts = [_part(*item) for item in used]
     model = _build(parts, [source for _, _, source in used if isinstance(source, TrainedLM)])
     size = mixed_unk_size(trained, values)
+    args = read_config(trained[0].config)
     with staged(folder, replaces=[str(UNKNOWN_WORDS)]) as new:
-        write_yaml(new / CONFIG, _config(parts, trained[0], new, named=Path(folder)))
+        reading: Dict[str, Any] = {name: getattr(args, name, None) for name in READING}
+        reading.update(copy_text_files(args, new, named=Path(folder)))
+        copied = [_copy_ngram(part, new, named=Path(folder)) for part in parts]
+        reading.update({"model": "lm", "model_conf": {}, "init": None, "optim": None})
+        lm = {"lm": MIXTURE, "lm_conf": _lm_conf(copied, args.token_list)}
+        write_yaml(new / CONFIG, {**lm, **reading})
         if size is not None:
             write_unk_size(new, size)
         torch.save(model.state_dict(), new / CHECKPOINT)
@@ -114,47 +123,30 @@ def mixed_unk_size(trained: Sequence[TrainedLM], weights: Sequence[float]) -> Op
     return total / sum(weight / lm.unk_size for weight, lm in known)
 
 
-def check_same_tokens(first: TrainedLM, other: TrainedLM) -> None:
-    """Check that two LMs read text as the same tokens."""
-    problem = token_difference(other.token_list, first.token_list, whose=first.name)
-    if first.token_type != other.token_type:
-        problem = f"it has {other.token_type} tokens, and {first.name} {first.token_type} tokens"
-    if problem:
-        raise InputError(
-            problem,
-            path=other.config,
-            remedy="Train the LMs of a mixture with one token list.",
-        )
-
-
-def _check_folder(folder: Path) -> None:
-    """Raise an InputError where a folder holds an LM that is no mixture."""
-    config = folder / CONFIG
-    if config.is_file() and read_config(config).lm != MIXTURE:
-        raise InputError("holds another LM", path=folder, remedy="Give a new folder.")
-
-
-def _check_component(trained: TrainedLM) -> None:
-    """Raise an InputError where an LM cannot be a component."""
-    problem = ""
+def _check_component(trained: TrainedLM, first: TrainedLM) -> None:
+    """Raise an InputError where an LM cannot be a component, or has other tokens than the first."""
+    problem = token_difference(trained.token_list, first.token_list, whose=first.name)
+    remedy = "Train the LMs of a mixture with one token list."
     if isinstance(trained.lm, MixtureLM):
         problem, remedy = "a mixture already", "Give the LMs that it was made of."
     elif next(choices(trained.lm), None) is not None:
         problem = "a super-network, which is no LM yet"
         remedy = "Train one of the architectures that `bayeslm search` ranks."
+    elif first.token_type != trained.token_type:
+        problem = f"it has {trained.token_type} tokens, and {first.name} {first.token_type} tokens"
     if problem:
-        raise InputError(problem, path=trained.path, remedy=remedy)
+        raise InputError(problem, path=trained.config, remedy=remedy)
 
 
 def _part(name: str, weight: float, source: Source) -> Dict[str, Any]:
     """Component of a mixture, as `lm_conf` has it."""
+    part = {"name": name, "kind": "ngram", "weight": weight}
     if not isinstance(source, TrainedLM):
-        return {"name": name, "kind": "ngram", "weight": weight, "path": os.fspath(source)}
+        return {**part, "path": os.fspath(source)}
     args = read_config(source.config)
-    part = {"name": name, "kind": "lm", "weight": weight, "lm": args.lm, "lm_conf": args.lm_conf}
-    if whole_blocks(getattr(source.lm, "posterior", None)):
-        part["whole_posterior"] = True
-    return part
+    part.update(kind="lm", lm=args.lm, lm_conf=args.lm_conf)
+    has_posterior = whole_blocks(getattr(source.lm, "posterior", None))
+    return {**part, "whole_posterior": True} if has_posterior else part
 
 
 def _lm_conf(parts: Sequence[Dict[str, Any]], tokens: List[str]) -> Dict[str, Any]:
@@ -179,21 +171,6 @@ def _build(parts: Sequence[Dict[str, Any]], trained: Sequence[TrainedLM]) -> ESP
                 f" ({', '.join(map(repr, unknown[:5]))}): each has the probability of its <unk>"
             )
     return ESPnetLanguageModel(lm, len(tokens))
-
-
-def _config(
-    parts: Sequence[Dict[str, Any]], first: TrainedLM, folder: Path, *, named: Path
-) -> Dict[str, Any]:
-    """Configuration of the mixture; the files that it names are copied, as those of `named`."""
-    args = read_config(first.config)
-    reading: Dict[str, Any] = {name: getattr(args, name, None) for name in READING}
-    reading.update(copy_text_files(args, folder, named=named))
-    copied = [_copy_ngram(part, folder, named=named) for part in parts]
-    return {
-        **{"lm": MIXTURE, "lm_conf": _lm_conf(copied, reading["token_list"])},
-        **{"model": "lm", "model_conf": {}, "init": None, "optim": None},
-        **reading,
-    }
 
 
 def _copy_ngram(part: Dict[str, Any], folder: Path, *, named: Path) -> Dict[str, Any]:

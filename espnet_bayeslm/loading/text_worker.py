@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.perplexity import text_blocks
-from espnet_bayeslm.evaluation.word_scores import Component, CountingScorer, WordScores
+from espnet_bayeslm.evaluation.perplexity import text_blocks, token_counts
+from espnet_bayeslm.evaluation.word_scores import Component, WordScores
 from espnet_bayeslm.loading.components import ComponentOptions
-from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.utils.blocks import Blocks
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.engine import Pool
 from espnet_bayeslm.utils.files import PathLike
 
 Sentences = Sequence[Sequence[str]]
-
-
-class BlockOfText(NamedTuple):
-    """Scores of a block of sentences by one component.
-
-    Attributes:
-        scores: Scores of each sentence.
-        counts: Tokens of each word of each sentence, (n + 1,); None where a word is a token.
-    """
-
-    scores: List[WordScores]
-    counts: Optional[List[np.ndarray]]
+Scored = Tuple[List[WordScores], List[np.ndarray]]
+"""Scores of each sentence by one component, and the tokens of each of its words, (n + 1,)."""
 
 
 class TextWorker:
@@ -43,20 +32,12 @@ class TextWorker:
         """Name, kind and digest of each component."""
         return [(c.name, c.kind, c.fingerprint) for c in self._components]
 
-    def score(self, block: Sentences) -> List[BlockOfText]:
-        """Scores of a block by each component."""
+    def score(self, block: Sentences) -> List[Scored]:
+        """Scores of a block by each component, and the tokens of its words."""
         return [
-            BlockOfText(component.scorer.word_scores(block), _counts(component, block))
-            for component in self._components
+            (c.scorer.word_scores(block), [token_counts(c.scorer, words) for words in block])
+            for c in self._components
         ]
-
-
-def _counts(component: Component, block: Sentences) -> Optional[List[np.ndarray]]:
-    """Tokens of each word, where the LM counts them."""
-    scorer = component.scorer
-    if not isinstance(scorer, CountingScorer) or not isinstance(uncached(scorer), CountingScorer):
-        return None
-    return [scorer.token_counts(words) for words in block]
 
 
 class ScoredText:
@@ -67,12 +48,11 @@ class ScoredText:
         self.scores: List[WordScores] = []
         self._known: Dict[Tuple[str, ...], Tuple[WordScores, np.ndarray]] = {}
 
-    def add(self, block: Sentences, found: BlockOfText) -> None:
+    def add(self, block: Sentences, found: Scored) -> None:
         """Add the scores of the text's next sentences."""
-        self.scores += found.scores
-        counts = found.counts or [np.ones(len(words) + 1, int) for words in block]
-        for words, score, count in zip(block, found.scores, counts, strict=True):
-            self._known[tuple(words)] = score, count
+        self.scores += found[0]
+        for words, scores, counts in zip(block, found[0], found[1], strict=True):
+            self._known[tuple(words)] = scores, counts
 
     def word_scores(self, sentences: Sentences) -> List[WordScores]:
         """Scores of sentences of the text."""

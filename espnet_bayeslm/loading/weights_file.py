@@ -68,33 +68,28 @@ def match_weights(
         if same is not None:
             found[index] = same.weight
             rest.remove(same)
-    missing = {index: _base(name) for index, name in enumerate(names) if index not in found}
-    bases = [_base(row.name) for row in rest]
-    if sorted(bases) != sorted(missing.values()):
+    # without the numbers of equal names
+    missing = {n: re.sub(r"#\d+$", "", name) for n, name in enumerate(names) if n not in found}
+    rows = {re.sub(r"#\d+$", "", row.name): row for row in rest}
+    if len(rest) != len(missing) or set(rows) != set(missing.values()):
         raise InputError(
             f"has weights for {', '.join(row.name for row in known)}, but the components are"
             f" {', '.join(names)}",
             remedy="Give the --lm and --ngram with which the weights were estimated.",
         )
-    twice = [name for name, count in Counter(bases).items() if count > 1]
-    if twice:
+    if len(rows) < len(rest):
+        twice = Counter(missing.values()).most_common(1)[0][0]
         raise InputError(
-            f"several components are named {twice[0]}, and their files do not tell which weight"
+            f"several components are named {twice}, and their files do not tell which weight"
             " is whose",
             remedy="Estimate the weights again, or give them as W,W,... in the order of the"
             " components.",
         )
-    for index, base in missing.items():
-        row = rest[bases.index(base)]
-        found[index] = row.weight
-        if row.fingerprint and any(fingerprints):
-            logging.warning(f"{base}: its weight was estimated with another file of this name")
+    for index, name in missing.items():
+        found[index] = rows[name].weight
+        if rows[name].fingerprint and any(fingerprints):
+            logging.warning(f"{name}: its weight was estimated with another file of this name")
     return [found[index] for index in range(len(names))]
-
-
-def _base(name: str) -> str:
-    """Name of a component without the number that equal ones have."""
-    return re.sub(r"#\d+$", "", name)
 
 
 def read_weights(
@@ -111,31 +106,25 @@ def read_weights(
     """
     if weights is None:
         return np.ones(1) if len(names) == 1 else None
-    if not isinstance(weights, (str, os.PathLike)):
-        return _checked(weights, names, check)
-    if Path(weights).is_file():
-        return _weights_of_file(Path(weights), names, fingerprints)
-    try:
-        values = [float(value) for value in str(weights).split(",")]
-    except ValueError:
-        raise InputError(
-            f"--weights {weights}: neither a file nor numbers with commas",
-            remedy="Give the weights.yaml of `bayeslm interpolate`, or W,W,...",
-        ) from None
-    return _checked(values, names, check)
-
-
-def _checked(weights: Sequence[float], names: Sequence[str], check: bool) -> np.ndarray:
+    if isinstance(weights, (str, os.PathLike)):
+        if Path(weights).is_file():
+            return _weights_of_file(Path(weights), names, fingerprints)
+        try:
+            weights = [float(value) for value in str(weights).split(",")]
+        except ValueError:
+            raise InputError(
+                f"--weights {weights}: neither a file nor numbers with commas",
+                remedy="Give the weights.yaml of `bayeslm interpolate`, or W,W,...",
+            ) from None
     return check_weights(weights, len(names)) if check else np.asarray(weights, np.float64)
 
 
 def _weights_of_file(path: Path, names: Sequence[str], fingerprints: Sequence[str]) -> np.ndarray:
     text = read_text(path)
     try:
-        content = yaml.safe_load(text)
         known = [
             NamedWeight(str(c["name"]), float(c["weight"]), str(c.get("fingerprint", "")))
-            for c in content["components"]
+            for c in yaml.safe_load(text)["components"]
         ]
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(

@@ -140,7 +140,7 @@ class TestBadInput:
         write_experiment(lms[0], search, *SEARCH["search"])
         fails("no LM in the mixture", lms=[], ngrams=[ngram])
         fails("it has char tokens, and exp word tokens", lms=[lms[0], chars])
-        fails(r"search/valid.loss.ave.pth: a super-network", lms=[search])
+        fails(r"search/config.yaml: a super-network", lms=[search])
         fails("a mixture already", lms=[mixture])
 
     def test_other_tokens(self, lms, fails, tmp_path):
