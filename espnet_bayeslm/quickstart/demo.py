@@ -11,7 +11,7 @@ from typing import Dict, List, Optional, Tuple
 
 from espnet_bayeslm.quickstart import small_lm
 from espnet_bayeslm.quickstart.error_table import POINT, TUNED, read_rows, table
-from espnet_bayeslm.quickstart.runner import Runner, mixture_key, words
+from espnet_bayeslm.quickstart.runner import SETS, Runner, mixture_key, words
 from espnet_bayeslm.quickstart.small_lm import SmallLM
 from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
 from espnet_bayeslm.rescoring.output_files import WITHOUT_LM
@@ -28,7 +28,6 @@ SYSTEMS = {
     "Bayesian + 3-gram": ("bayes",),
     "Bayesian + point-estimate + 3-gram": ("bayes", "point"),
 }
-SETS = ("dev", "eval")
 
 
 def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int = 0) -> None:
@@ -120,16 +119,8 @@ class Demo(Runner):
     def system(self, name: str) -> Step:
         """Weights and scales of a system, tuned on dev, then its perplexity and lists of eval."""
         lms, key = [self.exp / lm for lm in SYSTEMS[name]], mixture_key(SYSTEMS[name])
-        common = dict(nbest_format="jsonl", ngram=self.ngram, weights=self.weights(key))
-        dev, test = (self.rescored(name, part) for part in SETS)
-        tune = dict(nbest=self.data / "dev.jsonl", output=dev)
-        apply = dict(nbest=self.data / "eval.jsonl", output=test, scales=dev / "scales.yaml")
-        rescore = [self.scored("rescore", lms, **common, **options) for options in (tune, apply)]
-        return Step(f"rescore_{key}", [*self.mixture(key, lms), *rescore])
-
-    def rescored(self, name: str, part: str) -> Path:
-        """Folder of a system's rescored lists."""
-        return self.exp / "rescored" / mixture_key(SYSTEMS[name]) / part
+        commands = [*self.mixture(key, lms), *self.rescoring(key, lms, self.data)]
+        return Step(f"rescore_{key}", commands)
 
     def perplexities(self) -> Dict[str, Path]:
         """System -> its perplexity of eval."""
@@ -137,13 +128,14 @@ class Demo(Runner):
 
     def hypotheses(self) -> Dict[str, Path]:
         """System -> the folder of its rescored lists of eval."""
-        found = {name: self.rescored(name, "eval") for name in SYSTEMS}
-        return {**found, **(self.small_lm.rescored() if self.small_lm else {})}
+        keys = {name: mixture_key(lms) for name, lms in SYSTEMS.items()}
+        keys.update(small_lm.SYSTEMS if self.small_lm else {})
+        return {name: self.rescored(key) for name, key in keys.items()}
 
     def errors(self) -> List[str]:
         """Command line of the word errors of all systems on eval, with their tests."""
         # the control is the same in each system's folder
-        texts = {TUNED: self.rescored("3-gram", "eval") / WITHOUT_LM}
+        texts = {TUNED: self.rescored(mixture_key(())) / WITHOUT_LM}
         texts.update((name, folder / "text") for name, folder in self.hypotheses().items())
         return words(
             "score",

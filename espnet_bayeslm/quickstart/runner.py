@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Sequence
 
 from espnet_bayeslm.quickstart.steps import Step
 
+# Sets of lists: scales are tuned on the first
+SETS = ("dev", "eval")
 # Figures of `bayeslm perplexity`
 WITHOUT_OOV, KNOWN_ONLY = "perplexity_without_oov", "perplexity_of_known_sentences"
 
@@ -45,28 +47,41 @@ class Runner:
         options = dict(order=3, arpa=self.ngram, discount_fallback="true")
         return Step("ngram", [words("ngram", text=self.texts["train"], **options)])
 
-    def train(
-        self, folder: Path, config: object, *, source: Optional[Path] = None, **options: Any
-    ) -> Step:
+    def train(self, folder: Path, config: object, *, source: object = None, **options: Any) -> Step:
         """Training of an LM, perhaps on from another LM."""
         texts = {f"{name}_text": self.texts[name] for name in ("train", "valid")}
         common = {"config": config, "exp": folder, "from": source, **texts, **self.training}
         name = "_".join(folder.relative_to(self.exp).parts)
         return Step(name, [words("train", **common, **options)])
 
-    def scored(self, tool: str, lms: Sequence[Path], **options: object) -> List[str]:
+    def scored(self, tool: str, lms: Sequence[object], **options: object) -> List[str]:
         """Command line of a tool that takes LMs."""
         return words(tool, lm=[*lms], **self.scoring, **options)
 
-    def mixture(self, key: str, lms: Sequence[Path]) -> List[List[str]]:
-        """EM weights of LMs and 3-gram on the validation text, and their perplexity of the test."""
-        parts = dict(ngram=self.ngram)
-        tune = dict(text=self.texts["valid"], output=self.weights(key))
-        measure = dict(text=self.texts["test"], weights=tune["output"], output=self.perplexity(key))
-        return [
-            self.scored("interpolate", lms, **parts, **tune),
-            self.scored("perplexity", lms, **parts, **measure),
-        ]
+    def interpolated(self, key: str, lms: Sequence[object], **options: object) -> List[str]:
+        """EM weights of LMs and 3-gram on the validation text."""
+        given = dict(ngram=self.ngram, text=self.texts["valid"], output=self.weights(key))
+        return self.scored("interpolate", lms, **given, **options)
+
+    def mixture(self, key: str, lms: Sequence[object]) -> List[List[str]]:
+        """EM weights of LMs and 3-gram, and their perplexity of the test text."""
+        given = dict(ngram=self.ngram, text=self.texts["test"], weights=self.weights(key))
+        measure = self.scored("perplexity", lms, **given, output=self.perplexity(key))
+        return [self.interpolated(key, lms), measure]
+
+    def rescoring(
+        self, key: str, lms: Sequence[object], data: Path, **options: object
+    ) -> List[List[str]]:
+        """Rescored lists of DATA: scales of scores are tuned on dev and applied to eval."""
+        common = dict(nbest_format="jsonl", ngram=self.ngram, weights=self.weights(key), **options)
+        dev, test = (self.rescored(key, part) for part in SETS)
+        tune = dict(nbest=data / "dev.jsonl", output=dev)
+        apply = dict(nbest=data / "eval.jsonl", output=test, scales=dev / "scales.yaml")
+        return [self.scored("rescore", lms, **common, **given) for given in (tune, apply)]
+
+    def rescored(self, key: str, part: str = "eval") -> Path:
+        """Folder of a mixture's rescored lists."""
+        return self.exp / "rescored" / key / part
 
     def weights(self, key: str) -> Path:
         """File of a mixture's weights."""

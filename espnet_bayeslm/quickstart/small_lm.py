@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from espnet_bayeslm.pretrained.names import PREFIX, find_small_lm
-from espnet_bayeslm.quickstart.runner import words
+from espnet_bayeslm.quickstart.runner import Runner, words
 from espnet_bayeslm.quickstart.steps import Step
 from espnet_bayeslm.utils.files import staged
 
@@ -18,10 +18,10 @@ HYPOTHESES = 3
 LISTS = 100
 # Sentences of each text that are read, evenly from all; those of valid weigh the mixture too
 SENTENCES = {"train": 400, "valid": 100}
-AS_IT_IS, ADAPTED = "smollm2", "smollm2_adapter"
+# System -> key of its mixture
 SYSTEMS = {
-    "SmolLM2 as it is + 3-gram": AS_IT_IS,
-    "SmolLM2, Bayesian adapter + 3-gram": ADAPTED,
+    "SmolLM2 as it is + 3-gram": "smollm2_3gram",
+    "SmolLM2, Bayesian adapter + 3-gram": "smollm2_adapter_3gram",
 }
 EXPLANATION = f"""\
 SmolLM2 chooses among the first {HYPOTHESES} hypotheses of each list, the other LMs among all. Its
@@ -49,17 +49,17 @@ def fast_precision() -> str:
     return "bfloat16" if has_it else "float32"
 
 
-class SmallLM:
-    """Steps of the systems with SmolLM2.
-
-    Args:
-        exp: The folder of all that is made, with the data.
-        source: SmolLM2's file.
-    """
+class SmallLM(Runner):
+    """Steps of the systems with SmolLM2, of the file `source`."""
 
     def __init__(self, exp: Path, source: Path):
-        self.exp, self.source, self.precision = exp, source, fast_precision()
-        self.folder, self.data = exp / "smollm2_base", exp / "smollm2_data"
+        self.source, self.folder, self.data = source, exp / "smollm2_base", exp / "smollm2_data"
+        precision = fast_precision()
+        texts = {name: self.data / f"{name}.txt" for name in SENTENCES}
+        # one short epoch: small batches, a larger rate
+        fast = {"max_epoch": 1, "batch_bins": 256, "optim_conf": "lr=0.001"}
+        training = {**fast, "lm_conf": f"precision={precision}"}
+        super().__init__(exp, texts, training, {"precision": precision})
         if not self.data.exists():
             write_parts(exp / "data", self.data)
 
@@ -68,42 +68,19 @@ class SmallLM:
 
         The first begins with the 3-gram, so that SmolLM2 as it is can be rescored with meanwhile.
         """
-        options = {"lm": self.source, "format": "hf", "output": self.folder}
-        as_it_is = self._system(AS_IT_IS, f"{PREFIX}{self.folder}")
-        first = [*ngram.commands, words("export", **options), *as_it_is]
-        adapted = [self._train(), *self._system(ADAPTED, str(self.exp / ADAPTED))]
-        return [Step(f"rescore_{AS_IT_IS}", first)], [Step(ADAPTED, adapted)]
+        base = f"{PREFIX}{self.folder}"
+        convert = words("export", lm=self.source, format="hf", output=self.folder)
+        as_it_is, adapted = SYSTEMS.values()
+        system = self._system(as_it_is, base, text_form="lower")
+        train = self.train(self.exp / "smollm2_adapter", "bayes_lora", source=base)
+        commands = [*train.commands, *self._system(adapted, self.exp / train.name)]
+        first = Step("rescore_smollm2", [*ngram.commands, convert, *system])
+        return [first], [Step(train.name, commands)]
 
-    def _train(self) -> Sequence[str]:
-        """Command line of the adapter's training."""
-        texts = {f"{name}_text": self.data / f"{name}.txt" for name in SENTENCES}
-        source = {"from": f"{PREFIX}{self.folder}", "exp": self.exp / ADAPTED}
-        # one short epoch: small batches, a larger rate
-        fast = {"max_epoch": 1, "batch_bins": 256, "optim_conf": "lr=0.001"}
-        conf = f"precision={self.precision}"
-        return words("train", config="bayes_lora", **source, **texts, **fast, lm_conf=conf)
-
-    def _system(self, key: str, lm: str) -> List[Sequence[str]]:
+    def _system(self, key: str, lm: object, **form: str) -> List[List[str]]:
         """Interpolation weights, scales tuned on dev, rescored lists of eval."""
-        weights = self.exp / "weights" / f"{key}_3gram.yaml"
-        common = {"lm": lm, "ngram": self.exp / "3gram.arpa", "precision": self.precision}
-        if key == AS_IT_IS:
-            common["text_form"] = "lower"
-        dev, test = (self.exp / "rescored" / f"{key}_3gram" / part for part in ("dev", "eval"))
-        lists = {"nbest_format": "jsonl", "weights": weights, **common}
-        tuned = {"nbest": self.data / "dev.jsonl", "output": dev}
-        applied = {"nbest": self.data / "eval.jsonl", "output": test}
-        return [
-            words("interpolate", text=self.data / "valid.txt", output=weights, **common),
-            words("rescore", **lists, **tuned),
-            words("rescore", **lists, **applied, scales=dev / "scales.yaml"),
-        ]
-
-    def rescored(self) -> Dict[str, Path]:
-        """System -> the folder of its rescored lists of eval."""
-        return {
-            name: self.exp / "rescored" / f"{key}_3gram" / "eval" for name, key in SYSTEMS.items()
-        }
+        lists = self.rescoring(key, [lm], self.data, **form)
+        return [self.interpolated(key, [lm], **form), *lists]
 
 
 def write_parts(data: Path, folder: Path) -> None:
@@ -112,17 +89,15 @@ def write_parts(data: Path, folder: Path) -> None:
         for part, most in (("dev", LISTS), ("eval", None)):
             lists = map(json.loads, (data / f"{part}.jsonl").read_text("utf-8").splitlines()[:most])
             lines = [{**item, "hypotheses": item["hypotheses"][:HYPOTHESES]} for item in lists]
-            _write(place / f"{part}.jsonl", [json.dumps(line) for line in lines])
+            text = "".join(f"{json.dumps(line)}\n" for line in lines)
+            (place / f"{part}.jsonl").write_text(text, "utf-8")
         for name, file in (("train", "train.txt"), ("valid", "dev.txt")):
             sentences = (data / file).read_text("utf-8").splitlines()
-            _write(place / f"{name}.txt", evenly(sentences, SENTENCES[name]))
+            text = "".join(f"{line}\n" for line in evenly(sentences, SENTENCES[name]))
+            (place / f"{name}.txt").write_text(text, "utf-8")
 
 
 def evenly(lines: Sequence[str], count: int) -> List[str]:
     """At most so many lines, evenly from all."""
     count = min(count, len(lines))
     return [lines[n * len(lines) // count] for n in range(count)]
-
-
-def _write(path: Path, lines: Sequence[str]) -> None:
-    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")

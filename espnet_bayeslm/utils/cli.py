@@ -137,7 +137,7 @@ def run_tool(
     function: Callable,
     cmd: Optional[Sequence[str]] = None,
     *,
-    rest: Optional[str] = None,
+    rest: str = "",
     stopped: str = "",
     signed: str = "",
 ) -> None:
@@ -147,19 +147,18 @@ def run_tool(
         parser: Made by `tool_parser`.
         function: Function of the parser's options as keyword arguments.
         cmd: The command line (default: sys.argv).
-        rest: The argument that takes options which the parser does not know; without it they are
-            errors.
+        rest: Argument that takes options which the parser does not know; "": they are errors.
         stopped: End of the message after Ctrl-C.
-        signed: The option that names an output beside which the command line is left.
+        signed: Option that names an output beside which the command line is left.
 
     Raises:
         SystemExit: Status 2 for wrong options, 1 for bad input, 130 after Ctrl-C.
     """
     known, unknown = parser.parse_known_args(cmd)
-    if unknown and rest is None:
+    if unknown and not rest:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     values = vars(known)
-    if rest is not None:
+    if rest:
         values[rest] = unknown
     else:
         # --config gave its values to the other options
@@ -220,7 +219,7 @@ class Tool:
         def run(**values: Any) -> None:
             self.function(options_from(self.options, values))
 
-        rest = "espnet_options" if self.trains else None
+        rest = "espnet_options" if self.trains else ""
         run_tool(self.parser(), run, cmd, rest=rest, stopped=self.stopped, signed=self.signed)
 
 

@@ -9,7 +9,6 @@ import io
 import json
 import math
 import os
-import shutil
 import tempfile
 import zlib
 from pathlib import Path
@@ -116,9 +115,15 @@ def staged(
     Yields:
         A temporary folder, to be filled.
     """
-    with _filled(path) as (temporary, target):
+    target, place = _destination(path)
+    # where this process is killed it stays
+    with tempfile.TemporaryDirectory(
+        prefix=leftover_prefix(target), dir=place, ignore_cleanup_errors=True
+    ) as name:
+        temporary = Path(name)
         yield temporary
         if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
             os.chmod(temporary, _umask_mode(0o777))
             os.rename(temporary, target)
             return
@@ -145,17 +150,7 @@ def check_folder(path: PathLike, *, written: Optional[AbstractSet[str]] = None) 
             path=path,
             remedy="Give a new folder.",
         )
-    with _filled(path):
-        pass
-
-
-def check_outside(folder: PathLike, inputs: Mapping[str, Optional[PathLike]]) -> None:
-    """Raise an InputError where an input, {option: path}, lies in a folder to be written."""
-    for option, path in inputs.items():
-        if path is not None and Path(path).resolve().is_relative_to(Path(folder).resolve()):
-            raise InputError(
-                f"{option} {path} is in it", path=folder, remedy="Give --output a new folder."
-            )
+    _destination(path)
 
 
 def check_output(
@@ -170,14 +165,15 @@ def check_output(
     there = entries(folder) if folder.is_dir() else []
     # a run that was killed while its files came into place has left a folder within
     ours = marker in there or (folder.is_dir() and len(os.listdir(folder)) > len(there))
-    if ours:
-        check_outside(output, inputs)
+    within = [
+        f"{option} {path} is in it"
+        for option, path in inputs.items()
+        if ours and path is not None and Path(path).resolve().is_relative_to(folder.resolve())
+    ]
     if (folder.exists() and not folder.is_dir()) or (there and not ours):
-        raise InputError(
-            f"is there, and is not the output of an earlier `bayeslm {tool}`",
-            path=output,
-            remedy="Give --output a new folder.",
-        )
+        within.append(f"is there, and is not the output of an earlier `bayeslm {tool}`")
+    if within:
+        raise InputError(within[0], path=output, remedy="Give --output a new folder.")
     check_folder(folder)
     try:
         content = yaml.safe_load((folder / marker).read_text(encoding="utf-8"))
@@ -197,12 +193,8 @@ def leftover_prefix(folder: PathLike) -> str:
     return f".{Path(folder).resolve().name}."
 
 
-@contextlib.contextmanager
-def _filled(path: PathLike) -> Iterator[Tuple[Path, Path]]:
-    """Make a temporary folder in the folder `path`, or beside it where there is none yet.
-
-    Yields this folder, and the folder that `path` is, leads to, or will be.
-    """
+def _destination(path: PathLike) -> Tuple[Path, Path]:
+    """Folder that `path` is, leads to or will be, and the nearest one to it that is there."""
     target = Path(path)
     if target.is_symlink() and not target.exists():
         raise InputError(
@@ -213,20 +205,10 @@ def _filled(path: PathLike) -> Iterator[Tuple[Path, Path]]:
     if target.exists() and not target.is_dir():
         raise InputError("a file, where a folder is to be written", path=target)
     target = target.resolve()
-    place = target if target.exists() else target.parent
-    made = [folder for folder in (place, *place.parents) if not folder.exists()]
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=leftover_prefix(target), dir=place))
-    except OSError as error:
-        raise InputError(f"cannot be written ({error.strerror})", path=path) from error
-    try:
-        yield temporary, target
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        for folder in made:
-            with contextlib.suppress(OSError):  # not empty
-                folder.rmdir()
+    place = next(folder for folder in (target, *target.parents) if folder.exists())
+    if not (place.is_dir() and os.access(place, os.W_OK)):
+        raise InputError(f"cannot be written ({place} is no folder, or read-only)", path=path)
+    return target, place
 
 
 def files_in(folder: PathLike) -> List[str]:
