@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Mapping, Sequence
 
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
-from espnet_bayeslm.utils.markdown import markdown_table
+from lab.markdown import markdown_table
 
 # Seed -> value.
 Values = Dict[int, float]
