@@ -71,9 +71,9 @@ test-plain: $(READY)
 
 # What touches matrix products, autocast and the LSTM.
 AVX2_TESTS := $(addprefix tests/, kernels/test_product.py layers/test_lstm_loop.py \
-  kernels/test_feed_forward.py layers/test_sampled.py kernels/test_vocabulary.py lm/test_kinds.py \
+  kernels/test_feed_forward.py kernels/test_vocabulary.py lm/test_kinds.py \
   lm/test_tree.py training/test_nll.py training/test_model.py \
-  training/test_optimizer.py training/test_sampled_softmax.py \
+  training/test_optimizer.py \
   pretrained/test_pretrained_scores.py pretrained/test_adapted.py)
 
 test-avx2: export ATEN_CPU_CAPABILITY := avx2

@@ -314,7 +314,6 @@ CASES: Dict[str, Dict[str, Dict[str, Any]]] = {
 }
 OPTIONS: Dict[str, Dict[str, Any]] = {
     "self_normalization": dict(self_normalization=0.1),
-    "sampled_softmax": dict(sampled_softmax=50),
 }
 
 
@@ -325,10 +324,7 @@ def make_model(
     make = BayesLSTMLM if family == "lstm" else BayesTransformerLM
     conf = {"dropout_rate": 0.2, "tie_weights": True, **SIZES[family], **lm}
     inner = make(VOCAB, uncertainty=uncertainty, **conf)
-    model = BayesLanguageModel(inner, VOCAB, num_train_tokens=100_000, **model_conf)
-    if model.sampler is not None:
-        model.sampler.set_counts(torch.zeros(VOCAB))
-    return model
+    return BayesLanguageModel(inner, VOCAB, num_train_tokens=100_000, **model_conf)
 
 
 def make_batch() -> Tuple[torch.Tensor, torch.Tensor]:

@@ -36,7 +36,6 @@ from espnet_bayeslm.training.trainer import BayesLMTrainer
 
 BAYES = {"lstm": {"cell_input@1-2": "bayes"}, "transformer": {"ffn@1-2": "bayes"}}
 ESPNET = {"lstm": "seq_rnn", "transformer": "transformer"}
-NOISE_TOKENS = 1024
 # Mean words of AMI's sentences, and the longest that a generated text has.
 MEAN_LENGTH, LONGEST = 9, 100
 MEMORY_BATCH = (32, 100)
@@ -52,22 +51,19 @@ class Variant:
         lm: As ESPnet's `--lm`.
         uncertainty: As in `lm_conf`; None: ESPnet's own LM.
         low: True if products are in bfloat16.
-        sampled: True if the softmax is sampled.
     """
 
     name: str
     lm: str
     uncertainty: Optional[Mapping[str, Any]] = None
     low: bool = False
-    sampled: bool = False
 
 
 def variants(family: str, device: str) -> List[Variant]:
     """LMs to compare: ESPnet's and the point-estimate LM first."""
     ours = f"bayes_{family}"
-    bayes = Variant(next(iter(BAYES[family])) + " bayes", ours, BAYES[family])
     found = [Variant(f"ESPnet {ESPNET[family]}", ESPNET[family]), Variant("point", ours, {})]
-    found += [bayes, dataclasses.replace(bayes, name="  sampled softmax", sampled=True)]
+    found += [Variant(next(iter(BAYES[family])) + " bayes", ours, BAYES[family])]
     if device == "cpu" and not has_onednn(torch.bfloat16):
         return found  # emulated, it would take minutes a step
     lowered = [v for v in found if device == "cuda" or v.uncertainty is not None]
@@ -126,8 +122,6 @@ def espnet_args(
         return found
     found.lm_conf = {**lm_options(args.shape, family), "uncertainty": dict(variant.uncertainty)}
     found.model, found.model_conf = "bayes_lm", {"autocast": "bfloat16"} if variant.low else {}
-    if variant.sampled:
-        found.model_conf["sampled_softmax"] = min(NOISE_TOKENS, vocab // 2)
     return found
 
 

@@ -34,12 +34,6 @@ TRAINING: List[Tuple[str, Dict[str, Any]]] = [
     ("transformer", {"ffn@*": "gp"}),
     ("transformer", {"hidden_output@*": "variational"}),
 ]
-# For large vocabularies.
-SAMPLED: List[Tuple[str, Dict[str, Any]]] = [
-    ("lstm", {"cell_input@1-2": "bayes"}),
-    ("transformer", {"ffn@1-2": "bayes"}),
-]
-LARGE = {"paper10k": "paper"}
 SCORING: List[Tuple[str, Dict[str, Any]]] = [
     ("lstm", {"all_gates@1-2": "bayes"}),
     ("lstm", {"cell_input@1-2": "gp"}),
@@ -82,16 +76,8 @@ def works(shape: str, names: List[str]) -> List[Tuple[str, Callable[[], Work]]]:
         lm = make_lm(shape, family, uncertainty).eval().lm
         return functools.partial(search, lm, vocab, STEPS + 1)
 
-    def train_sampled(family: str, uncertainty: Dict[str, Any]) -> Work:
-        large = LARGE.get(shape, shape)
-        words = SHAPES[large][0]
-        lm = make_lm(large, family, uncertainty, sampled_softmax=min(1024, words // 2))
-        lm.sampler.set_counts(torch.zeros(words))
-        return functools.partial(train_step, lm, *make_batch(large))
-
     cases = {
         "training": (train, TRAINING),
-        f"sampled softmax ({SHAPES[LARGE.get(shape, shape)][0]:,} words)": (train_sampled, SAMPLED),
         "rescoring": (rescore, SCORING),
         "decoding": (decode, SCORING),
     }
@@ -152,7 +138,7 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", nargs="+", default=["small", "paper10k"], choices=list(SHAPES))
-    names = ["training", "sampled softmax", "rescoring", "decoding"]
+    names = ["training", "rescoring", "decoding"]
     parser.add_argument("--works", nargs="+", default=names, choices=names)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()

@@ -162,7 +162,7 @@ def draw_gains(output: Path = GAIN_OUTPUT) -> None:
 
 def read_speeds(path: Path = SPEEDS) -> Tuple[List[str], Dict[str, List[Optional[float]]]]:
     """LMs, and for each piece of work its speed with each of them."""
-    header, _, *rows = re.findall(r"^\|(.*)\|$", path.read_text("utf-8"), re.MULTILINE)[:8]
+    header, _, *rows = re.findall(r"^\|(.*)\|$", path.read_text("utf-8"), re.MULTILINE)[:7]
     cells = [[cell.strip() for cell in row.split("|")] for row in rows]
     names = [cell.strip() for cell in header.split("|")][1:]
     return names, {name: [float(v) if v else None for v in values] for name, *values in cells}

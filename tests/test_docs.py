@@ -344,7 +344,7 @@ def test_the_figure_of_gains_shows_the_table(docs_modules):
 def test_the_figure_of_speeds_shows_the_table(docs_modules):
     figure = docs_modules["figure"]
     names, speeds = figure.read_speeds()
-    assert len(names) == 4 and len(speeds) == 6
+    assert len(names) == 4 and len(speeds) == 5
     drawn = figure.SPEED_OUTPUT.read_text()
     assert all(f">{name}<" in drawn for name in (*names, *speeds))
 

@@ -43,10 +43,8 @@ def lm_classes() -> Dict[str, Any]:
 def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:
     """ESPnet's model around a new LM, whose weights a checkpoint will replace.
 
-    The loss of the model is the NLL, however the LM was trained.
-
-    Args:
-        args: Training configuration; an LM that is not in `lm_classes` is built by ESPnet.
+    The loss of the model is the NLL, however the LM was trained. An LM that is not in `lm_classes`
+    is built by ESPnet.
     """
     model = getattr(args, "model", None) or "lm"
     if args.lm not in lm_classes() or model not in ("lm", MODEL):
@@ -76,12 +74,9 @@ def add_ivon_posterior(lm: Any) -> None:
 
 
 def load_model(args: argparse.Namespace, checkpoint: Path, *, posterior: bool = False) -> Any:
-    """ESPnet's model with the weights of a checkpoint, which must be whole.
+    """ESPnet's model of a training with the weights of a checkpoint, which must be whole.
 
-    Args:
-        args: The configuration of its training.
-        checkpoint: The file.
-        posterior: True if posteriors must match too; else any posterior, or none, is accepted.
+    With `posterior` posteriors must match too; else any posterior, or none, is accepted.
 
     Raises:
         InputError: The checkpoint cannot be read, or does not fit.

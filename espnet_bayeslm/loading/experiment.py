@@ -32,12 +32,7 @@ MODEL_FILES = ("valid.loss.ave.pth", "valid.loss.best.pth", "latest.pth")
 
 
 def find_files(path: PathLike, names: Sequence[str] = MODEL_FILES) -> Tuple[Path, Path]:
-    """(configuration, checkpoint) of an experiment folder or a checkpoint.
-
-    Args:
-        path: The folder, or the checkpoint.
-        names: Checkpoints that are looked for in a folder, in this order.
-    """
+    """(configuration, checkpoint) of a checkpoint, or of a folder that has one of `names`."""
     path = Path(path)
     if path.is_file() and set(path.suffixes) & NGRAMS:
         raise InputError(

@@ -64,11 +64,7 @@ class ScoredText:
 
 
 class TextOnWorkers:
-    """LMs and n-grams on workers, as `TextWorker` has them, which score a text.
-
-    Attributes:
-        components: Components whose scorers get the scores of a text by `score`.
-    """
+    """LMs and n-grams on workers; the scorers of its `components` get the scores by `score`."""
 
     def __init__(self, pool: Pool, options: ComponentOptions, *, ngpu: int, context: int):
         if pool.workers > 1:

@@ -84,14 +84,11 @@ def load_adapted(
 ) -> PretrainedLM:
     """Pretrained LM that ESPnet's LM task has adapted, from its folder or checkpoint.
 
-    Args:
-        path: The experiment folder, or a checkpoint beside its config.yaml.
-        device: Where its weights go.
-        precision: Of the base model, `float32` or `bfloat16`, whatever it was in training.
+    The `precision` is of the base model, `float32` or `bfloat16`, whatever it was in training.
     """
     config, checkpoint = find_files(path)
     args = read_config(config)
-    args.lm_conf = {**args.lm_conf, "precision": precision, "gradient_checkpointing": False}
+    args.lm_conf = {**args.lm_conf, "precision": precision}
     lm = load_model(args, checkpoint).to(device).eval().lm
     causal = lm.causal_lm(experiment_name(checkpoint), fingerprint=fingerprint(path))
     return PretrainedLM(causal, reader=lm.reader)

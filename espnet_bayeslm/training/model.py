@@ -24,12 +24,12 @@ from espnet_bayeslm.training.checks import (
 )
 from espnet_bayeslm.training.nll import (
     PRECISIONS,
-    LogZ,
+    batch_nll,
     lowered,
     nll_and_log_z,
+    spread,
     token_batch,
 )
-from espnet_bayeslm.training.sampled_softmax import SampledSoftmax, batch_loss
 from espnet_bayeslm.utils.errors import InputError
 
 # What `prior` is in place of a checkpoint where the prior's means are zero.
@@ -50,7 +50,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
         vocab_size: Number of tokens; the last is <sos/eos>.
         ignore_id: The padding token.
         kl_weight: Factor of the KL; 1 is the exact bound.
-        kl_warmup_epochs: Number of Bayesian epochs over which the factor of the KL rises linearly.
         kl_scale: `elbo`: KL / num_train_tokens. `release`: the weight that the authors' code
             gives it, the mean over a parameter's weights divided by the number of batches.
         num_samples: Samples of the weights per training step, K in Eq. 21.
@@ -72,8 +71,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self_normalization: Factor of half the variance of ln Z over a batch's tokens, added to the
             loss: `rescore --self_normalized` then needs no softmax (Chen et al. 2016).
         autocast: Precision of the products in training, `bfloat16` (on a CPU too) or null.
-        sampled_softmax: Number of noise tokens on which a batch is trained in place of the
-            vocabulary, as 1024. The `nll` of training is an estimate then.
         warmup_epochs: Largest number of point-estimate epochs (no samples, no KL) before the
             Bayesian phase, which starts from the best of them; with `prior: start` this is the
             prior's mean too. There are none where `--init_param` brings a trained LM, or where no
@@ -90,7 +87,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
         vocab_size: int,
         ignore_id: int = 0,
         kl_weight: float = 1.0,
-        kl_warmup_epochs: int = 0,
         kl_scale: str = "elbo",
         num_samples: int = 1,
         num_train_tokens: Optional[int] = None,
@@ -101,7 +97,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
         architecture_lr: Union[float, int, None] = 0.003,
         self_normalization: Union[float, int] = 0.0,
         autocast: Optional[str] = None,
-        sampled_softmax: Optional[int] = None,
         warmup_epochs: int = 0,
         min_iters_per_epoch: int = 0,
     ):
@@ -116,7 +111,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self.sos_ids, self.eos_id = [self.sos], self.eos
         check_known(KL_SCALES, kl_scale=kl_scale)
         check_least(1, num_samples=num_samples)
-        check_least(0, kl_warmup_epochs=kl_warmup_epochs, self_normalization=self_normalization)
+        check_least(0, self_normalization=self_normalization)
         # read by the task, which makes the epochs
         check_least(0, min_iters_per_epoch=min_iters_per_epoch)
         check_regularizer(regularizer, regularizer_weight, lm)
@@ -125,15 +120,12 @@ class BayesLanguageModel(ESPnetLanguageModel):
                 raise InputError(f"{name} {rate}: expected a number above 0, or null")
         check_known(("null", *PRECISIONS), autocast=autocast or "null")
         self.self_normalization, self.autocast = self_normalization, autocast
-        sampler = None if sampled_softmax is None else SampledSoftmax(sampled_softmax, vocab_size)
-        self.sampler: Optional[SampledSoftmax] = sampler
         self.posterior_lr, self.architecture_lr = posterior_lr, architecture_lr
         self.architecture_log = ArchitectureLog(lm)
         self.regularizer = regularizer
         self.regularizer_weight = regularizer_weight
         self._map_means: Dict[str, torch.Tensor] = {}
         self.num_steps = 0
-        self.full_kl_weight, self.kl_warmup_epochs = kl_weight, kl_warmup_epochs
         self.kl_weight, self.kl_scale, self.num_samples = kl_weight, kl_scale, num_samples
         self.num_train_tokens = num_train_tokens
         self.warmup_epochs, self.prior = warmup_epochs, prior
@@ -201,11 +193,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
             " espnet2.bin.lm_train`, or set it on the model before the first step"
         )
 
-    def start_epoch(self, number: int) -> None:
-        """Set the KL's factor for an epoch of the uncertain phase, counted from 1."""
-        share = min(1.0, number / (self.kl_warmup_epochs + 1))
-        self.kl_weight = self.full_kl_weight * share
-
     def penalty_term(self) -> torch.Tensor:
         """The regularizer's part of the loss in nats per token, ()."""
         assert self.regularizer is not None
@@ -272,10 +259,10 @@ class BayesLanguageModel(ESPnetLanguageModel):
 
     def _sampled_nll(
         self, text: torch.Tensor, text_lengths: torch.Tensor
-    ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional[LogZ], LMSample]:
+    ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional[torch.Tensor], LMSample]:
         """NLL and latent outputs' KL per token, means over K samples, both ().
 
-        Then the number of tokens, the spread of ln Z where the loss has it, and the first sample.
+        Then the number of tokens, ln Z's `spread` where the loss has it, and the first sample.
         """
         lengths = self._lengths_on_host(text_lengths)
         learns_posterior = self.training and not self.warming
@@ -283,20 +270,23 @@ class BayesLanguageModel(ESPnetLanguageModel):
         num_tokens = (text_lengths + 1).sum()
         batch = token_batch(self, text, text_lengths, lengths=lengths)
         total, total_kl = text_lengths.new_zeros(()), text_lengths.new_zeros(())
-        spreads: List[LogZ] = []
+        spreads: List[torch.Tensor] = []
         first: Optional[LMSample] = None
         for _ in range(draws):
             weight_kl = learns_posterior and first is None
             with self.lm.drawn(weight_kl=weight_kl, token_kl=True) as sample:
-                nll, spread = batch_loss(self, batch)
+                if self.self_normalization > 0:
+                    nlls, log_z = nll_and_log_z(self, batch)
+                    total = total + nlls.sum()
+                    spreads.append(spread(log_z))
+                else:
+                    total = total + batch_nll(self, batch)
             first = first or sample
-            total = total + nll
-            spreads += [] if spread is None else [spread]
             kl = sample.token_kl()
             if kl is not None:
                 # (B, L): padding has a latent output too
                 total_kl = total_kl + batch.counted(kl).sum()
-        log_z_spread = LogZ.average(spreads) if spreads else None
+        log_z_spread = torch.stack(spreads).mean(0) if spreads else None
         per_token = draws * num_tokens
         assert first is not None
         return total / per_token, total_kl / per_token, num_tokens, log_z_spread, first
@@ -328,8 +318,9 @@ class BayesLanguageModel(ESPnetLanguageModel):
             stats["penalty"] = cost.detach()
             loss = loss + cost if self.training else loss
         if log_z is not None:
-            stats.update(log_z.stats())
-            cost = self.self_normalization / 2 * log_z.variance
+            mean, variance = log_z
+            stats.update(lnz_mean=mean.detach(), lnz_std=variance.detach().sqrt())
+            cost = self.self_normalization / 2 * variance
             loss = loss + cost if self.training else loss
         if self.training:
             self.num_steps += 1

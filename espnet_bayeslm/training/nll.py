@@ -6,7 +6,7 @@ The variance of ln Z is held down for scoring without the softmax (Chen et al. 2
 from __future__ import annotations
 
 import contextlib
-from typing import ContextManager, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import ContextManager, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -86,28 +86,6 @@ def batch_nll(model: ESPnetLanguageModel, batch: TokenBatch) -> torch.Tensor:
     return F.cross_entropy(logits, batch.targets, reduction="sum")
 
 
-class LogZ(NamedTuple):
-    """Mean and variance of ln Z = ln sum_v exp(logit_v) over the tokens of a batch, in nats.
-
-    Attributes:
-        mean: Mean of ln Z, ().
-        variance: Mean squared distance of ln Z from its mean, ().
-    """
-
-    mean: torch.Tensor
-    variance: torch.Tensor
-
-    @classmethod
-    def average(cls, spreads: Sequence[LogZ]) -> LogZ:
-        """Averages over several draws."""
-        means, variances = zip(*spreads, strict=True)
-        return cls(torch.stack(means).mean(), torch.stack(variances).mean())
-
-    def stats(self) -> Dict[str, torch.Tensor]:
-        """Statistics for the report: mean and standard deviation."""
-        return dict(lnz_mean=self.mean.detach(), lnz_std=self.variance.detach().sqrt())
-
-
 def nll_and_log_z(
     model: ESPnetLanguageModel, batch: TokenBatch
 ) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -118,11 +96,11 @@ def nll_and_log_z(
     return -log_probs, log_z
 
 
-def spread(log_z: torch.Tensor) -> LogZ:
-    """Mean and variance of ln Z over tokens, (N,)."""
+def spread(log_z: torch.Tensor) -> torch.Tensor:
+    """Mean of ln Z = ln sum_v exp(logit_v) over N tokens, and its mean squared distance, (2,)."""
     count = max(len(log_z), 1)
     mean = log_z.sum() / count
-    return LogZ(mean, (log_z - mean).square().sum() / count)
+    return torch.stack([mean, (log_z - mean).square().sum() / count])
 
 
 def lowered(autocast: Optional[str], device: torch.device) -> ContextManager[None]:

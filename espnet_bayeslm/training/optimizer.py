@@ -62,12 +62,8 @@ def fused_on_cpu(optim: Any, conf: Mapping[str, Any], model: torch.nn.Module) ->
     """Options of an optimizer, with torch's fused step on a CPU if it has one.
 
     That goes through the weights once, where the plain one (`fused: false`) does for each of its
-    operators: at the paper's sizes an eighth of a training step.
-
-    Args:
-        optim: The optimizer's class.
-        conf: Its options; where they say how the step is done, they are returned as they are.
-        model: What it trains.
+    operators: at the paper's sizes an eighth of a training step. Options that say how the step is
+    done are returned as they are.
     """
     is_chosen = {"fused", "foreach", "differentiable"}.intersection(conf)
     on_cpu = all(parameter.device.type == "cpu" for parameter in model.parameters())

@@ -45,7 +45,6 @@ from espnet_bayeslm.training.optimizer import (
 )
 from espnet_bayeslm.training.pretrained_text import SentencePreprocessor
 from espnet_bayeslm.training.register import register
-from espnet_bayeslm.training.sampled_softmax import count_text_tokens
 from espnet_bayeslm.training.saving import check_run, writing_errors
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 from espnet_bayeslm.training.warmup import check_warmup
@@ -323,10 +322,7 @@ class BayesLMTask(LMTask):
 
     @classmethod
     def prepare_training(cls, model: AbsESPnetModel, args: argparse.Namespace) -> None:
-        """Count the training tokens, load the prior, check the checkpoints that will be read.
-
-        With `sampled_softmax`, each token of the training text is counted too.
-        """
+        """Count the training tokens, load the prior, check the checkpoints that will be read."""
         for init_param in args.init_param:
             check_init_param(init_param, model, complete=not args.ignore_init_mismatch)
         checkpoint = Path(args.output_dir) / "checkpoint.pth"
@@ -338,13 +334,6 @@ class BayesLMTask(LMTask):
         if model.num_train_tokens is None:
             model.num_train_tokens = count_tokens(args.train_shape_file)
             logging.info(f"Training tokens (with </s>): {model.num_train_tokens}")
-        if model.sampler is not None and model.sampler.proposal is None:
-            counts = count_text_tokens(args, cls.build_preprocess_fn(args, train=True))
-            model.sampler.set_counts(counts)
-            logging.info(
-                f"Sampled softmax: {model.sampler.num_samples} noise tokens a batch, of the"
-                f" {int((counts > 0).sum())} different tokens that the training text has"
-            )
         prior = args.model_conf.get("prior")
         if args.init_param and prior != START_PRIOR and model.warmup_epochs > 0:
             logging.info("--init_param: there is no point-estimate phase")

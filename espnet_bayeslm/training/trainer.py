@@ -157,13 +157,11 @@ class BayesLMTrainer(Trainer):
     # ESPnet gives `resume` none; its trainers have no instances.
     options: ClassVar[Optional[TrainerOptions]] = None
     lines: ClassVar[Optional[EpochLines]] = None
-    # The first epoch of the phase: the second phase of a warm-up counts from its own.
-    first_epoch: ClassVar[int] = 1
 
     @classmethod
     def run(cls, model: torch.nn.Module, **kwargs: Any) -> None:
         """Train; a kill or a full disk while a checkpoint is written leaves the one before."""
-        whole, cls.first_epoch = kwargs["trainer_options"], 1
+        whole = kwargs["trainer_options"]
         if isinstance(model, BayesLanguageModel):
             whole = dataclasses.replace(whole, max_epoch=whole.max_epoch + model.warmup_epochs)
         cls.options = kwargs["trainer_options"] = whole
@@ -181,33 +179,24 @@ class BayesLMTrainer(Trainer):
                 isinstance(model, BayesLanguageModel)
                 and model.warmup_epochs
                 # last: it reads the whole checkpoint
-                and not (cls.options.resume and is_over(folder / "checkpoint.pth"))
+                and not (whole.resume and is_over(folder / "checkpoint.pth"))
             ):
                 fresh = {
                     name: [part and copy.deepcopy(part.state_dict()) for part in kwargs[name]]
                     for name in ("optimizers", "schedulers")
                 }
                 with warming(model):
-                    cls._run_phase(model, kwargs, max_epoch=model.warmup_epochs)
+                    cls.options = dataclasses.replace(whole, max_epoch=model.warmup_epochs)
+                    super().run(model=model, **{**kwargs, "trainer_options": cls.options})
                 switch(folder, model, fresh)
-                cls._run_phase(model, kwargs, resume=True)
-            else:
-                super().run(model=model, **kwargs)
-
-    @classmethod
-    def _run_phase(cls, model: torch.nn.Module, kwargs: Dict[str, Any], **changed: Any) -> None:
-        """Train one of two phases: ESPnet's `run` with other options."""
-        whole = kwargs["trainer_options"]
-        cls.options = dataclasses.replace(whole, **changed)
-        super().run(model=model, **{**kwargs, "trainer_options": cls.options})
+                cls.options = kwargs["trainer_options"] = dataclasses.replace(whole, resume=True)
+            super().run(model=model, **kwargs)
 
     @classmethod
     def train_one_epoch(cls, *args: Any, **kwargs: Any) -> bool:
         """Train an epoch and report its perplexity (at the sampled weights)."""
         reporter = kwargs["reporter"]
         model = getattr(kwargs["model"], "module", kwargs["model"])
-        if isinstance(model, BayesLanguageModel):
-            model.start_epoch(reporter.epoch - cls.first_epoch + 1)
         all_steps_are_invalid = super().train_one_epoch(*args, **kwargs)
         for optimizer in kwargs["optimizers"]:
             # of the last batches, too few for a step of accum_grad: a checkpoint has no gradients
@@ -241,7 +230,6 @@ class BayesLMTrainer(Trainer):
         with torch.serialization.safe_globals(REPORTER_TYPES):
             Trainer.resume(checkpoint, model, reporter, **kwargs)
         assert cls.options is not None
-        cls.first_epoch = min(reporter.stats, default=reporter.get_epoch() + 1)
         if cls.lines is not None:
             cls.lines.best = min(valid_perplexities(reporter.stats).values(), default=math.inf)
         stay_stopped(reporter, cls.options)

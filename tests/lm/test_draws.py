@@ -26,8 +26,8 @@ PACKAGE = Path(espnet_bayeslm.__file__).parent
 # Where noise is made, all of it by a generator that `drawn` or IVON was given.
 MAKE_NOISE = {
     *("bayes/weights.py", "bayes/whole.py", "layers/latent.py"),
-    # dropout, initial values, noise tokens
-    *("kernels/feed_forward.py", "layers/sampled.py"),
+    # dropout, initial values
+    "kernels/feed_forward.py",
 }
 SAMPLERS = {"normal_", "randn", "randn_like", "normal", "bernoulli", "bernoulli_", "exponential_"}
 

@@ -12,7 +12,6 @@ from training_options import (
     FFN,
     FFN_SEARCH,
     LSTM,
-    SAMPLED,
     STILL,
     TRANSFORMER,
     assert_same,
@@ -30,7 +29,6 @@ from espnet_bayeslm.utils.errors import InputError
 
 RUNS = {
     "bayes": [*TRANSFORMER, *FFN, *ADAM],
-    "sampled softmax": [*TRANSFORMER, *FFN, *ADAM, *SAMPLED],
     "search": [*TRANSFORMER, *FFN_SEARCH, *ADAM],
 }
 

@@ -91,7 +91,6 @@ def test_text_in_parts(corpus, train_lm, tmp_path):
             (folder / f"split.{n}").write_text("".join(lines[n::number]))
     options = [*LSTM, *CELL, *ADAM, "--multiple_iterator", "true"]
     options += ["--model_conf", "min_iters_per_epoch=7"]
-    options += ["--model_conf", "sampled_softmax=4"]
     data = f"{tmp_path}/train.txt,text,text"
     output = train_lm(
         tmp_path / "exp",

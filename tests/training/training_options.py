@@ -16,8 +16,6 @@ IVON = ["--optim", "ivon", "--optim_conf", "lr=1.0"]
 CELL = ["--lm_conf", "uncertainty.cell_input@1-2=bayes"]
 # A standard deviation of 3e-9: the draws change nothing that is compared.
 QUIET = ["--lm_conf", "init_std=3.0e-9"]
-# Training on noise tokens.
-SAMPLED = ["--model_conf", "sampled_softmax=10"]
 SEARCH = ["--lm_conf", "uncertainty.cell_input@1-2.kind=search"]
 SEARCH += ["--lm_conf", "uncertainty.cell_input@1-2.candidates=[point,bayes]"]
 FFN_SEARCH = ["--lm_conf", "uncertainty.ffn@*.kind=search"]
