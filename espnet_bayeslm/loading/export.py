@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
-from espnet_bayeslm.bayes.kinds import is_posterior_key, parse_kind
+from espnet_bayeslm.bayes.kinds import parse_kind
 from espnet_bayeslm.lm.registry import LM_CLASSES
 from espnet_bayeslm.loading.build import MODEL, OPTIM, build_model
 from espnet_bayeslm.loading.experiment import (
@@ -20,7 +20,7 @@ from espnet_bayeslm.loading.experiment import (
     read_unk_size,
     write_unk_size,
 )
-from espnet_bayeslm.loading.trained_lm import TrainedLM, load_adapted, load_lm
+from espnet_bayeslm.loading.trained_lm import load_adapted, load_lm
 from espnet_bayeslm.loading.training_config import training_config
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 from espnet_bayeslm.pretrained.lora import write_adapter
@@ -55,15 +55,15 @@ def export_lm(path: PathLike, output: PathLike) -> None:
     trained_config = find_files(path)[0]
     args = read_config(trained_config)
     config = point_config(args, path=trained_config)
-    trained = load_lm(path)
-    state = _means(trained, config)
+    state = load_lm(path).model.state_dict()
+    means = {k: state[k] for k in build_model(argparse.Namespace(**config)).state_dict()}
     size = read_unk_size(trained_config.parent)
     with staged(output, replaces=[str(UNKNOWN_WORDS)]) as folder:
         config.update(copy_text_files(args, folder, named=Path(output)))
         write_yaml(folder / CONFIG, config)
         if size is not None:
             write_unk_size(folder, size)
-        torch.save(state, folder / CHECKPOINT)
+        torch.save(means, folder / CHECKPOINT)
 
 
 def check_output(output: PathLike, *, sources: Sequence[PathLike]) -> None:
@@ -129,32 +129,10 @@ def copy_text_files(args: argparse.Namespace, folder: Path, *, named: Path) -> D
     options = {}
     for option, name in TEXT_FILES.items():
         source = getattr(args, option, None)
-        if source is None:
-            continue
-        if not Path(source).is_file():
-            raise InputError(
-                f"the LM's {option} is missing",
-                path=source,
-                remedy="Run this where the LM was trained, or restore the file.",
-            )
-        shutil.copyfile(source, folder / name)
-        options[option] = str(named / name)
+        if source is not None:
+            shutil.copyfile(source, folder / name)
+            options[option] = str(named / name)
     return options
-
-
-def _means(trained: TrainedLM, config: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
-    """Weights of the point-estimate LM that a configuration describes."""
-    target = build_model(argparse.Namespace(**config)).state_dict()
-    state = trained.model.state_dict()
-    lost = [key for key in state if key not in target and not is_posterior_key(key)]
-    lost += [key for key in target if key not in state]
-    if lost:
-        raise InputError(
-            f"{len(lost)} tensors are in only one of this LM and its point-estimate form"
-            f" (the first: {lost[0]})",
-            path=trained.path,
-        )
-    return {key: state[key] for key in target}
 
 
 def export_folder(source: PathLike, output: PathLike) -> None:

@@ -14,9 +14,7 @@ from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm.rereading import RereadingLM
 from espnet_bayeslm.lm.uncertain import Projected
 from espnet_bayeslm.pretrained.causal_lm import (
-    PRECISIONS,
     CausalLM,
-    digest_of_weights,
     load_causal_lm,
 )
 from espnet_bayeslm.pretrained.lora import add_adapter, is_adapter
@@ -81,16 +79,14 @@ class AdaptedLM(RereadingLM):
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
         if model is None:
             raise InputError("lm pretrained: lm_conf has no `model`", remedy="Give --from hf:NAME.")
-        if precision not in PRECISIONS:
-            raise InputError(f"precision {precision!r}: valid are {', '.join(PRECISIONS)}")
         if is_adapter(model):
             raise InputError(
                 "lm_conf model: an adapter, where a base model was expected",
                 path=model,
                 remedy="Give the adapter by --from.",
             )
-        base = load_causal_lm(model)
-        self.fingerprint = digest_of_weights(base.model)
+        base = load_causal_lm(model, precision=precision)
+        self.fingerprint = base.fingerprint
         if fingerprint not in (None, self.fingerprint):
             raise InputError(
                 f"the base model {model} has changed since the adapter was trained",
@@ -98,7 +94,7 @@ class AdaptedLM(RereadingLM):
             )
         self.reader: Reader = training_reader(base.tokenizer, text_form, marks)
         self.sos, self.eos = self.reader.start[0], self.reader.end[0]
-        self.model = add_adapter(base.model.to(PRECISIONS[precision]), lora)
+        self.model = add_adapter(base.model, lora)
         # a plain attribute: its model is a part of `self.model`
         self.__dict__["base"] = dataclasses.replace(base, model=self.model)
         if precision == "bfloat16":

@@ -41,6 +41,8 @@ class Runner:
         self.exp, self.texts, self.training = exp, texts, training
         self.scoring = {"cache": exp / "cache", **scoring}
         self.ngram = exp / "3gram.arpa"
+        # of commands side by side, none may remove it as its own empty folder
+        (exp / "perplexity").mkdir(parents=True, exist_ok=True)
 
     def estimate(self) -> Step:
         """Estimation of the 3-gram."""

@@ -55,7 +55,10 @@ def run_steps(
     The workers must be processes, since a step's output is redirected. With `marks` finished steps
     are marked, and the marked ones skipped.
     """
-    todo = [step for step in steps if not (marks and _is_done(step, logs))]
+    # a mark holds the command lines that were run to their end
+    done_by = {step.name: logs / f"{step.name}.done" for step in steps if marks}
+    known = {name: mark.read_text("utf-8") for name, mark in done_by.items() if mark.exists()}
+    todo = [step for step in steps if known.get(step.name) != step.script()]
     begin, told = time.monotonic(), 0.0
     threads = threads_of(min(len(todo), pool.workers) or 1)
     failures: List[InputError] = []
@@ -71,7 +74,7 @@ def run_steps(
             if done < len(todo):
                 logging.error("%s", failures[-1])
         elif marks:
-            write_text(_mark(step, logs), step.script())
+            write_text(done_by[step.name], step.script())
         passed, left = time.monotonic() - begin, len(todo) - done
         if left and passed - told >= LONG:
             told = passed
@@ -80,16 +83,6 @@ def run_steps(
         raise InputError(f"{len(failures)} of {len(todo)} steps failed, the first: {failures[0]}")
     if failures:
         raise failures[0]
-
-
-def _mark(step: Step, logs: Path) -> Path:
-    return logs / f"{step.name}.done"
-
-
-def _is_done(step: Step, logs: Path) -> bool:
-    """True if the step has been run to its end with the same command lines."""
-    done = _mark(step, logs)
-    return done.exists() and done.read_text(encoding="utf-8") == step.script()
 
 
 def _failure(step: Step, status: int, logs: Path) -> InputError:

@@ -82,7 +82,6 @@ class IVON(torch.optim.Optimizer):
         # The other value of each drawn parameter: the mean while it is perturbed, else the draw.
         self._other: Dict[torch.Tensor, torch.Tensor] = {}
         self._perturbed = False
-        self._model: Optional[nn.Module] = None
         self._posterior: Optional[Posterior] = None
         self._posterior_is_stale = True
 
@@ -106,23 +105,11 @@ class IVON(torch.optim.Optimizer):
         Args:
             model: The module that the trainer calls, before it is wrapped for distributed training.
             posterior: The posterior over its weights, after `add_whole_posterior`.
-
-        Raises:
-            InputError: A model is attached already.
         """
-        if self._model is not None:
-            raise InputError("IVON is attached to a model already")
-        self._model, self._posterior = model, posterior
-
-        def before_forward(module: nn.Module, _: Any) -> None:
-            if module is not model:
-                raise InputError(
-                    "IVON cannot draw for the replicas of torch.nn.DataParallel",
-                    remedy="Use --multiprocessing_distributed true.",
-                )
-            self._use_draw() if module.training else self.use_means()
-
-        model.register_forward_pre_hook(before_forward)
+        self._posterior = posterior
+        model.register_forward_pre_hook(
+            lambda module, _: self._use_draw() if module.training else self.use_means()
+        )
         for module in model.modules():
             module.register_state_dict_pre_hook(lambda *_: self.use_means())
             # What is loaded must not be overwritten by the means of before.

@@ -204,10 +204,8 @@ class BayesLMTask(LMTask):
         cls, args: Optional[argparse.Namespace] = None, cmd: Optional[Sequence[str]] = None
     ) -> None:
         """Train in this process, or in workers that it spawns."""
-        if args is None:
-            args = cls.parse(cmd)
-        else:
-            read_numbers(args)
+        args = cls.get_parser().parse_args(cmd) if args is None else args
+        read_numbers(args)
         spawns = args.multiprocessing_distributed and args.output_dir is not None
         if spawns and not get_node_rank(args.dist_rank, args.dist_launcher):
             with folder_lock(args.output_dir):
@@ -287,23 +285,21 @@ class BayesLMTask(LMTask):
         # a copy, since config.yaml has what was asked for
         fused = argparse.Namespace(**{**vars(args), "optim_conf": conf})
         try:
-            optimizers = super().build_optimizers(fused, model)
+            (optimizer,) = super().build_optimizers(fused, model)
         except (TypeError, ValueError) as error:
             raise InputError(f"optim_conf of {args.optim}, {args.optim_conf}: {error}") from error
-        for optimizer in optimizers:
-            if isinstance(optimizer, IVON):
-                if isinstance(model, BayesLanguageModel) and model.num_train_tokens is not None:
-                    optimizer.set_ess(model.num_train_tokens)
-                lm: Any = model.lm
-                optimizer.attach(model, lm.posterior)
+        if isinstance(optimizer, IVON):
+            if isinstance(model, BayesLanguageModel) and model.num_train_tokens is not None:
+                optimizer.set_ess(model.num_train_tokens)
+            lm: Any = model.lm
+            optimizer.attach(model, lm.posterior)
         log_stds = {id(p) for p in parameters_of(model, POSTERIOR)}
-        for optimizer in optimizers:
-            for group in list(optimizer.param_groups):
-                apart = [p for p in group["params"] if id(p) in log_stds]
-                if apart and group.get("weight_decay"):
-                    group["params"] = [p for p in group["params"] if id(p) not in log_stds]
-                    optimizer.add_param_group({**group, "params": apart, "weight_decay": 0.0})
-        return [split_posterior(optimizer, model) for optimizer in optimizers]
+        for group in list(optimizer.param_groups):
+            apart = [p for p in group["params"] if id(p) in log_stds]
+            if apart and group.get("weight_decay"):
+                group["params"] = [p for p in group["params"] if id(p) not in log_stds]
+                optimizer.add_param_group({**group, "params": apart, "weight_decay": 0.0})
+        return [split_posterior(optimizer, model)]
 
     @classmethod
     def build_sequence_iter_factory(
@@ -335,11 +331,10 @@ class BayesLMTask(LMTask):
             model.num_train_tokens = count_tokens(args.train_shape_file)
             logging.info(f"Training tokens (with </s>): {model.num_train_tokens}")
         prior = args.model_conf.get("prior")
-        if args.init_param and prior != START_PRIOR and model.warmup_epochs > 0:
-            logging.info("--init_param: there is no point-estimate phase")
-            model.warmup_epochs = 0
-        if not model.lm.kinds and model.warmup_epochs > 0:
-            logging.info("No location is uncertain: all epochs train a point estimate")
+        is_started = bool(args.init_param) and prior != START_PRIOR
+        if model.warmup_epochs > 0 and (is_started or not model.lm.kinds):
+            why = "--init_param" if is_started else "no location is uncertain"
+            logging.info(f"There is no point-estimate phase: {why}")
             model.warmup_epochs = 0
         if model.lm.kinds or model.warmup_epochs:
             check_warmup(model.lm, model.warmup_epochs, prior)
