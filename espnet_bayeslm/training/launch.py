@@ -1,13 +1,20 @@
-"""Runs ESPnet's programs with our classes registered."""
+"""Runs ESPnet's programs with our classes registered, after a check of their token lists."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import os
 import sys
-from typing import List
+from types import ModuleType
+from typing import Any, List, Optional, Sequence
 
-from espnet_bayeslm.utils.errors import one_line_errors
+import yaml
+
+from espnet_bayeslm.loading.experiment import token_difference
+from espnet_bayeslm.utils.errors import InputError, one_line_errors
+from espnet_bayeslm.utils.files import read_lines, read_yaml_mapping
 
 # The program that has a task of its own here.
 PROGRAMS = {"espnet2.bin.lm_train": "espnet_bayeslm.bin.lm_train"}
@@ -15,6 +22,9 @@ ESPNET_PROGRAMS = "espnet2.bin."
 # Options of the interpreter that may stand before -m.
 FLAGS = ("-u", "-B", "-O", "-OO", "-E", "-s", "-S", "-P", "-q", "-v", "-I")
 VALUED = ("-W", "-X")
+LM, SUFFIX = "lm_train_config", "_train_config"
+# Options of LMs over other tokens than the recogniser writes
+OTHER_LMS = ("word_lm", "src_lm", "src_word_lm")
 
 
 def run_program(module: str, words: List[str]) -> None:
@@ -27,8 +37,6 @@ def run_program(module: str, words: List[str]) -> None:
 
     with one_line_errors(module):
         register()
-        from espnet_bayeslm.training.decoding import check_decoding
-
         program = importlib.import_module(PROGRAMS.get(module, module))
         sys.argv = [program.__file__ or module, *words]
         check_decoding(program, words)
@@ -50,3 +58,43 @@ def launch(words: List[str]) -> None:
         rest = ["-m", "espnet_bayeslm", *rest]
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, *words[:options], *rest])
+
+
+def check_decoding(program: ModuleType, words: Sequence[str]) -> None:
+    """Check that a program of ESPnet's can decode with the LM that its options name.
+
+    Nothing is said about files that are missing or unreadable, nor about wrong options: those
+    are the program's own errors.
+    """
+    if "inference" not in program.__name__ or not hasattr(program, "get_parser"):
+        return
+    silence = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(silence), contextlib.redirect_stdout(silence):
+            options = vars(program.get_parser().parse_args(list(words)))
+    except (SystemExit, OSError, ValueError, yaml.YAMLError):
+        return
+    lm = _token_list(options.get(LM))
+    if lm is None or options.get("model_tag"):
+        return
+    for option, path in options.items():
+        part = option.removesuffix(SUFFIX)
+        others = part in (option, *OTHER_LMS) or option == LM
+        recogniser = None if others else _token_list(path)
+        if recogniser is not None and recogniser != lm:
+            raise InputError(
+                token_difference(lm, recogniser, whose=path),
+                path=options[LM],
+                remedy="Train the LM with the recogniser's --token_list (and --bpemodel).",
+            )
+
+
+def _token_list(config: Optional[str]) -> Optional[List[str]]:
+    """Tokens of a config.yaml in the order of their ids; None where none can be read."""
+    try:
+        tokens: Any = read_yaml_mapping(config).get("token_list") if config else None
+        if isinstance(tokens, str):
+            tokens = [line for _, line in read_lines(tokens)]
+    except ValueError:  # an InputError, or of yaml itself, as for a date that is none
+        return None
+    return list(map(str, tokens)) if isinstance(tokens, list) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -12,16 +12,10 @@ from espnet2.torch_utils.device_funcs import force_gatherable
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import kl_per_token
-from espnet_bayeslm.bayes.objective import KL_SCALES, penalty
+from espnet_bayeslm.bayes.objective import KL_SCALES, REGULARIZERS, penalty
 from espnet_bayeslm.kinds.search.history import ArchitectureLog
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.lm.uncertain import LMSample
-from espnet_bayeslm.training.checks import (
-    check_finite,
-    check_known,
-    check_least,
-    check_regularizer,
-)
 from espnet_bayeslm.training.nll import (
     PRECISIONS,
     batch_nll,
@@ -36,6 +30,74 @@ from espnet_bayeslm.utils.errors import InputError
 ZERO_PRIOR = "zero"
 # And where they are the weights that the point-estimate phase ends with.
 START_PRIOR = "start"
+
+
+def check_known(valid: Sequence[str], **options: Optional[str]) -> None:
+    """Raise an InputError where an option has none of the values that are valid."""
+    for name, value in options.items():
+        if value not in valid:
+            raise InputError(f"{name} {value!r}: valid are {', '.join(valid)}")
+
+
+def check_least(least: int, **options: Optional[float]) -> None:
+    """Raise an InputError where an option, if it is given, is below a number or not finite."""
+    for name, value in options.items():
+        if value is not None and not least <= value < math.inf:
+            raise InputError(f"{name} {value}: expected {least} or more")
+
+
+def check_regularizer(regularizer: Optional[str], weight: Optional[float], lm: UncertainLM) -> None:
+    """Raise an InputError where a regularizer is unknown, or does not fit the LM."""
+    if regularizer is None:
+        if weight is not None:
+            raise InputError("regularizer_weight is given, and no regularizer")
+        return
+    check_known(REGULARIZERS, regularizer=regularizer)
+    check_least(0, regularizer_weight=weight)
+    if lm.locations():
+        raise InputError(
+            f"regularizer {regularizer} is for point-estimate LMs, and this one is uncertain at"
+            f" {', '.join(lm.locations())}",
+            remedy="Use uncertainty: {}, or no regularizer: the KL is one already.",
+        )
+    if regularizer == "map" and isinstance(lm.prior_variance, str):
+        raise InputError(
+            f"regularizer map: expected prior_variance a number above 0, got {lm.prior_variance!r}",
+            remedy="A point estimate has no variance that a prior's could be learnt from.",
+        )
+
+
+def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
+    """Raise an InputError where the training loss is not a finite number.
+
+    The message names the range of each location's standard deviations, of a latent output the
+    typical one.
+    """
+    if torch.isfinite(loss):
+        return
+    ranges: Dict[str, Tuple[float, float]] = {}
+    broken = set()
+    for piece in lm.posterior.blocks():
+        # minimum and maximum of torch are nan where one of the values is
+        ends = float(piece.std.min()), float(piece.std.max())
+        low, high = ranges.get(piece.location, ends)
+        ranges[piece.location] = (min(ends[0], low), max(ends[1], high))
+        if not (piece.mean.isfinite().all() and piece.std.isfinite().all()):
+            broken.add(piece.location)
+    for location, latent in lm.latents():
+        if latent.typical_std is not None:
+            ranges[location] = (latent.typical_std, latent.typical_std)
+    order = sorted(ranges, key=lambda location: (location not in broken, -ranges[location][1]))
+    where = [f"the training loss is {loss.item()} at step {step} of this run"]
+    for location in order:
+        low, high = ranges[location]
+        also = " and weights that are not finite" if location in broken else ""
+        where.append(f"{location} has sigma {low:.3g} to {high:.3g}{also}")
+    raise InputError(
+        "; ".join(where),
+        remedy="The last checkpoint is as it was: lower the learning rate (optim_conf lr,"
+        " model_conf posterior_lr) or init_std, or set grad_clip, and resume.",
+    )
 
 
 class BayesLanguageModel(ESPnetLanguageModel):

@@ -11,7 +11,18 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import Any, ClassVar, Collection, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import (
+    Any,
+    ClassVar,
+    Collection,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import torch
 from espnet2.train import trainer
@@ -23,7 +34,6 @@ from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.kinds.search.history import write_history
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.loading.checkpoint import REPORTER_TYPES
-from espnet_bayeslm.training.checks import typical_sigma
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.saving import valid_perplexities, whole_checkpoints
 from espnet_bayeslm.training.warmup import is_over, switch, warming
@@ -44,6 +54,28 @@ def report_perplexity(reporter: SubReporter) -> Dict[str, float]:
         exact = to_reported_value(means["ppl"], 1.0)
         reporter.stats["ppl"] = [exact] * len(reporter.stats["nll"])
     return means
+
+
+def typical_sigma(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
+    """Standard deviation of each location at the start and now.
+
+    They are geometric means over its weights; for a latent output over the tokens and units of
+    the last forward pass that computed its KL.
+    """
+    logs: Dict[str, List[Tuple[float, float, int]]] = {}
+    for piece in lm.posterior.blocks():
+        if not math.isnan(piece.start_std):
+            terms = (math.log(piece.start_std), float(piece.std.log().mean()), piece.std.numel())
+            logs.setdefault(piece.location, []).append(terms)
+    typical = {}
+    for location, pieces in logs.items():
+        total = sum(count for _, _, count in pieces)
+        start, now = (sum(p[k] * p[2] for p in pieces) / total for k in (0, 1))
+        typical[location] = (math.exp(start), math.exp(now))
+    for location, latent in lm.latents():
+        if latent.typical_std is not None:
+            typical[location] = (latent.init_std, latent.typical_std)
+    return typical
 
 
 def report_sigma(model: torch.nn.Module, *, epoch: int) -> List[float]:

@@ -14,8 +14,7 @@ from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.loading.experiment import find_files
-from espnet_bayeslm.training.checks import check_least
-from espnet_bayeslm.training.model import START_PRIOR, BayesLanguageModel
+from espnet_bayeslm.training.model import START_PRIOR, BayesLanguageModel, check_least
 from espnet_bayeslm.training.optimizer import POSTERIOR, parameters_of
 from espnet_bayeslm.utils.cli import PROGRESS
 from espnet_bayeslm.utils.errors import InputError

@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from espnet_bayeslm import register
-from espnet_bayeslm.training.decoding import check_decoding
-from espnet_bayeslm.training.launch import run_program
+from espnet_bayeslm.training.launch import check_decoding, run_program
 from espnet_bayeslm.utils.errors import InputError
 
 TOKENS = ["<blank>", "<unk>", *"abcdefgh", "<sos/eos>"]
