@@ -78,7 +78,6 @@ class Results:
         known_sentences: Sentences without unknown words.
         seeds: The seeds.
         dropout: Seed -> dropout that was chosen for the point-estimate LM.
-        weights: Seed -> system -> weights, the 3-gram's last.
         perplexity: System -> seed -> perplexity of the test text.
         perplexity_of_known_sentences: System -> seed -> perplexity of the known sentences.
     """
@@ -89,7 +88,6 @@ class Results:
     known_sentences: int
     seeds: List[int]
     dropout: Dict[int, Dropout]
-    weights: Dict[int, Dict[str, List[float]]]
     perplexity: Dict[str, Values]
     perplexity_of_known_sentences: Dict[str, Values]
 

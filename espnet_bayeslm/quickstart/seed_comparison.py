@@ -260,15 +260,10 @@ class Work(Runner):
     def results(self) -> Results:
         """Figures of all seeds."""
         last = read_components(self.perplexity(self._key(*self.systems[0])))[-1]
-        weights: Dict[int, Dict[str, List[float]]] = {seed: {} for seed in self.seeds}
-        for seed, name in self.systems:
-            rows = read_yaml_mapping(self.weights(self._key(seed, name)))["components"]
-            weights[seed][name] = [row["weight"] for row in rows]
         return Results(
             **{key: last[key] for key in ("sentences", "words", "excluded", "known_sentences")},
             seeds=self.seeds,
             dropout={s: Dropout(self._chosen(s), self._tuned(s)) for s in self.seeds},
-            weights=weights,
             perplexity=self._test(WITHOUT_OOV),
             perplexity_of_known_sentences=self._test(KNOWN_ONLY),
         )

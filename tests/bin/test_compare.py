@@ -128,7 +128,7 @@ def test_intervals_of_overlapping_pairs_cover(num_seeds, of_pairs):
 
 
 def results_of(perplexity, known=None, **changes):
-    content = dict(sentences=2, words=4, excluded=0, known_sentences=2, dropout={}, weights={})
+    content = dict(sentences=2, words=4, excluded=0, known_sentences=2, dropout={})
     content["perplexity_of_known_sentences"] = known or perplexity
     return Results(**{**content, "seeds": [1, 2, 3], "perplexity": perplexity, **changes})
 
