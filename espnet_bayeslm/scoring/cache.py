@@ -79,7 +79,7 @@ def _write(scores: Sequence[WordScores], path: Path) -> None:
         )
 
 
-def uncached(scorer: WordScorer) -> WordScorer:
+def uncached(scorer: WordScorer) -> Any:
     """Scorer itself, loaded, where a cache stands before it."""
     return scorer.scorer if isinstance(scorer, CachedScorer) else scorer
 

@@ -32,7 +32,7 @@ import numpy as np
 
 from espnet_bayeslm.nbest.lattice import NULL, Arc, Lattice, PathScales, best_rest, pruned
 from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
-from espnet_bayeslm.scoring.prefixes import END, Prefix, PrefixScorer, Request, prefix_scorer
+from espnet_bayeslm.scoring.prefixes import END, NextLogProbs, Prefix, Request, prefix_scorer
 from espnet_bayeslm.utils.errors import InputError
 
 BATCH = 32
@@ -137,7 +137,7 @@ def rescore_lattices(
 def _estimates(
     lattices: Sequence[Lattice],
     root: Prefix,
-    parts: Sequence[PrefixScorer],
+    parts: Sequence[NextLogProbs],
     mix: Mixture,
     options: MergeOptions,
 ) -> List[Lattice]:
@@ -150,9 +150,7 @@ def _estimates(
     without = [item for item in lattices if "lm_score" not in item.scores]
     if not without or (math.isinf(options.beam) and math.isinf(options.prune)):
         return list(lattices)
-    anywhere = Prefix()
-    for part in parts:
-        part.begin_anywhere(anywhere)
+    anywhere = Prefix(anywhere=True)
     contexts = [_contexts(item, root, anywhere) for item in without]
     requests: List[Request] = []
     for item, before in zip(without, contexts, strict=True):
@@ -193,7 +191,7 @@ def _estimated(lattice: Lattice, contexts: Sequence[Dict[Prefix, None]]) -> Latt
     return dataclasses.replace(lattice, arcs=tuple(arcs))
 
 
-def _score(requests: Iterable[Request], parts: Sequence[PrefixScorer], mix: Mixture) -> None:
+def _score(requests: Iterable[Request], parts: Sequence[NextLogProbs], mix: Mixture) -> None:
     """Give prefixes the scores that they are asked for."""
     wanted: Dict[Prefix, Dict[str, None]] = {}
     for prefix, words in requests:
@@ -202,7 +200,7 @@ def _score(requests: Iterable[Request], parts: Sequence[PrefixScorer], mix: Mixt
     missing = [(prefix, list(words)) for prefix, words in wanted.items()]
     if not missing:
         return
-    found = np.stack([np.concatenate(part.next_log_probs(missing)) for part in parts])
+    found = np.stack([np.concatenate(part(missing)) for part in parts])
     scores = iter(mix(found).tolist())
     for prefix, words in missing:
         prefix.log_probs.update(zip(words, itertools.islice(scores, len(words)), strict=True))

@@ -6,8 +6,7 @@ summed in blocks. Over a prefix tree each distinct prefix goes through the LM on
 
 from __future__ import annotations
 
-import itertools
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -91,30 +90,6 @@ def log_probs_of_outputs(
     return logits - normalizers[contexts], normalizers
 
 
-class Blocks(NamedTuple):
-    """The blocks of a (T, V) matrix of logits: contexts are its rows, tokens its columns."""
-
-    contexts: List[slice]
-    tokens: List[slice]
-
-    @classmethod
-    def of(cls, outputs: torch.Tensor, weight: torch.Tensor) -> Blocks:
-        """Blocks of the logits of outputs (T, M) with a weight (V, M)."""
-        height, width = BLOCKS.get(outputs.device.type, BLOCKS["cuda"])
-        return cls(_slices(len(outputs), height), _slices(len(weight), width))
-
-    def logits(
-        self, weight: torch.Tensor, bias: torch.Tensor, tokens: slice
-    ) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Function (N, M) -> (N, tokens), for many calls: the weights are packed once."""
-        rows = self.contexts[0].stop if self.contexts else 0
-        return product(weight[tokens], rows, bias[tokens])
-
-
-def _slices(total: int, size: int) -> List[slice]:
-    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
-
-
 def log_normalizers(
     outputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
 ) -> torch.Tensor:
@@ -123,13 +98,14 @@ def log_normalizers(
     Arguments as in `log_probs_of_outputs`.
     """
     dtype = torch.promote_types(outputs.dtype, torch.float32)
-    blocks = Blocks.of(outputs, weight)
-    parts = outputs.new_empty(len(blocks.tokens), len(outputs), dtype=dtype)
-    for part, tokens in zip(parts, blocks.tokens, strict=True):
-        logits = blocks.logits(weight, bias, tokens)
-        for contexts in blocks.contexts:
-            part[contexts] = _log_sum_exp_(logits(outputs[contexts]).to(dtype))
-    return parts.logsumexp(0)
+    height, width = BLOCKS.get(outputs.device.type, BLOCKS["cuda"])
+    parts = []
+    for rows, offsets in zip(weight.split(width), bias.split(width), strict=True):
+        # the weights are packed once for all contexts
+        logits = product(rows, min(height, len(outputs)), offsets)
+        sums = [_log_sum_exp_(logits(block).to(dtype)) for block in outputs.split(height)]
+        parts.append(torch.cat(sums))
+    return torch.stack(parts).logsumexp(0)
 
 
 def _log_sum_exp_(logits: torch.Tensor) -> torch.Tensor:
@@ -164,21 +140,13 @@ def tree_batches(sequences: Sequence[Ids], *, max_tokens: int) -> Iterator[Group
         yield sequences[start:]
 
 
-def tree_size(sequences: Sequence[Ids]) -> int:
-    """Number of nodes of the prefix tree of sequences in lexical order."""
-    shared = sum(1 + shared_prefix(a, b) for a, b in itertools.pairwise(sequences))
-    return sum(len(ids) + 1 for ids in sequences) - shared
-
-
 def tree_log_probs(
     lm: TreeLM,
     tree: TokenTree,
     paths: Sequence[np.ndarray],
-    *,
-    starts: Optional[Sequence[int]] = None,
+    starts: Sequence[int],
     states: Optional[Tuple[torch.Tensor, torch.Tensor]] = None,
-    log_z: Optional[float] = None,
-    openings: Optional[torch.Tensor] = None,
+    **options: Any,
 ) -> Iterator[np.ndarray]:
     """Yield ln p of the tokens and `</s>` of each sequence of one or more trees, (n + 1,).
 
@@ -187,26 +155,20 @@ def tree_log_probs(
         tree: The trees.
         paths: Each sequence's nodes.
         starts: Index on its path of the node after which each sequence begins; the part before
-            needs no softmax. None: after the root.
+            needs no softmax.
         states: h and c of a recurrent LM before the roots; None: the state at a text's beginning.
-        log_z: Constant that replaces every context's ln Z; None: ln Z is computed.
-        openings: (V,) bool, as `log_probs_of_outputs` takes it: the results then are (2, n + 1).
+        **options: `log_z` and `openings`, as `log_probs_of_outputs` takes them; with openings the
+            results are (2, n + 1).
     """
     contexts, targets = targets_of(tree, paths, lm.vocab_size - 1)
     outputs = lm.tree_outputs(tree) if states is None else lm.tree_outputs(tree, states)
-    weight, bias = lm.decoder.weight, lm.decoder.bias
-    options: Any = {"log_z": log_z, "openings": openings}
-    if starts is None:
-        starts = [0] * len(paths)
-        values, _ = log_probs_of_outputs(outputs, contexts, targets, weight, bias, **options)
-    else:
-        wanted = _wanted(tree, paths, starts)
-        rows, which = contexts[wanted].unique(return_inverse=True)
-        found, _ = log_probs_of_outputs(
-            outputs[rows], which, targets[wanted], weight, bias, **options
-        )
-        values = found.new_zeros(*found.shape[:-1], len(contexts))
-        values[..., wanted] = found
+    wanted = _wanted(tree, paths, starts)
+    rows, which = contexts[wanted].unique(return_inverse=True)
+    found, _ = log_probs_of_outputs(
+        outputs[rows], which, targets[wanted], lm.decoder.weight, lm.decoder.bias, **options
+    )
+    values = found.new_zeros(*found.shape[:-1], len(contexts))
+    values[..., wanted] = found
     every = along_paths(values.to("cpu", torch.float64).numpy(), tree, paths)
     for start, log_probs in zip(starts, every, strict=True):
         yield log_probs[..., start:]

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
-import torch
 
 from espnet_bayeslm.evaluation.word_scores import WordScores, log_unk_size
 from espnet_bayeslm.lm.protocols import RandomLM
-from espnet_bayeslm.scoring.histories import (
-    MAX_CONTEXT,
-    Histories,
-    History,
-    extend,
-    score_in_context,
-)
+from espnet_bayeslm.scoring.limits import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.scoring.normalizer import measure_normalizer
 from espnet_bayeslm.scoring.sequences import (
-    MAX_TOKENS,
+    Histories,
+    History,
     Normalizer,
+    extend,
     running_log_probs,
+    score_in_context,
     token_log_probs,
     vocab_size,
 )
@@ -31,39 +27,11 @@ from espnet_bayeslm.utils.errors import InputError
 TOKEN_TYPES = ("word", "bpe", "char")
 
 
-class TokenLM(Protocol):
-    """A trained LM with its tokenizer, as `load_lm` returns it."""
-
-    @property
-    def name(self) -> str:
-        """The LM's name in tables."""
-
-    @property
-    def lm(self) -> torch.nn.Module:
-        """The LM itself."""
-
-    @property
-    def token_list(self) -> List[str]:
-        """All tokens; the index is the id."""
-
-    @property
-    def token_type(self) -> str:
-        """One of `TOKEN_TYPES`."""
-
-    @property
-    def tokenize(self) -> Callable[[str], List[str]]:
-        """Text -> tokens."""
-
-    @property
-    def ids(self) -> Callable[[Sequence[str]], List[int]]:
-        """Tokens -> ids, an unknown one as `<unk>`."""
-
-
 class NeuralScorer:
     """Scores words by a neural LM over words, sentencepieces or characters.
 
     Args:
-        trained: The LM with its tokenizer.
+        trained: The LM with its tokenizer (`loading.trained_lm.TrainedLM`).
         num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
             mean.
         max_tokens: The most tokens of a batch.
@@ -77,14 +45,13 @@ class NeuralScorer:
     Attributes:
         normalizer: Mean of ln Z and its spread, once they are known; may be set before.
         log_unk_size: Cost of each `<unk>`, since words share its probability, in nats.
-
         openings: (V,) bool, True for the tokens that end the word before them; None where a
             token is a word.
     """
 
     def __init__(
         self,
-        trained: TokenLM,
+        trained: Any,
         *,
         num_samples: int = 0,
         max_tokens: int = MAX_TOKENS,
@@ -119,9 +86,10 @@ class NeuralScorer:
         sequences = [ids for ids, _ in encoded]
         options = self._options(sequences)
         if self.context:
-            options["context"] = self.context
-        score = running_log_probs if self.context else token_log_probs
-        return self._of_words(encoded, score(self.trained.lm, sequences, **options))
+            found = running_log_probs(self.trained.lm, sequences, context=self.context, **options)
+        else:
+            found = token_log_probs(self.trained.lm, sequences, **options)
+        return self._of_words(encoded, found)
 
     def scores_in_context(
         self, groups: Sequence[Sequence[Sequence[str]]], histories: Histories
@@ -184,13 +152,10 @@ class NeuralScorer:
         """Scores of the words of sentences from the scores of their tokens."""
         scores = []
         for (ids, starts), values in zip(encoded, found, strict=True):
-            unknown = self._unknown_tokens(ids)
-            if self.trained.token_type == "word":
-                scores.append(WordScores(values - self.log_unk_size * unknown, unknown))
-                continue
+            unknown = word_sums(self._unknown_tokens(ids), starts) > 0
             log_probs, ends = (values, None) if self.openings is None else values
-            totals = word_log_probs(log_probs, starts, ends)
-            scores.append(WordScores(totals, word_sums(unknown, starts) > 0))
+            totals = word_log_probs(log_probs, starts, ends) - self.log_unk_size * unknown
+            scores.append(WordScores(totals, unknown))
         return scores
 
     def _unknown_tokens(self, ids: Sequence[int]) -> np.ndarray:
@@ -226,19 +191,19 @@ class NeuralScorer:
         return self.trained.ids(tokens), list(range(len(words) + 1))
 
 
-def _check_token_list(trained: TokenLM) -> None:
+def _check_token_list(trained: Any) -> None:
     tokens, size = trained.token_list, vocab_size(trained.lm)
-    problem = ""
-    if trained.token_type not in TOKEN_TYPES:
-        problem = f"its tokens are of type {trained.token_type!r}, not {', '.join(TOKEN_TYPES)}"
-    elif "<unk>" not in tokens:
-        problem = "its token list has no <unk>"
-    elif tokens[-1] != "<sos/eos>":
-        problem = f"its token list ends in {tokens[-1]!r}, not in <sos/eos>"
-    elif len(tokens) != size:
-        problem = f"its token list has {len(tokens)} tokens, the LM {size}"
-    if problem:
-        raise InputError(
-            f"the LM {trained.name!r} cannot score words: {problem}",
-            remedy="Use the token list that ESPnet made for its training.",
-        )
+    problems = {
+        f"its tokens are of type {trained.token_type!r}, not {', '.join(TOKEN_TYPES)}": (
+            trained.token_type not in TOKEN_TYPES
+        ),
+        "its token list has no <unk>": "<unk>" not in tokens,
+        f"its token list ends in {tokens[-1]!r}, not in <sos/eos>": tokens[-1] != "<sos/eos>",
+        f"its token list has {len(tokens)} tokens, the LM {size}": len(tokens) != size,
+    }
+    for problem, found in problems.items():
+        if found:
+            raise InputError(
+                f"the LM {trained.name!r} cannot score words: {problem}",
+                remedy="Use the token list that ESPnet made for its training.",
+            )

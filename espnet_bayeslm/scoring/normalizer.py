@@ -47,7 +47,13 @@ def measure_normalizer(
         num_samples: Number of weight samples; 0: the posterior mean.
     """
     require_tree(lm, "self-normalised scoring")
-    chosen = _subset(sequences, num_contexts) or [()]
+    texts = sorted({tuple(ids) for ids in sequences})
+    chosen: List[Ids] = []
+    for index in np.random.default_rng(0).permutation(len(texts)):
+        if sum(len(ids) + 1 for ids in chosen) >= num_contexts:
+            break
+        chosen.append(texts[index])
+    chosen = sorted(chosen) or [()]
     check_tokens(chosen, vocab_size(lm))
 
     def measure(_: int) -> np.ndarray:
@@ -68,15 +74,3 @@ def measure_normalizer(
             normalizer.std,
         )
     return normalizer
-
-
-def _subset(sequences: Sequence[Sequence[int]], num_contexts: int) -> List[Ids]:
-    """Random subset of the sequences, sorted, with `num_contexts` contexts or more."""
-    texts = sorted({tuple(ids) for ids in sequences})
-    chosen, found = [], 0
-    for index in np.random.default_rng(0).permutation(len(texts)):
-        if found >= num_contexts:
-            break
-        chosen.append(texts[index])
-        found += len(texts[index]) + 1
-    return sorted(chosen)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from typing import Any, Dict, Iterable, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -26,15 +27,17 @@ class Prefix:
 
     Attributes:
         depth: The number of words.
+        anywhere: True for the empty prefix of an unknown place in a sentence; a neural LM, which
+            knows beginnings only, takes it for a beginning.
         key: Key that prefixes share which are merged; None: not asked for yet.
         states: Scorer's index -> its state after the words.
         log_probs: ln p of the next words that were asked for.
     """
 
-    __slots__ = ("children", "depth", "key", "log_probs", "parent", "states", "word")
+    __slots__ = ("anywhere", "children", "depth", "key", "log_probs", "parent", "states", "word")
 
-    def __init__(self, parent: Optional[Prefix] = None, word: str = ""):
-        self.parent, self.word = parent, word
+    def __init__(self, parent: Optional[Prefix] = None, word: str = "", *, anywhere: bool = False):
+        self.parent, self.word, self.anywhere = parent, word, anywhere
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.key: Optional[Tuple[int, Tuple[str, ...]]] = None
         self.children: Dict[str, Prefix] = {}
@@ -71,18 +74,12 @@ class Prefix:
 Request = Tuple[Prefix, Sequence[str]]
 
 
-class PrefixScorer(Protocol):
-    """Scorer of words after prefixes, which remembers its states in them."""
-
-    def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
-        """Ln p of the words of each request after its prefix, `</s>` among them."""
-
-    def begin_anywhere(self, prefix: Prefix) -> None:
-        """Give an empty prefix the state of an unknown place in a sentence."""
+NextLogProbs = Callable[[Sequence[Request]], List[np.ndarray]]
+"""Ln p of the words of each request after its prefix, `</s>` among them, by one component."""
 
 
 class NgramPrefixes:
-    """An n-gram as a `PrefixScorer`."""
+    """An n-gram, whose states after prefixes are kept in them."""
 
     def __init__(self, scorer: NgramScorer, index: int):
         self.scorer, self.index = scorer, index
@@ -93,23 +90,14 @@ class NgramPrefixes:
             self.scorer.next_log_probs(self._state(prefix), words) for prefix, words in requests
         ]
 
-    def begin_anywhere(self, prefix: Prefix) -> None:
-        """Give a prefix the n-gram's state without a context."""
-        prefix.states[self.index] = self.scorer.null_state()
-
     def _state(self, prefix: Prefix) -> Any:
-        """State after a prefix, made from its parents' states where it is missing."""
-        missing = []
-        node: Optional[Prefix] = prefix
-        while node is not None and self.index not in node.states:
-            missing.append(node)
-            node = node.parent
-        for node in reversed(missing):
-            if node.parent is None:
-                node.states[self.index] = self.scorer.start_state()
+        """State after a prefix, made from its parent's where it is missing."""
+        if self.index not in prefix.states:
+            if prefix.parent is not None:
+                state = self.scorer.next_state(self._state(prefix.parent), prefix.word)
             else:
-                before = node.parent.states[self.index]
-                node.states[self.index] = self.scorer.next_state(before, node.word)
+                state = self.scorer.null_state() if prefix.anywhere else self.scorer.start_state()
+            prefix.states[self.index] = state
         return prefix.states[self.index]
 
 
@@ -140,7 +128,7 @@ class _Token:
 
 
 class NeuralPrefixes:
-    """A neural LM as a `PrefixScorer`: a tree of tokens, each node computed once."""
+    """A neural LM: a tree of tokens, each node computed once."""
 
     def __init__(self, scorer: NeuralScorer, index: int, vocabulary: Iterable[str]):
         self.lm: Any = scorer.trained.lm
@@ -161,31 +149,9 @@ class NeuralPrefixes:
         self.log_unk_size = scorer.log_unk_size
         self.unknown = {word for word, (_, ids) in self.tokens.items() if scorer.unk in ids}
         self.openings = scorer.openings
-        # column of each word, where every word is a token
-        self.columns: Dict[str, int] = {}
-        if scorer.trained.token_type == "word":
-            first = {word: self.column[ids[0]] for word, (ids, _) in self.tokens.items()}
-            self.columns = {END: self.column[self.eos], **first}
 
     def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
-        """Ln p of the requested words after each prefix, averaged over weight samples."""
-        rows = self._of_tokens(requests) if self.columns else self._of_pieces(requests)
-        if self.log_unk_size and self.unknown:
-            for row, (_, words) in zip(rows, requests, strict=True):
-                row -= self.log_unk_size * np.array([word in self.unknown for word in words])
-        return rows
-
-    def _of_tokens(self, requests: Sequence[Request]) -> List[np.ndarray]:
-        """Ln p of words that are tokens."""
-        nodes = [self._node(prefix) for prefix, _ in requests]
-        self._compute(nodes)
-        return [
-            node.log_probs[[self.columns[word] for word in words]]
-            for node, (_, words) in zip(nodes, requests, strict=True)
-        ]
-
-    def _of_pieces(self, requests: Sequence[Request]) -> List[np.ndarray]:
-        """Ln p of words of several tokens, as `words.word_log_probs` has it."""
+        """Ln p of the requested words, as `words.word_log_probs` has it, averaged over samples."""
         # of each word the node before it, then the nodes of its tokens
         paths = [[self._path(prefix, word) for word in words] for prefix, words in requests]
         needed = []
@@ -195,16 +161,17 @@ class NeuralPrefixes:
             needed += path if ends or len(path) == 1 else path[:-1]
         self._compute(needed)
 
-        def log_prob(path: Sequence[_Token]) -> float:
+        def log_prob(path: Sequence[_Token], word: str) -> float:
             pairs = itertools.pairwise(path)
             total = sum(before.log_probs[self.column[node.token]] for before, node in pairs)
             # nothing comes after `</s>`, whose node is not read
-            return total + path[-1].opening - path[0].opening
+            total += path[-1].opening - path[0].opening
+            return total - self.log_unk_size * (word in self.unknown)
 
-        return [np.array([log_prob(path) for path in of_prefix]) for of_prefix in paths]
-
-    def begin_anywhere(self, prefix: Prefix) -> None:
-        """Do nothing: a neural LM knows beginnings only."""
+        return [
+            np.array([log_prob(*pair) for pair in zip(of_prefix, words, strict=True)])
+            for of_prefix, (_, words) in zip(paths, requests, strict=True)
+        ]
 
     def _node(self, prefix: Prefix) -> _Token:
         """Tokens of a prefix."""
@@ -264,36 +231,27 @@ class NeuralPrefixes:
             node.log_probs, node.state = row, state
 
 
-class WordPrefixes:
-    """Any scorer of sentences as a `PrefixScorer`: it reads each prefix again."""
-
-    def __init__(self, scorer: WordScorer):
-        self.scorer = scorer
-
-    def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
-        """Ln p of the requested words after each prefix."""
-        sentences, places = [], []
-        for prefix, words in requests:
-            before: Tuple[str, ...] = ()
-            while prefix.parent is not None:
-                before, prefix = (prefix.word, *before), prefix.parent
-            sentences += [before if word == END else (*before, word) for word in words]
-            places += [len(before)] * len(words)
-        scores = self.scorer.word_scores(sentences)
-        found = [score.log_probs[n] for score, n in zip(scores, places, strict=True)]
-        ends = np.cumsum([len(words) for _, words in requests])
-        return np.split(np.array(found), ends[:-1])
-
-    def begin_anywhere(self, prefix: Prefix) -> None:
-        """Leave a prefix as it is: an unknown place counts as a sentence's beginning."""
+def _read_again(scorer: WordScorer, requests: Sequence[Request]) -> List[np.ndarray]:
+    """Ln p of the requested words by any scorer of sentences, which reads each prefix again."""
+    sentences, places = [], []
+    for prefix, words in requests:
+        before: Tuple[str, ...] = ()
+        while prefix.parent is not None:
+            before, prefix = (prefix.word, *before), prefix.parent
+        sentences += [before if word == END else (*before, word) for word in words]
+        places += [len(before)] * len(words)
+    scores = scorer.word_scores(sentences)
+    found = [score.log_probs[n] for score, n in zip(scores, places, strict=True)]
+    ends = np.cumsum([len(words) for _, words in requests])
+    return np.split(np.array(found), ends[:-1])
 
 
-def prefix_scorer(scorer: Any, index: int, vocabulary: Iterable[str]) -> PrefixScorer:
-    """`PrefixScorer` of a component."""
+def prefix_scorer(scorer: Any, index: int, vocabulary: Iterable[str]) -> NextLogProbs:
+    """Function that scores words after prefixes by a component; its states have the index."""
     if isinstance(scorer, NgramScorer):
-        return NgramPrefixes(scorer, index)
+        return NgramPrefixes(scorer, index).next_log_probs
     if isinstance(scorer, NeuralScorer):
-        return NeuralPrefixes(scorer, index, vocabulary)
+        return NeuralPrefixes(scorer, index, vocabulary).next_log_probs
     if not hasattr(scorer, "word_scores"):
         raise InputError(f"lattices cannot be rescored by a {type(scorer).__name__}")
-    return WordPrefixes(scorer)
+    return functools.partial(_read_again, scorer)

@@ -1,15 +1,21 @@
-"""Ln p of token sequences under any LM, in batches and over weight samples."""
+"""Ln p of token sequences under any LM, over weight samples, alone or after a recording so far.
+
+An LM reads a recording as one text, `<sos/eos> w1 .. wn <sos/eos> v1 ..`: a sentence's end is the
+next one's beginning. A recurrent LM continues from its state after the last word; a Transformer
+reads the last tokens again, the first of them at position 0. An LM that was trained on single
+sentences has never seen a `<sos/eos>` in the middle: try on dev whether context helps.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import operator
 from typing import (
     Any,
     Callable,
     Dict,
-    Hashable,
     Iterable,
     Iterator,
     List,
@@ -23,20 +29,15 @@ from typing import (
 import numpy as np
 import torch
 
-from espnet_bayeslm.lm.protocols import RandomLM, TreeLM, has_trees
-from espnet_bayeslm.scoring.limits import MAX_TOKENS
-from espnet_bayeslm.scoring.log_probs import (
-    Ids,
-    batch_tree,
-    log_probs_of_logits,
-    tree_batches,
-    tree_log_probs,
-)
+from espnet_bayeslm.lm.protocols import RandomLM, TreeLM, has_tree_states, has_trees
+from espnet_bayeslm.lm.tree import build_tree
+from espnet_bayeslm.scoring.limits import MAX_CONTEXT, MAX_TOKENS
+from espnet_bayeslm.scoring.log_probs import Ids, log_probs_of_logits, tree_batches, tree_log_probs
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
 
-Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
+State = Tuple[torch.Tensor, torch.Tensor]
 
 
 class Normalizer(NamedTuple):
@@ -44,6 +45,22 @@ class Normalizer(NamedTuple):
 
     mean: float
     std: float
+
+
+class History(NamedTuple):
+    """State of an LM after the recording so far; None stands for a recording's beginning.
+
+    Attributes:
+        tokens: The last tokens, with a `<sos/eos>` before each sentence; of a recurrent LM none.
+        states: h and c of a recurrent LM after the recording so far, (nlayers, unit), for each
+            sample.
+    """
+
+    tokens: Ids = ()
+    states: Tuple[State, ...] = ()
+
+
+Histories = Sequence[Optional[History]]
 
 
 def score_hypotheses(
@@ -103,21 +120,123 @@ def token_log_probs(
             (2, n + 1), the second row being ln P(one of these tokens) in the same contexts.
     """
     known = token_ids(sequences)
-    unique = list(dict.fromkeys(known))
-    check_tokens(unique, vocab_size(lm))
+    logging.info("scoring %d distinct of %d token sequences", len(set(known)), len(known))
+    if has_trees(lm):
+        options: Dict[str, Any] = {"normalizer": normalizer, "openings": openings}
+        options.update(max_tokens=max_tokens, num_samples=num_samples)
+        return score_in_context(lm, [known], [None], **options)[0]
     if normalizer is not None:
         require_tree(lm, "self-normalised scoring")
-    draws = max(num_draws(lm, num_samples), 1)
-    logging.info("scoring %d distinct of %d token sequences", len(unique), len(sequences))
-    with progress(desc="scoring", unit="seq", total=len(unique) * draws) as bar:
+    check_tokens(known, vocab_size(lm))
+    unique = sorted(set(known), key=lambda ids: (len(ids), ids))
 
-        def score(_: int) -> Iterator[Tuple[Ids, np.ndarray]]:
-            for item in _log_probs(lm, unique, max_tokens, normalizer, openings):
-                yield item
-                bar.update(1)
+    def score(_: int) -> Iterator[Tuple[Ids, np.ndarray]]:
+        for batch in _padded_batches(unique, tokens_with_logits(max_tokens)):
+            yield from zip(batch, _batch_log_probs(lm, batch, openings), strict=True)
 
-        scores = mean_log_probs(lm, num_samples, score)
+    scores = _mean_log_probs(lm, num_samples, score, total=len(unique))
     return [scores[ids] for ids in known]
+
+
+def score_in_context(
+    lm: Any,
+    groups: Sequence[Sequence[Sequence[int]]],
+    histories: Histories,
+    *,
+    max_tokens: int = MAX_TOKENS,
+    num_samples: int = 0,
+    normalizer: Optional[Normalizer] = None,
+    openings: Optional[torch.Tensor] = None,
+) -> List[List[np.ndarray]]:
+    """(n + 1,) ln p of the tokens and `</s>` of hypotheses, given the recording before.
+
+    Args:
+        lm: One of our LMs.
+        groups: Token ids, without `<sos/eos>`, of the hypotheses of an utterance, for each of
+            some recordings.
+        histories: History of each of these recordings; None at its beginning.
+        max_tokens: The most distinct prefixes of a batch; a Transformer's context counts.
+        num_samples: Number of weight samples, the same as for `extend`; 0: the posterior mean.
+        normalizer: Its mean is taken for the ln Z of every context.
+        openings: (V,) bool, as `token_log_probs` takes it: the result then is (2, n + 1).
+    """
+    require_tree(lm, "context")
+    for group in groups:
+        check_tokens(group, vocab_size(lm))
+    sos = vocab_size(lm) - 1
+    options: Dict[str, Any] = {"log_z": None if normalizer is None else normalizer.mean}
+    if openings is not None:
+        options["openings"] = openings.to(lm.decoder.weight.device)
+    # tokens that are read before the hypotheses: the root of their tree, and more
+    before = [(*(history.tokens if history else ()), sos) for history in histories]
+    texts = [
+        [(number, *prefix[1:], *ids) for ids in group]
+        for number, (group, prefix) in enumerate(zip(groups, before, strict=True))
+    ]
+    unique = sorted(set(itertools.chain(*texts)))
+
+    def score(index: int) -> Iterator[Tuple[Ids, np.ndarray]]:
+        for batch in tree_batches(unique, max_tokens=max_tokens):
+            trees = {
+                number: [text[1:] for text in of_group]
+                for number, of_group in itertools.groupby(batch, key=lambda text: text[0])
+            }
+            tree, paths = build_tree([*trees.values()], sos)
+            # the roots are the first nodes
+            tree.tokens[: len(trees)] = torch.tensor([before[number][0] for number in trees])
+            starts = [len(before[text[0]]) - 1 for text in batch]
+            states = _stacked(lm, [histories[number] for number in trees], index)
+            tree = tree.to(lm.decoder.weight.device)
+            found = tree_log_probs(lm, tree, paths, starts, states, **options)
+            yield from zip(batch, found, strict=True)
+
+    scores = _mean_log_probs(lm, num_samples, score, total=len(unique))
+    return [[scores[text] for text in group] for group in texts]
+
+
+def extend(
+    lm: Any,
+    histories: Histories,
+    chosen: Sequence[Sequence[int]],
+    *,
+    num_samples: int = 0,
+    max_context: int = MAX_CONTEXT,
+) -> List[History]:
+    """Histories after one more utterance of each recording.
+
+    Args:
+        lm: One of our LMs.
+        histories: Histories before the utterance; None at a recording's beginning.
+        chosen: Token ids of each utterance.
+        num_samples: Number of weight samples, the same as for `score_in_context`.
+        max_context: The most tokens that a Transformer reads again.
+    """
+    require_tree(lm, "context")
+    check_tokens(chosen, vocab_size(lm))
+    sos = vocab_size(lm) - 1
+    if not has_tree_states(lm):
+        before = [() if history is None else history.tokens for history in histories]
+        texts = [(*old, sos, *ids) for old, ids in zip(before, chosen, strict=True)]
+        return [History(tokens=text[max(0, len(text) - max_context) :]) for text in texts]
+    if not chosen:
+        return []
+    tree, paths = build_tree([[tuple(ids)] for ids in chosen], sos)
+    tree = tree.to(lm.decoder.weight.device)
+    ends = [int(path[-1]) for path in paths]
+
+    def read(index: int) -> List[State]:
+        h, c = lm.tree_states(tree, _stacked(lm, histories, index))
+        return lm.split_state((h[:, ends], c[:, ends]))
+
+    states = over_draws(lm, num_samples, read)
+    return [History(states=of_draws) for of_draws in zip(*states, strict=True)]
+
+
+def _stacked(lm: Any, histories: Histories, index: int) -> Optional[State]:
+    """States h and c of a sample before the roots, (nlayers, G, unit) each; None: as at a start."""
+    if not has_tree_states(lm) or not any(histories):
+        return None
+    return lm.stack_states([lm.zero_state() if h is None else h.states[index] for h in histories])
 
 
 def running_log_probs(
@@ -143,29 +262,7 @@ def running_log_probs(
     return scores
 
 
-def _log_probs(
-    lm: Any,
-    sequences: List[Ids],
-    max_tokens: int,
-    normalizer: Optional[Normalizer],
-    openings: Optional[torch.Tensor],
-) -> Iterator[Tuple[Ids, np.ndarray]]:
-    """Yield each sequence and its ln p, in another order than the given one."""
-    if openings is not None:
-        openings = openings.to(next(lm.parameters()).device)
-    if has_trees(lm):
-        log_z = None if normalizer is None else normalizer.mean
-        sequences.sort()
-        for group in tree_batches(sequences, max_tokens=max_tokens):
-            found = tree_log_probs(lm, *batch_tree(lm, group), log_z=log_z, openings=openings)
-            yield from zip(group, found, strict=True)
-        return
-    sequences.sort(key=lambda ids: (len(ids), ids))
-    for batch in _batches(sequences, tokens_with_logits(max_tokens)):
-        yield from zip(batch, _batch_log_probs(lm, batch, openings), strict=True)
-
-
-def _batches(sequences: Sequence[Ids], max_tokens: int) -> Iterator[Sequence[Ids]]:
+def _padded_batches(sequences: Sequence[Ids], max_tokens: int) -> Iterator[Sequence[Ids]]:
     """Yield runs of sequences, sorted by length, whose padded size is at most `max_tokens`."""
     start = 0
     for end, ids in enumerate(sequences):
@@ -290,26 +387,27 @@ def over_draws(lm: Any, num_samples: int, compute: Callable[[int], Result]) -> L
     return found
 
 
-def mean_log_probs(
-    lm: Any, num_samples: int, score: Callable[[int], Iterable[Tuple[Key, np.ndarray]]]
-) -> Dict[Key, np.ndarray]:
-    """Ln of the mean probability over the weight samples, of each scored item.
+def _mean_log_probs(
+    lm: Any,
+    num_samples: int,
+    score: Callable[[int], Iterable[Tuple[Ids, np.ndarray]]],
+    *,
+    total: int,
+) -> Dict[Ids, np.ndarray]:
+    """Ln of the mean probability over weight samples of `total` items, by their keys."""
+    draws = max(num_draws(lm, num_samples), 1)
+    found: Dict[Ids, np.ndarray] = {}
+    with progress(desc="scoring", unit="seq", total=total * draws) as bar:
 
-    Args:
-        lm: The LM.
-        num_samples: Number of weight samples; 0: the posterior mean.
-        score: Gets the sample's number and yields each item once, with ln p of its tokens.
-    """
-    found: Dict[Key, np.ndarray] = {}
+        def add(index: int) -> None:
+            for key, log_probs in score(index):
+                check_finite(log_probs)
+                before = found.get(key)
+                found[key] = log_probs if before is None else np.logaddexp(before, log_probs)
+                bar.update(1)
 
-    def add(index: int) -> None:
-        for key, log_probs in score(index):
-            check_finite(log_probs)
-            before = found.get(key)
-            found[key] = log_probs if before is None else np.logaddexp(before, log_probs)
-
-    log_count = np.log(len(over_draws(lm, num_samples, add)))
-    return {key: log_probs - log_count for key, log_probs in found.items()}
+        over_draws(lm, num_samples, add)
+    return {key: log_probs - np.log(draws) for key, log_probs in found.items()}
 
 
 def require_tree(lm: Any, what: str) -> TreeLM:

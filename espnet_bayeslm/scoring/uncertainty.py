@@ -16,12 +16,12 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.evaluation.word_scores import Text, WordScores, sentences_of, words_of
+from espnet_bayeslm.layers.linear import linear
 from espnet_bayeslm.scoring.log_probs import (
-    Blocks,
+    BLOCKS,
     Group,
     along_paths,
     batch_tree,
-    log_probs_of_outputs,
     targets_of,
     tree_batches,
 )
@@ -135,52 +135,41 @@ def _batch(
     """Yield the uncertainty of each sequence of a batch."""
     tree, paths = batch_tree(lm, group)
     contexts, targets = targets_of(tree, paths, lm.vocab_size - 1)
-    # outputs: K times (T, M); log_z: (K, T); log_probs: (K, N)
+    # K times (T, M)
     outputs = over_draws(lm, num_samples, lambda _: lm.tree_outputs(tree))
-    scored = [
-        log_probs_of_outputs(y, contexts, targets, *decoder, openings=openings)
-        for y, decoder in zip(outputs, decoders, strict=True)
-    ]
-    log_z = torch.stack([normalizers for _, normalizers in scored])
-    log_probs = _numpy(torch.stack([values for values, _ in scored]))
-    check_finite(log_probs)
-    of_mean, of_draws = (_numpy(x)[contexts.cpu()] for x in _entropies(outputs, decoders, log_z))
-    information = np.maximum(of_mean - of_draws, 0) if len(decoders) > 1 else 0 * of_mean
-    mean = np.logaddexp.reduce(log_probs, axis=0, keepdims=True) - np.log(len(decoders))
-    # (K + 1, N), or (K + 1, 2, N) with the openings
-    log_probs = np.concatenate([log_probs, mean])
-    ends = log_probs[:, 1] if openings is not None else log_probs[:0]
-    tokens = log_probs[:, 0] if openings is not None else log_probs
-    # to be cut into sequences
-    columns = np.concatenate([tokens, [of_mean, information], ends])
-    last = len(decoders)
-    for values in along_paths(columns, tree, paths):
-        after = None if openings is None else values[last + 3 :]
-        mean_log_probs, entropy, mutual_information = values[last : last + 3]
-        yield Uncertainty(values[:last], mean_log_probs, entropy, mutual_information, after)
-
-
-def _entropies(
-    outputs: List[torch.Tensor], decoders: List[Decoder], log_z: torch.Tensor
-) -> Tuple[torch.Tensor, torch.Tensor]:
-    """H[p] and mean_k H[p_k] of each context, (T,), in float64, block by block."""
-    of_mean, of_draws = (log_z.new_zeros(log_z.size(1), dtype=torch.float64) for _ in range(2))
-    blocks = Blocks.of(outputs[0], decoders[0][0])
-    shared = all(decoder[0] is decoders[0][0] for decoder in decoders)
-    for tokens in blocks.tokens:
-        apart = decoders[:1] if shared else decoders
-        logits = [blocks.logits(weight, bias, tokens) for weight, bias in apart]
-        logits = logits * len(outputs) if shared else logits
-        for contexts in blocks.contexts:
-            total: Any = 0
-            for logits_of, output, normalizer in zip(logits, outputs, log_z, strict=True):
-                log_p = logits_of(output[contexts]) - normalizer[contexts].unsqueeze(1)
-                p = log_p.exp()
-                total = total + p
-                of_draws[contexts] -= (p * log_p).sum(1)
-            mean = total / len(outputs)
-            of_mean[contexts] -= torch.xlogy(mean, mean).sum(1)
-    return of_mean, of_draws / len(outputs)
+    draws = np.zeros((len(outputs), 1 if openings is None else 2, len(contexts)))
+    entropies = np.zeros((2, len(contexts)))
+    height, _ = BLOCKS.get(contexts.device.type, BLOCKS["cuda"])
+    for start in range(0, len(tree), height):
+        mine = ((contexts >= start) & (contexts < start + height)).nonzero().squeeze(1)
+        rows, tokens, places = contexts[mine] - start, targets[mine], mine.cpu().numpy()
+        mean: Any = 0
+        of_draws: Any = 0
+        for k, (output, (weight, bias)) in enumerate(zip(outputs, decoders, strict=True)):
+            logits = linear(output[start : start + height], weight, bias)
+            log_p = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(1)
+            p = log_p.exp()
+            mean = mean + p
+            of_draws = of_draws - (p * log_p).sum(1)
+            draws[k, 0, places] = _numpy(log_p[rows, tokens])
+            if openings is not None:
+                draws[k, 1, places] = _numpy(log_p[:, openings].logsumexp(1)[rows])
+        mean = mean / len(outputs)
+        both = torch.stack([-torch.xlogy(mean, mean).sum(1), of_draws / len(outputs)])
+        entropies[:, places] = _numpy(both[:, rows])
+    check_finite(draws)
+    information = np.maximum(entropies[0] - entropies[1], 0) * (len(outputs) > 1)
+    total = np.logaddexp.reduce(draws, axis=0, keepdims=True) - np.log(len(outputs))
+    # (K + 1, 1 or 2, N)
+    every = np.concatenate([draws, total])
+    values = np.concatenate(
+        [every[:, 0], [entropies[0], information], *every[:, 1:].swapaxes(0, 1)]
+    )
+    last = len(outputs)
+    for found in along_paths(values, tree, paths):
+        after = None if openings is None else found[last + 3 :]
+        log_probs, entropy, mutual_information = found[last : last + 3]
+        yield Uncertainty(found[:last], log_probs, entropy, mutual_information, after)
 
 
 def _numpy(x: torch.Tensor) -> np.ndarray:

@@ -9,7 +9,7 @@ from lm_cases import name as case_name
 from oracles.one_sequence import naive
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
-from espnet_bayeslm.scoring.histories import History, extend, score_in_context
+from espnet_bayeslm.scoring.sequences import History, extend, score_in_context
 from espnet_bayeslm.utils.errors import InputError
 
 EOS = VOCAB - 1

@@ -12,7 +12,7 @@ from espnet2.text.token_id_converter import TokenIDConverter
 
 from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.scoring import NeuralScorer, token_log_probs
-from espnet_bayeslm.scoring.histories import extend, score_in_context
+from espnet_bayeslm.scoring.sequences import extend, score_in_context
 from espnet_bayeslm.utils.errors import InputError
 
 TEXT = "the cat sat on the mat\nthe dog sat on the cat\na dog and a cat met on a mat\n" * 4
