@@ -33,7 +33,7 @@ import time
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple
 
-from espnet_bayeslm.rescoring.list_blocks import BLOCK_SIZE
+from espnet_bayeslm.rescoring.list_worker import BLOCK_SIZE
 
 FILES = ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm")
 # Of one command, after which it tells what its process has taken

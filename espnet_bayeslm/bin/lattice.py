@@ -11,13 +11,10 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
-    ContextManager,
     Dict,
     Iterable,
-    Iterator,
     List,
     Optional,
-    Sequence,
 )
 
 from espnet_bayeslm.evaluation.interpolation import COMBINATIONS
@@ -25,7 +22,6 @@ from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
-    ErrorCounts,
     check_same_utterances,
     read_transcripts,
     word_errors,
@@ -153,7 +149,7 @@ def lattice(options: LatticeOptions) -> None:
     # 1. Whatever can be wrong is found before the long work
     options.check_engine()
     inputs = {"--lattices": options.lattices, "--ref": options.ref, "--words": options.words}
-    replaces = []
+    replaces: List[str] = []
     if options.output is not None:
         replaces = check_output(options.output, MANIFEST, tool="lattice", inputs=inputs)
     for path in filter(None, (options.lattices, options.words)):
@@ -171,8 +167,7 @@ def lattice(options: LatticeOptions) -> None:
     normalization = Normalization(options.normalize)
     refs = None if options.ref is None else normalization.text(read_transcripts(options.ref))
     total = check_lattices(read(), options.lattices, refs, options.ref)
-    errors: Dict[str, List[ErrorCounts]] = {"1-best": [], "oracle": []}
-    written = lattice_format if options.write_lattices else None
+    errors = {"1-best": NO_WORDS, "oracle": NO_WORDS}
     size = options.nbest_size if options.output else 1
     every: Iterable[Lattice] = (normalized_lattice(item, normalization) for item in read())
     with contextlib.ExitStack() as stack:
@@ -189,9 +184,7 @@ def lattice(options: LatticeOptions) -> None:
         elif merging.prune < math.inf:
             every = (pruned(item, scales or item.scales, merging.prune) for item in every)
         # 3. Write as they come, and report
-        add = stack.enter_context(
-            outputs(options.output, options.nbest_format, written, replaces=replaces)
-        )
+        add = writer_of(stack, options, lattice_format, replaces)
         for item in every:
             own = restored_lattice(item) if normalization else item
             nbest = nbest_list(own, size, scales)
@@ -199,10 +192,10 @@ def lattice(options: LatticeOptions) -> None:
             if refs is not None:
                 best = normalization.each(nbest.hypotheses[0].words)
                 oracle = oracle_words(item, closest_reading(refs[item.utt], best))
-                errors["1-best"].append(word_errors(refs[item.utt], best))
-                errors["oracle"].append(word_errors(refs[item.utt], oracle))
+                errors["1-best"] += word_errors(refs[item.utt], best)
+                errors["oracle"] += word_errors(refs[item.utt], oracle)
     if refs is not None:
-        print(error_text({name: sum(counts, NO_WORDS) for name, counts in errors.items()}))
+        print(error_text(errors))
 
 
 def check_lattices(
@@ -223,40 +216,27 @@ def check_lattices(
     return count
 
 
-@contextlib.contextmanager
-def outputs(
-    output: Optional[str],
-    nbest_format: str,
-    lattice_format: Optional[str],
-    *,
-    replaces: Sequence[str],
-) -> Iterator[Callable[[Lattice, NBest], None]]:
-    """Write N-best lists, 1-best and, where a format is given, lattices; all or nothing.
+def writer_of(
+    stack: contextlib.ExitStack, options: LatticeOptions, lattice_format: str, replaces: List[str]
+) -> Callable[[Lattice, NBest], None]:
+    """What writes a lattice and its list to --output, all or nothing, until the stack is closed."""
+    if options.output is None:
+        return lambda item, nbest: None
+    folder = stack.enter_context(staged(options.output, replaces=replaces))
+    # when all others are whole
+    stack.callback(lambda: write_json(folder / MANIFEST, {"files": files_in(folder)}))
+    add_list = stack.enter_context(nbest_writer(folder / LISTS, format=options.nbest_format))
+    add_lattice: Callable[[Lattice], None] = lambda item: None  # noqa: E731
+    if options.write_lattices:
+        add_lattice = stack.enter_context(LATTICE_WRITERS[lattice_format](folder / LATTICES))
+    text = stack.enter_context((folder / BEST).open("w", encoding="utf-8"))
 
-    Yields:
-        What adds a lattice with its list.
-    """
-    if output is None:
-        yield lambda item, nbest: None
-        return
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(staged(output, replaces=replaces))
-        # when all others are whole
-        stack.callback(lambda: write_json(folder / MANIFEST, {"files": files_in(folder)}))
-        add_list = stack.enter_context(nbest_writer(folder / LISTS, format=nbest_format))
-        writer: ContextManager[Callable[[Lattice], None]]
-        writer = contextlib.nullcontext(lambda item: None)
-        if lattice_format is not None:
-            writer = LATTICE_WRITERS[lattice_format](folder / LATTICES)
-        add_lattice = stack.enter_context(writer)
-        text = stack.enter_context((folder / BEST).open("w", encoding="utf-8"))
+    def add(item: Lattice, nbest: NBest) -> None:
+        add_list(nbest)
+        add_lattice(item)
+        text.write(" ".join((nbest.utt, *nbest.hypotheses[0].words)) + "\n")
 
-        def add(item: Lattice, nbest: NBest) -> None:
-            add_list(nbest)
-            add_lattice(item)
-            text.write(" ".join((nbest.utt, *nbest.hypotheses[0].words)) + "\n")
-
-        yield add
+    return add
 
 
 TOOL = Tool(

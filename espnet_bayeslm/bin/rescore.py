@@ -12,9 +12,8 @@ import numpy as np
 import yaml
 
 from espnet_bayeslm.evaluation.counting import warn_without_blanks
-from espnet_bayeslm.evaluation.mapsswe import Mapsswe
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.evaluation.wer import ErrorCounts, check_same_utterances, read_transcripts
+from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
 from espnet_bayeslm.loading.components import PRELOAD, GPUOptions
 from espnet_bayeslm.loading.training_texts import TrainTextOptions
 from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE, CheckedLists, written_format
@@ -25,15 +24,15 @@ from espnet_bayeslm.rescoring.list_worker import rescored_on
 from espnet_bayeslm.rescoring.options import NO_LMWT, RescoreOptions
 from espnet_bayeslm.rescoring.output_files import (
     JOB,
-    RescoredFiles,
     check_jobs,
     merged_lists,
     subtracted_of_job,
     write_job,
+    written_lists,
 )
 from espnet_bayeslm.rescoring.pipeline import Rescoring
 from espnet_bayeslm.rescoring.subtraction import subtracted_weights
-from espnet_bayeslm.rescoring.tally import Calibration, ConfidenceTally, ErrorTally, UnknownTally
+from espnet_bayeslm.rescoring.tally import ListTally
 from espnet_bayeslm.rescoring.tuning import CONTROL, Tuned, held_out_line
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.engine import EngineOptions
@@ -108,39 +107,6 @@ class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions
         )
 
 
-Errors = Mapping[str, ErrorCounts]
-"""Whose errors -> their counts."""
-
-
-def describe_scales(scales: Scales) -> Dict[str, Any]:
-    """Weights of scores and the posterior over a list, as yaml has them."""
-    features = dict(scales.features or ())
-    found: Dict[str, Any] = {"features": features} if features else {}
-    if scales.has_lmwt:
-        found.update(lmwt=scales.lmwt, word_penalty=scales.word_penalty)
-    if scales.posterior is not None:
-        found["posterior"] = dataclasses.asdict(scales.posterior)
-    if scales.subtracted:
-        found["subtracted"] = {row.name: row.weight for row in scales.subtracted}
-    return found
-
-
-def describe(weighting: Weighting) -> Dict[str, Any]:
-    """Content of `--scales`' file, as yaml has it."""
-    found = describe_scales(weighting.scales)
-    if weighting.scales.control is not None:
-        found["control"] = describe_scales(weighting.scales.control)
-    pairs = zip(weighting.names, weighting.weights.tolist(), strict=True)
-    content = {**found, "combine": weighting.combine, "components": dict(pairs)}
-    if weighting.decision != "max":
-        content["decision"] = weighting.decision
-    others = {row.name: row.fingerprint for row in weighting.scales.subtracted if row.fingerprint}
-    if any(weighting.fingerprints) or others:
-        digests = zip(weighting.names, weighting.fingerprints, strict=False)
-        content["fingerprints"] = {**dict(digests), **others}
-    return content
-
-
 def describe_tuning(tuned: Tuned) -> Dict[str, Any]:
     """Errors of a tuning, as yaml has them."""
 
@@ -160,20 +126,19 @@ def write_settings(
     folder: Path,
     weighting: Weighting,
     tuned: Optional[Tuned],
-    errors: Errors,
-    confidence: Optional[Calibration],
+    tally: ListTally,
     facts: Mapping[str, Any],
 ) -> None:
     """Write what `--scales` reads, remarks for people (`facts`, ..), and the sweep."""
-    content = {**describe(weighting), **facts}
+    content = {**weighting.content(), **facts}
     if tuned is not None:
         from espnet_bayeslm.report.weight_sweep import write_sweep  # imports matplotlib
 
         content["tuning"] = describe_tuning(tuned)
         write_sweep(folder, tuned)
-    if errors:
-        content["wer"] = {name: round(100 * counts.rate, 3) for name, counts in errors.items()}
-    if confidence is not None:
+    if tally.errors:
+        content["wer"] = {name: round(100 * c.rate, 3) for name, c in tally.errors.items()}
+    if (confidence := tally.calibration()) is not None:
         figures = dataclasses.asdict(confidence).items()
         content["confidence"] = {k: round(value, 5) for k, value in figures if value is not None}
     # by these a later run knows what it may replace
@@ -182,21 +147,12 @@ def write_settings(
     (folder / SCALES).write_text(text, encoding="utf-8")
 
 
-def report(
-    weighting: Weighting,
-    tuned: Optional[Tuned],
-    errors: Errors,
-    tests: Mapping[str, Mapsswe],
-    confidence: Optional[Calibration],
-    unknown: UnknownTally,
-    *,
-    unit: str,
-) -> None:
+def report(weighting: Weighting, tuned: Optional[Tuned], tally: ListTally) -> None:
     """Print what was chosen, the errors, and their test against the first pass."""
     print("\n".join(choice_lines(weighting, tuned)))
-    if errors:
-        print(error_text(errors, unit))
-        for name, test in tests.items():
+    if errors := tally.errors:
+        print(error_text(errors, tally.counting.unit))
+        for name, test in tally.tests().items():
             print(f"{name} - rescored: MAPSSWE z = {test.z:.2f}, p = {test.p:.2g}")
         if weighting.scales.control is not None and CONTROL not in errors:
             logging.warning("%s: the lists lack a score that its scales weigh", CONTROL)
@@ -206,9 +162,9 @@ def report(
                 100 * errors["rescored"].rate,
                 100 * errors["first pass"].rate,
             )
-    if confidence is not None:
+    if (confidence := tally.calibration()) is not None:
         print(f"confidence of {confidence.words} words: {confidence}")
-    for line in unknown.lines():
+    for line in tally.unknown_lines():
         print(line)
 
 
@@ -322,14 +278,14 @@ def merged_jobs(lists: CheckedLists, options: RescoreCommand, refs: Optional[Ref
     folders = [Path(folder) for folder in options.merge]
     check_jobs(folders, digest=lists.digest)
     known = subtracted_of_job(folders[0])
-    scores = merged_lists(lists, folders, token_scores=options.token_scores, subtracted=len(known))
+    scores = merged_lists(lists, folders, token_scores=options.token_scores, subtracted=bool(known))
     scales = options.scales if isinstance(options.scales, Scales) else Scales()
     jobs_own = known if any(row.weight for row in known) else ()
     weights = subtracted_weights(
         known,
         scales.subtracted or jobs_own,
         options.subtract_weights,
-        tuned=refs is not None,
+        tunes=refs is not None,
     )
     scales = dataclasses.replace(scales, subtracted=weights)
     weighting = Weighting(["merged"], np.ones(1), "linear", scales, confidence=options.confidence)
@@ -345,36 +301,27 @@ def write(
     replaces: Sequence[str],
 ) -> None:
     """Write the lists, their scores and best hypotheses as they come, then print the errors."""
-    weighting, counting = rescoring.weighting, options.counting
-    unknown = UnknownTally([*weighting.names, *weighting.subtracted], counting)
-    errors = None if refs is None else ErrorTally(refs, counting)
-    sure = None if refs is None else ConfidenceTally(refs)
+    weighting, tuned, counting = rescoring.weighting, rescoring.tuned, options.counting
+    tally = ListTally(refs, counting, [*weighting.names, *weighting.subtracted])
     with staged(options.output, replaces=replaces, last=(SCALES, JOB)) as folder:
-        files = RescoredFiles(
+        for item in written_lists(
             folder,
+            rescoring,
             format=written_format(lists.format),
             token_scores=options.token_scores,
             subtracted=bool(weighting.subtracted),
-        )
-        tallies = [tally for tally in (unknown, errors, sure) if tally is not None]
-        with files:
-            for item in rescoring:
-                files.add(item)
-                for tally in tallies:
-                    tally.add(item)
-        counts = {} if errors is None else errors.errors
-        confidence = None if sure is None else sure.calibration()
+        ):
+            tally.add(item)
         facts: Dict[str, object] = dict(counting.facts())
-        if rescoring.tuned is not None:
+        if tuned is not None:
             facts["tuned_on"] = options.tune_ref or options.nbest
         if lists.normalization:
             facts["normalize"] = ",".join(lists.normalization.steps)
-        write_settings(folder, weighting, rescoring.tuned, counts, confidence, facts)
+        write_settings(folder, weighting, tuned, tally, facts)
         if options.num_jobs > 1:
             of = {"job": options.job, "num_jobs": options.num_jobs}
-            write_job(folder, **of, lists=lists.digest, settings=describe(weighting))
-    tests = {} if errors is None else errors.tests()
-    report(weighting, rescoring.tuned, counts, tests, confidence, unknown, unit=options.unit)
+            write_job(folder, **of, lists=lists.digest, settings=weighting.content())
+    report(weighting, tuned, tally)
 
 
 TOOL = Tool(

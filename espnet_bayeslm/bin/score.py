@@ -57,16 +57,35 @@ def condition_files(ref: Repeated, hyp: Repeated, nbest: Repeated) -> List[Condi
     refs = _by_condition("--ref", ref)
     if not refs:
         raise InputError("no references", remedy="Give --ref TEXT.")
-    systems = _by_system(hyp, list(refs))
+    systems: Dict[str, Dict[str, str]] = {}
+    for value in [hyp] if isinstance(hyp, str) else hyp or []:
+        label, _, path = value.partition("=")
+        name, _, condition = label.rpartition(":")
+        if len(refs) == 1 and (condition not in refs or not condition):
+            name, condition = label, next(iter(refs))
+        if not (name and path) or condition not in refs or condition in systems.get(name, {}):
+            known = f": no condition of --ref ({', '.join(refs)})" * (condition not in refs)
+            several = ":CONDITION" * (len(refs) > 1)
+            raise InputError(
+                f"--hyp {value}{known}", remedy=f"Give NAME{several}=TEXT, each with its own NAME."
+            )
+        systems.setdefault(name, {})[condition] = path
     lists = _by_condition("--nbest", nbest)
     if list(lists) == [UNNAMED] and len(refs) == 1:
         lists = {next(iter(refs)): lists[UNNAMED]}
-    if not systems and not lists:
-        raise InputError("nothing to score", remedy="Give --hyp NAME=TEXT or --nbest DIR.")
-    for name, paths in systems.items():
-        _check_complete(f"--hyp {name}:", paths, refs)
+    given = {f"--hyp {name}:": paths for name, paths in systems.items()}
     if lists:
-        _check_complete("--nbest ", lists, refs)
+        given["--nbest "] = lists
+    if not given:
+        raise InputError("nothing to score", remedy="Give --hyp NAME=TEXT or --nbest DIR.")
+    for what, paths in given.items():
+        for condition in (c for c in [*paths, *refs] if c not in paths or c not in refs):
+            problem = "is missing" if condition in refs else "has no --ref"
+            raise InputError(
+                f"{what}{condition}{'=...' if condition else ''} {problem}",
+                remedy="Every system needs an output in every condition, and N-best lists"
+                " likewise.",
+            )
     return [
         ConditionFiles(
             condition,
@@ -89,47 +108,6 @@ def _by_condition(option: str, values: Repeated) -> Dict[str, str]:
             )
         paths[condition] = path
     return paths
-
-
-def _by_system(values: Repeated, conditions: Sequence[str]) -> Dict[str, Dict[str, str]]:
-    """{system: {condition: path}}."""
-    systems: Dict[str, Dict[str, str]] = {}
-    for value in [values] if isinstance(values, str) else values or []:
-        label, _, path = value.partition("=")
-        name, condition = _split_label(label, conditions)
-        if not name or not path or condition in systems.get(name, {}):
-            several = "" if len(conditions) == 1 else ":CONDITION"
-            raise InputError(
-                f"--hyp {value}", remedy=f"Give NAME{several}=TEXT, each with its own NAME."
-            )
-        systems.setdefault(name, {})[condition] = path
-    return systems
-
-
-def _split_label(label: str, conditions: Sequence[str]) -> Tuple[str, str]:
-    """System and the condition of NAME:CONDITION, or of NAME alone if there is one."""
-    name, separator, condition = label.rpartition(":")
-    if separator and condition in conditions and condition != UNNAMED:
-        return name, condition
-    if len(conditions) == 1:
-        return label, conditions[0]
-    raise InputError(
-        f"--hyp {label}: no condition of --ref ({', '.join(conditions)})",
-        remedy="Give NAME:CONDITION=TEXT.",
-    )
-
-
-def _check_complete(option: str, given: Dict[str, str], refs: Dict[str, str]) -> None:
-    """Check that there is a path for every condition, and no other."""
-    unknown = [condition for condition in given if condition not in refs]
-    missing = [condition for condition in refs if condition not in given]
-    if unknown or missing:
-        first = (unknown or missing)[0]
-        problem = "has no --ref" if unknown else "is missing"
-        raise InputError(
-            f"{option}{first}{'=...' if first else ''} {problem}",
-            remedy="Every system needs an output in every condition, and N-best lists likewise.",
-        )
 
 
 T = TypeVar("T")

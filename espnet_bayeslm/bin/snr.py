@@ -45,15 +45,17 @@ class SnrOptions(LMOptions, GPUOptions):
 
 def parse_steps(steps: str) -> List[float]:
     """Shares, rising, of `--prune_steps`: some from 0 to 1, or how many (above 1)."""
-    remedy = "Give shares from 0 to 1 with commas, or a number of steps above 1."
     try:
         values = [float(value) for value in str(steps).split(",")]
     except ValueError:
-        raise InputError(f"--prune_steps {steps}: not numbers", remedy=remedy) from None
+        values = []
     if len(values) == 1 and values[0] > 1 and values[0].is_integer():
         return np.linspace(0, 1, int(values[0])).tolist()
-    if not all(0 <= value <= 1 for value in values):
-        raise InputError(f"--prune_steps {steps}: not all from 0 to 1", remedy=remedy)
+    if not values or not all(0 <= value <= 1 for value in values):
+        raise InputError(
+            f"--prune_steps {steps}: not all are numbers from 0 to 1",
+            remedy="Give shares from 0 to 1 with commas, or a number of steps above 1.",
+        )
     return sorted(set(values))
 
 
@@ -90,38 +92,33 @@ def location_rows(
     from espnet_bayeslm.scoring.latents import latent_moments
 
     model = trained_lm(component).lm
-    rows = [
-        LocationRow(s.location, "weights", s) for s in summarize_weights(model.posterior.blocks())
-    ]
-    locations = [location for location, _ in model.latents()]
-    if sentences is None or not locations:
-        return rows + [LocationRow(location, "latent", None) for location in locations]
-    texts = list(sentences.values())
-    moments = latent_moments(trained_lm(component), texts, max_tokens=max_tokens)
-    return rows + [
-        LocationRow(location, "latent", summarize_latent(location, values))
-        for location, values in moments.items()
-    ]
+    blocks = summarize_weights(model.posterior.blocks())
+    rows = [LocationRow(block.location, "weights", block) for block in blocks]
+    latents: Dict[str, Any] = dict.fromkeys(location for location, _ in model.latents())
+    if sentences is not None and latents:
+        texts = list(sentences.values())
+        moments = latent_moments(trained_lm(component), texts, max_tokens=max_tokens)
+        latents = {name: summarize_latent(name, values) for name, values in moments.items()}
+    return rows + [LocationRow(name, "latent", found) for name, found in latents.items()]
 
 
 def snr(options: SnrOptions) -> None:
     """Print signal-to-noise ratios, and what pruning by them does to a text."""
-    text, prune, keyed = options.text, options.prune, options.keyed
-    if prune and text is None:
+    if options.prune and options.text is None:
         raise InputError("--prune true without a text", remedy="Give --text FILE to measure on.")
-    shares = parse_steps(options.prune_steps) if prune else []
-    sentences = None if text is None else read_sentences(text, keyed=keyed)
+    shares = parse_steps(options.prune_steps) if options.prune else []
+    sentences = None
+    if options.text is not None:
+        sentences = read_sentences(options.text, keyed=options.keyed)
     components = load_uncertain(options)
     limit = options.max_tokens
     rows = {c.name: location_rows(c, sentences, max_tokens=limit) for c in components}
     steps: Dict[str, List[PruningStep]] = {}
-    if sentences is not None and prune:
-        for component in components:
-            steps[component.name] = prune_component(
-                component, shares, sentences, keyed=keyed, max_oov_rate=options.max_oov_rate
-            )
+    if sentences is not None and options.prune:
+        how = {"keyed": options.keyed, "max_oov_rate": options.max_oov_rate}
+        steps = {c.name: prune_component(c, shares, sentences, **how) for c in components}
     if options.output is not None:
-        write_files(Path(options.output), rows, steps, text=text)
+        write_files(Path(options.output), rows, steps, text=options.text)
     print_snr(rows)
     for name, values in steps.items():
         print_pruning(name, values)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
 import shutil
 import subprocess
 import tempfile
@@ -118,42 +117,31 @@ def run_lmplz(
     command = [program, "--order", str(order), "--memory", _SORT_MEMORY]
     if discount_fallback:
         command.append("--discount_fallback")
-    with tempfile.TemporaryFile() as text, tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryFile() as text, tempfile.TemporaryFile() as arpa:
         # written anew: lmplz drops the </s> of a last line that has no line end
-        _write_text(corpus, text)
+        sentence: List[str] = []
+        for id_ in corpus.ids.tolist():
+            if id_ == EOS:
+                text.write(" ".join(sentence).encode("utf-8") + b"\n")
+                sentence = []
+            elif id_ > EOS:
+                sentence.append(corpus.words[id_])
         text.seek(0)
-        with subprocess.Popen(command, stdin=text, stdout=subprocess.PIPE, stderr=log) as process:
-            assert process.stdout is not None
-            counts = []
-            for line in process.stdout:
-                output.write(line)
-                if line.startswith(b"\\1-grams:"):
-                    break
-                if count := re.fullmatch(rb"ngram \d+=(\d+)\s*", line):
-                    counts.append(int(count[1]))
-            shutil.copyfileobj(process.stdout, output, 1 << 20)
-        if process.returncode:
-            log.seek(0)
-            raise _failure(log.read().decode("utf-8", "replace"), process.returncode)
+        done = subprocess.run(command, stdin=text, stdout=arpa, stderr=subprocess.PIPE, check=False)
+        log = done.stderr.decode("utf-8", "replace")
+        if "BadDiscountException" in log:
+            raise InputError("lmplz cannot estimate the discounts", remedy=SMALL_TEXT)
+        if done.returncode:
+            reason = " ".join(log.split("\n\n")[-1].split())[-500:]
+            raise InputError(
+                f"lmplz ended with status {done.returncode}: {reason}", remedy="Try --lmplz none."
+            )
+        arpa.seek(0)
+        counts = []
+        for line in arpa:
+            output.write(line)
+            if line.startswith(b"ngram "):
+                counts.append(int(line.partition(b"=")[2]))
     if len(counts) != order:
         raise InputError("this is not lmplz: it wrote no ARPA file", path=program)
     return counts
-
-
-def _write_text(corpus: Corpus, output: IO[bytes]) -> None:
-    words = corpus.words
-    sentence: List[str] = []
-    for id_ in corpus.ids.tolist():
-        if id_ == EOS:
-            output.write(" ".join(sentence).encode("utf-8") + b"\n")
-            sentence = []
-        elif id_ > EOS:
-            sentence.append(words[id_])
-
-
-def _failure(log: str, status: int) -> InputError:
-    """Error with lmplz's own reason for failing."""
-    if "BadDiscountException" in log:
-        return InputError("lmplz cannot estimate the discounts", remedy=SMALL_TEXT)
-    reason = " ".join(log.split("\n\n")[-1].split())[-500:]
-    return InputError(f"lmplz ended with status {status}: {reason}", remedy="Try --lmplz none.")

@@ -30,8 +30,6 @@ SAME_RISK = 1e-9
 GAP = ""
 # Sharpness per inverse spread of the totals within a list
 GRID = 2.0 ** np.arange(-4.0, 5.25, 0.25)
-# Doublings after which a posterior has nothing but its best hypothesis
-MOST_DOUBLINGS = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,8 +133,13 @@ def word_confidences(posterior: np.ndarray, in_place: np.ndarray) -> np.ndarray:
     return np.clip(posterior @ in_place, 0.0, 1.0)
 
 
-class PosteriorTuning:
-    """Posteriors over tuning lists, with the best confidences of their best hypotheses' words.
+def tuned_posterior(
+    totals: Sequence[np.ndarray],
+    hypotheses: Sequence[Sequence[Words]],
+    refs: Sequence[Words],
+    best: Sequence[int],
+) -> Posterior:
+    """The posterior under which the words that are right are likeliest.
 
     Args:
         totals: Of each list the weighted sums of its scores, (N,).
@@ -144,66 +147,17 @@ class PosteriorTuning:
         refs: Of each list the words that were said.
         best: Of each list the place of its best hypothesis.
     """
-
-    def __init__(
-        self,
-        totals: Sequence[np.ndarray],
-        hypotheses: Sequence[Sequence[Words]],
-        refs: Sequence[Words],
-        best: Sequence[int],
-    ):
-        self.totals, self.hypotheses = totals, hypotheses
-        rows = list(zip(hypotheses, refs, best, strict=True))
-        self._in_place = [words_in_place(hyps[k], hyps) for hyps, _, k in rows]
-        self._correct = np.concatenate([words_in_place(hyps[k], [ref])[0] for hyps, ref, k in rows])
-
-    def best(self) -> Posterior:
-        """The posterior under which the words that are right are likeliest."""
-        if not len(self._correct):
-            return Posterior()
-        found = map(self._scaled, (1.0 / spread(self.totals) * GRID).tolist())
-        return min(found, key=lambda item: item[1])[0]
-
-    def _scaled(self, sharpness: float) -> Tuple[Posterior, float]:
-        """The posterior of a sharpness, its confidences calibrated, and their loss."""
-        confidences = [
-            word_confidences(list_posterior(values, sharpness), places)
-            for values, places in zip(self.totals, self._in_place, strict=True)
-        ]
-        platt, loss = fit_platt(np.concatenate(confidences), self._correct)
-        return Posterior(sharpness, *platt), loss
-
-    def not_above(
-        self, limit: int, posterior: Posterior, errors: Sequence[np.ndarray]
-    ) -> Tuple[Posterior, int]:
-        """Posterior, sharper where needed, whose least risk makes no more errors than a limit.
-
-        Where hypotheses have equal totals none may do: then it is the given one, with its errors.
-
-        Args:
-            limit: Errors that the first hypotheses make.
-            posterior: As `best` found it.
-            errors: Of each list the word errors of its hypotheses, (N,).
-
-        Returns:
-            The posterior, and the errors.
-        """
-        distances = [edit_distances(hyps) for hyps in self.hypotheses]
-
-        def by_risk(sharpness: float) -> int:
-            rows = zip(self.totals, distances, errors, strict=True)
-            chosen = [e[least_risk(list_posterior(t, sharpness), d)] for t, d, e in rows]
-            return int(sum(chosen))
-
-        given = count = by_risk(posterior.sharpness)
-        if count <= limit:
-            return posterior, count
-        for doublings in range(1, MOST_DOUBLINGS):
-            sharpness = posterior.sharpness * 2.0**doublings
-            count = by_risk(sharpness)
-            if count <= limit:
-                return self._scaled(sharpness)[0], count
-        return posterior, given
+    rows = list(zip(hypotheses, refs, best, strict=True))
+    in_place = [words_in_place(hyps[k], hyps) for hyps, _, k in rows]
+    correct = np.concatenate([words_in_place(hyps[k], [ref])[0] for hyps, ref, k in rows])
+    found, least = Posterior(), math.inf
+    for sharpness in (1.0 / spread(totals) * GRID).tolist() if len(correct) else ():
+        pairs = zip(totals, in_place, strict=True)
+        masses = [word_confidences(list_posterior(t, sharpness), places) for t, places in pairs]
+        platt, loss = fit_platt(np.concatenate(masses), correct)
+        if loss < least:
+            found, least = Posterior(sharpness, *platt), loss
+    return found
 
 
 def spread(totals: Sequence[np.ndarray]) -> float:

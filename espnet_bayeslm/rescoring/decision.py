@@ -23,6 +23,7 @@ import numpy as np
 import yaml
 
 from espnet_bayeslm.evaluation.interpolation import check_combination, combined
+from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.weights_file import NamedWeight, check_subtracted, read_weights
 from espnet_bayeslm.nbest.lattice import PathScales
 from espnet_bayeslm.nbest.types import NBest
@@ -42,12 +43,10 @@ from espnet_bayeslm.rescoring.features import (
     hypothesis_features,
     totals,
 )
-from espnet_bayeslm.rescoring.subtraction import subtracted_sum
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_text
 
 if TYPE_CHECKING:
-    from espnet_bayeslm.evaluation.word_scores import Component
     from espnet_bayeslm.scoring.uncertainty import Uncertainty
 
 # Digits after the point of a written cost. Choices are made with what is written, so that they
@@ -126,6 +125,19 @@ class Scales:
     def of_each_lm(self) -> bool:
         """True if single LMs have a weight beside their mixture."""
         return any(name.startswith(f"{LM}.") for name, _ in self.features or ())
+
+    def content(self) -> Dict[str, Any]:
+        """Content of a yaml file that `read_scales` reads."""
+        found: Dict[str, Any] = {"features": dict(self.features)} if self.features else {}
+        if self.has_lmwt:
+            found.update(lmwt=self.lmwt, word_penalty=self.word_penalty)
+        if self.posterior is not None:
+            found["posterior"] = dataclasses.asdict(self.posterior)
+        if self.subtracted:
+            found["subtracted"] = {row.name: row.weight for row in self.subtracted}
+        if self.control is not None:
+            found["control"] = self.control.content()
+        return found
 
     def __str__(self) -> str:
         """Chosen scales, for people."""
@@ -221,23 +233,21 @@ class ListScores(NamedTuple):
     uncertainty: Tuple[Uncertainty, ...] = ()
     unknown: Tuple[np.ndarray, ...] = ()
 
-    def mixed(self, weights: np.ndarray, combine: str) -> Tuple[np.ndarray, ...]:
+    def mixed(self, weighting: Weighting) -> Tuple[np.ndarray, ...]:
         """The combination's score of each word and `</s>` of each hypothesis, (n + 1,), in nats."""
+        weights = weighting.weights
         num = len(weights)
-        return tuple(combined(values[:num], weights, combine) for values in self.log_probs)
+        return tuple(combined(rows[:num], weights, weighting.combine) for rows in self.log_probs)
 
-    def scored(
-        self,
-        weights: np.ndarray,
-        combine: str,
-        *,
-        names: Sequence[str] = (),
-        subtracted: Sequence[str] = (),
-    ) -> ScoredList:
-        """The list with the combination's score of each hypothesis."""
-        log_probs = np.array(written_log_probs(self.mixed(weights, combine)))
-        others = self.of_lms(subtracted, first=len(weights))
-        return ScoredList(self.nbest, log_probs, self.of_lms(names), others)
+    def scored(self, weighting: Weighting, *, of_each: bool = False) -> ScoredList:
+        """The list with the scores of each hypothesis, `of_each` LM too, or where scales ask."""
+        of_each = of_each or weighting.scales.of_each_lm
+        return ScoredList(
+            self.nbest,
+            np.array(written_log_probs(self.mixed(weighting))),
+            self.of_lms(weighting.names if of_each else ()),
+            self.of_lms(weighting.subtracted, first=len(weighting.weights)),
+        )
 
     def of_lms(self, names: Sequence[str], *, first: int = 0) -> Dict[str, np.ndarray]:
         """Ln P of each hypothesis under single components from the `first` on, (N,) each."""
@@ -246,6 +256,17 @@ class ListScores(NamedTuple):
             for k in range(first, first + len(names))
         ]
         return {name: np.array(row) for name, row in zip(names, rows, strict=True)}
+
+
+def subtracted_sum(log_probs: np.ndarray, weights: Sequence[NamedWeight]) -> np.ndarray:
+    """Sum of the weighted ln p of subtracted LMs, (n,), of (S, n); those of weight 0 are left out.
+
+    A recogniser has learnt an LM of its training text. Where it recognises another domain, the
+    density ratio subtracts an LM of that text (McDermott et al. 2019, "A density ratio approach to
+    language model fusion in end-to-end automatic speech recognition").
+    """
+    used = [(row.weight, values) for row, values in zip(weights, log_probs, strict=True)]
+    return np.sum([w * values for w, values in used if w], axis=0, initial=0.0)
 
 
 def written_log_probs(words: Sequence[np.ndarray]) -> List[float]:
@@ -328,8 +349,6 @@ class Weighting(NamedTuple):
         scales: Union[PathLike, Scales, None],
         *,
         combine: Optional[str] = None,
-        decision: Optional[str] = None,
-        confidence: bool = False,
     ) -> Weighting:
         """The weights that are given for some components, and the scales.
 
@@ -338,8 +357,6 @@ class Weighting(NamedTuple):
             weights: Their weights, or a file of them.
             scales: The scales, or a file of them; None: the defaults.
             combine: None: as when the scales were tuned, or "linear".
-            decision: None: as when the scales were tuned, or "max".
-            confidence: True for confidences with "max" too.
         """
         names = [component.name for component in components]
         digests = [component.fingerprint for component in components]
@@ -351,16 +368,14 @@ class Weighting(NamedTuple):
                 remedy="Leave --combine out, or tune again.",
             )
         combine = combine or known.combine or "linear"
-        check = combine == "linear"
-        values = read_weights(weights, names, check=check, fingerprints=digests)
+        values = read_weights(weights, names, check=combine == "linear", fingerprints=digests)
         if values is None:
             raise InputError(
                 f"{len(components)} components and no --weights",
                 remedy="Estimate them with `bayeslm interpolate`.",
             )
         checked = check_combination(combine, values, len(names))
-        found = cls(names, checked, combine, known, digests, confidence=confidence)
-        return found.deciding(decision)
+        return cls(names, checked, combine, known, digests).deciding(None)
 
     @property
     def subtracted(self) -> List[str]:
@@ -379,3 +394,15 @@ class Weighting(NamedTuple):
     def sure(self) -> bool:
         """True if words get confidences."""
         return self.confidence or self.decision == "mbr"
+
+    def content(self) -> Dict[str, Any]:
+        """Content of `--scales`' file, as yaml has it."""
+        pairs = zip(self.names, self.weights.tolist(), strict=True)
+        content = {**self.scales.content(), "combine": self.combine, "components": dict(pairs)}
+        if self.decision != "max":
+            content["decision"] = self.decision
+        others = {row.name: row.fingerprint for row in self.scales.subtracted if row.fingerprint}
+        if any(self.fingerprints) or others:
+            digests = zip(self.names, self.fingerprints, strict=False)
+            content["fingerprints"] = {**dict(digests), **others}
+        return content

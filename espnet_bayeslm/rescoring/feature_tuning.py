@@ -27,7 +27,6 @@ from espnet_bayeslm.rescoring.weight_search import (
     make_problem,
     mert,
     normalised,
-    without_losers,
 )
 
 AS_IT_CAME = "as it came"
@@ -170,8 +169,7 @@ def make_candidates(
         logging.info("the lists have no scores: the rank stands in for them")
     sums = [table[..., [every.index(name) for name in column]].sum(axis=-1) for column in columns]
     values = np.stack(sums, axis=-1) if sums else table[..., :0]
-    problem = make_problem(values, padded, sizes)._replace(names=columns)
-    return without_losers(problem), sets
+    return make_problem(values, padded, sizes)._replace(names=columns), sets
 
 
 def solve(whole: Problem, sets: Mapping[str, Columns]) -> Dict[str, np.ndarray]:

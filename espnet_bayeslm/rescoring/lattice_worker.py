@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.counting import UnknownWords, joined
+from espnet_bayeslm.evaluation.counting import UnknownWords
 from espnet_bayeslm.evaluation.interpolation import combined
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.loading.components import SubtractOptions
-from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales
-from espnet_bayeslm.rescoring.decision import Weighting
-from espnet_bayeslm.rescoring.subtraction import subtracted_sum, subtracted_weights
+from espnet_bayeslm.rescoring.decision import Weighting, subtracted_sum
+from espnet_bayeslm.rescoring.list_worker import checked
+from espnet_bayeslm.rescoring.subtraction import load_mixture
 from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.scoring.lattices import BATCH, MergeOptions, rescore_lattices
 from espnet_bayeslm.utils.blocks import Blocks
@@ -37,13 +37,7 @@ class LatticeWorker:
         scales: Optional[PathScales],
         ngpu: int,
     ):
-        device = device_of(ngpu)
-        components = options.components(device)
-        self._weighting = Weighting.of(components, options.weights, None, combine=combine)
-        others = options.subtracted(self._weighting.names, device)
-        rows = [NamedWeight(c.name, 0.0, c.fingerprint) for c in others]
-        self._subtracted = subtracted_weights(rows, (), options.subtract_weights)
-        self._components = [*components, *others]
+        self._components, self._weighting = load_mixture(options, device_of(ngpu), combine=combine)
         self._merging, self._scales = merging, scales
         self._max_oov_rate = options.max_oov_rate
 
@@ -67,18 +61,18 @@ class LatticeWorker:
         weighting = self._weighting
         count = len(weighting.names)
         mixed = combined(log_probs[:count], weighting.weights, weighting.combine)
-        return mixed + subtracted_sum(log_probs[count:], self._subtracted)
+        return mixed + subtracted_sum(log_probs[count:], weighting.scales.subtracted)
 
     def _unknown(self, block: Block) -> List[UnknownWords]:
         """Unknown words of the arcs, each once a lattice, of each component."""
         found = []
         for component in self._components:
-            scorer: Any = uncached(component.scorer)  # of an n-gram or a neural LM
-            limit: Dict[str, Any] = {"max_oov_rate": self._max_oov_rate, "scorer": component.scorer}
-            count = UnknownWords(component.name, **limit)
+            count = UnknownWords(
+                component.name, max_oov_rate=self._max_oov_rate, scorer=component.scorer
+            )
             for item in block:
                 words = list(dict.fromkeys(arc.label for arc in item.arcs if arc.word is not None))
-                oov = np.array([*scorer.unknown(words), False])
+                oov = np.array([*uncached(component.scorer).unknown(words), False])
                 count.add([words], [WordScores(np.zeros(len(oov)), oov)])
             found.append(count)
         return found
@@ -103,14 +97,4 @@ def rescored_lattices(
     identity = f"{options!r} {how!r} {weighting.fingerprints}"
     with work.kept(output, identity):
         found = work.map("rescore", blocks, desc="rescoring", unit="lattice", total=total)
-        yield _checked(result for _, result in found)
-
-
-def _checked(found: Iterable[Tuple[Block, List[UnknownWords]]]) -> Iterator[Lattice]:
-    """Yield the lattices of blocks; at the end the unknown words are checked."""
-    total: Sequence[UnknownWords] = []
-    for lattices, unknown in found:
-        total = joined(total, unknown)
-        yield from lattices
-    for count in total:
-        count.check(report=True)
+        yield checked(result for _, result in found)

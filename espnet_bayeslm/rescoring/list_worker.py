@@ -1,38 +1,55 @@
-"""Rescoring of N-best lists, in this process or by workers: blocks of lists out, scores back."""
+"""Rescoring of N-best lists in blocks, which one process or many workers score."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+import itertools
+import os
+from typing import (
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.counting import UnknownWords
+from espnet_bayeslm.evaluation.counting import UnknownWords, joined
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.evaluation.word_scores import Component
-from espnet_bayeslm.loading.weights_file import NamedWeight
+from espnet_bayeslm.evaluation.word_scores import Component, ContextualScorer, WordScores
 from espnet_bayeslm.nbest.normalized_lists import normalized
+from espnet_bayeslm.nbest.segments import Segment, known_segments
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListScores, Weighting
-from espnet_bayeslm.rescoring.list_blocks import (
-    Block,
-    BlockScorer,
-    BlockScores,
-    blocks_of_job,
-    checked_lists,
-    score_lists,
-)
 from espnet_bayeslm.rescoring.options import RescoreOptions
-from espnet_bayeslm.rescoring.pipeline import Rescoring, own_refs
-from espnet_bayeslm.rescoring.subtraction import subtracted_weights
+from espnet_bayeslm.rescoring.pipeline import Refs, Rescoring, own_refs, rescored_list
+from espnet_bayeslm.rescoring.subtraction import load_mixture
+from espnet_bayeslm.rescoring.tuning import AS_USUAL
+from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.utils.blocks import Blocks
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.engine import Pool
+from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.options import part_of, with_options
 
-Refs = Mapping[str, Sequence[str]]
+T = TypeVar("T")
+
+Recording = Sequence[NBest]
+"""The lists of its utterances, in the order of time."""
+
+Block = List[Recording]
+# Hypotheses of a block: enough for full batches, few enough for the memory of any list.
+BLOCK_SIZE = 2000
+# Words before the unknown ones are counted on
+ENOUGH = 1000
 
 Score = Optional[float]
 PackedList = Tuple[str, str, List[Tuple[Score, Score, Score]]]
@@ -77,42 +94,221 @@ def rescore(
     if normalization:
         lists = normalized(lists, normalization)
         refs = None if refs is None else normalization.text(refs)
-    check_tuning(given, tunes=tune, shares=given.num_jobs > 1)
-    components, weighting = load_mixture(given, device, tunes=tune)
+    given.check_work(tunes=tune, shares=given.num_jobs > 1)
+    components, weighting = load_lists_mixture(given, device, tunes=tune)
     scores = score_lists(lists, components, weighting, given)
     return Rescoring(scores, weighting, given, refs=refs)
 
 
-def check_tuning(options: RescoreOptions, *, tunes: bool, shares: bool) -> None:
-    """Check that scales, and the form of the text, can be found as the options say."""
-    if not tunes:
-        options.check_untuned()
-    if shares:
-        options.check_form()
-
-
-def load_mixture(
+def load_lists_mixture(
     options: RescoreOptions, device: str, *, tunes: bool
 ) -> Tuple[List[Component], Weighting]:
-    """LMs and n-grams from their files, subtracted ones last, and how their scores are weighed."""
-    more = {"self_normalized": options.self_normalized, "max_context": options.max_context}
-    components = options.components(device, **more)
-    subtracted = options.subtracted([c.name for c in components], device, **more)
-    weighting = Weighting.of(
-        components,
-        options.weights,
-        options.scales,
+    """LMs and n-grams of a rescoring of lists, and how their scores are weighed."""
+    components, weighting = load_mixture(
+        options,
+        device,
+        scales=options.scales,
         combine=options.combine,
-        decision=options.decision,
-        confidence=options.confidence,
+        # the weights may be tuned where the jobs are merged
+        tunes=tunes,
+        tunes_later=options.num_jobs > 1,
+        self_normalized=options.self_normalized,
+        max_context=options.max_context,
     )
-    lms = [NamedWeight(c.name, 0.0, c.fingerprint) for c in subtracted]
-    known, given = weighting.scales.subtracted, options.subtract_weights
-    if options.num_jobs > 1 and not known:
-        known = tuple(lms)  # the weights may be tuned where the jobs are merged
-    weights = subtracted_weights(lms, known, given, tuned=tunes)
-    scales = dataclasses.replace(weighting.scales, subtracted=weights)
-    return [*components, *subtracted], weighting._replace(scales=scales)
+    weighting = weighting._replace(confidence=options.confidence)
+    return components, weighting.deciding(options.decision)
+
+
+def score_lists(
+    lists: Iterable[NBest],
+    components: Sequence[Component],
+    weighting: Weighting,
+    options: RescoreOptions = AS_USUAL,
+) -> Iterator[ListScores]:
+    """Yield lists with ln p of their words, in the order of the lists, or of the recordings."""
+    first, work = blocks_of_job(lists, options)
+    return checked(map(BlockScorer(components, weighting, options, first).score, work))
+
+
+def blocks_of_job(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Block, Iterator[Block]]:
+    """First block of all jobs, where LMs are prepared with it, and the blocks of this job."""
+    segments = options.segments
+    path = segments if isinstance(segments, (str, os.PathLike)) else ""
+    every = blocks(by_recording(lists, known_segments(segments), path=path))
+    # taken only where it is needed: lists are read as they are asked for
+    first: Block = next(every, []) if options.self_normalized else []
+    work = itertools.chain([first] if first else [], every)
+    return first, itertools.islice(work, options.job - 1, None, options.num_jobs)
+
+
+def checked(scored: Iterable[Tuple[Iterable[T], Sequence[UnknownWords]]]) -> Iterator[T]:
+    """Yield the lists or lattices of blocks; the words that components do not know are checked."""
+    total: Sequence[UnknownWords] = []
+    for items, unknown in scored:
+        total = joined(total, unknown)
+        for count in total:
+            if count.num_words >= ENOUGH:
+                count.check()
+        yield from items
+    for count in total:
+        count.check(report=True)
+
+
+class BlockScorer:
+    """Scores blocks of lists under several components; blocks do not depend on each other.
+
+    With `context` each LM goes on from the best hypotheses so far of a recording, and n-grams begin
+    each utterance anew.
+    """
+
+    def __init__(
+        self,
+        components: Sequence[Component],
+        weighting: Weighting,
+        options: RescoreOptions,
+        first: Block,
+    ):
+        self._components, self._weighting, self._options = components, weighting, options
+        self._in_context = options.context != "none"
+        # what a cache keeps are scores without context
+        self._scorers: List[Any] = [c.scorer for c in components]
+        if self._in_context:
+            self._scorers = [*map(uncached, self._scorers)]
+        if options.self_normalized:
+            items = [item for recording in first for item in recording]
+            for scorer in map(uncached, self._scorers):
+                if getattr(scorer, "self_normalized", False):
+                    scorer.prepare([hyp.words for item in items for hyp in item.hypotheses])
+        self._uncertain: Any = None
+        if options.uncertainty:
+            loaded = map(uncached, self._scorers)
+            random = (scorer for scorer in loaded if getattr(scorer, "is_uncertain", False))
+            self._uncertain = next(random, None)
+            if self._uncertain is None:
+                raise InputError(
+                    "--uncertainty, and no LM is uncertain", remedy="Give a Bayesian LM by --lm."
+                )
+
+    def score(self, block: Block) -> Tuple[List[ListScores], List[UnknownWords]]:
+        """Lists of a block with their scores, and the words that each component does not know."""
+        how: Dict[str, Any] = {
+            "max_oov_rate": self._options.max_oov_rate,
+            "counting": self._options.counting,
+        }
+        unknown = [UnknownWords(c.name, scorer=c.scorer, **how) for c in self._components]
+        if not self._in_context:
+            # all at once: each list is a recording by itself
+            block = [[item] for recording in block for item in recording]
+        lists = self._score_in_order(block, unknown)
+        if self._uncertain is not None:
+            sentences = [hyp.words for item in lists for hyp in item.nbest.hypotheses]
+            found = iter(self._uncertain.uncertainty(sentences))
+            lists = [
+                item._replace(uncertainty=tuple(next(found) for _ in item.nbest.hypotheses))
+                for item in lists
+            ]
+        return lists, unknown
+
+    def _score_in_order(self, block: Block, unknown: Sequence[UnknownWords]) -> List[ListScores]:
+        """Lists of a block with their scores, one utterance of each recording at a time."""
+        found: List[List[ListScores]] = [[] for _ in block]
+        histories: Dict[int, List[Any]] = {
+            k: [None] * len(block)
+            for k, scorer in enumerate(self._scorers)
+            if self._in_context and isinstance(scorer, ContextualScorer)
+        }
+        for step in range(max(map(len, block), default=0)):
+            active = [r for r, recording in enumerate(block) if step < len(recording)]
+            before = {k: [of_lm[r] for r in active] for k, of_lm in histories.items()}
+            lists = self._score([block[r][step] for r in active], before, unknown)
+            said = [rescored_list(item, self._weighting).words for item in lists if before]
+            for k, of_lm in before.items():
+                extended = self._scorers[k].extended(of_lm, said)
+                for r, history in zip(active, extended, strict=True):
+                    histories[k][r] = history
+            for r, item in zip(active, lists, strict=True):
+                found[r].append(item)
+        return [item for of_recording in found for item in of_recording]
+
+    def _score(
+        self,
+        items: Sequence[NBest],
+        histories: Mapping[int, Sequence[Any]],
+        unknown: Sequence[UnknownWords],
+    ) -> List[ListScores]:
+        """Lists with their scores: of some components in context, of others each words once."""
+        groups = [[hyp.words for hyp in item.hypotheses] for item in items]
+        every = [words for group in groups for words in group]
+        distinct = list(dict.fromkeys(every))
+        scores: List[List[List[WordScores]]] = []
+        for k, (scorer, count) in enumerate(zip(self._scorers, unknown, strict=True)):
+            if k in histories:
+                found = scorer.scores_in_context(groups, histories[k])
+            else:
+                known = dict(zip(distinct, scorer.word_scores(distinct), strict=True))
+                found = [[known[words] for words in group] for group in groups]
+            if self._in_context:
+                count.add(every, [score for group in found for score in group])
+            else:
+                count.add(distinct, [known[words] for words in distinct])
+            scores.append(found)
+        rows = zip(items, zip(*scores, strict=True), strict=True)
+        return [self._list_scores(*row) for row in rows]
+
+    def _list_scores(self, nbest: NBest, scores: Sequence[Sequence[WordScores]]) -> ListScores:
+        """A list with the scores of its hypotheses by each component."""
+        unknown, log_probs = [], []
+        for hyp, row in zip(nbest.hypotheses, zip(*scores, strict=True), strict=True):
+            log_probs.append(np.stack([score.log_probs for score in row]))
+            # words, or characters of words, that a component does not know
+            oovs = (itertools.compress(hyp.words, score.oov) for score in row)
+            size = self._options.counting.size
+            unknown.append(np.array([size(list(words)) for words in oovs]))
+        return ListScores(nbest, tuple(log_probs), unknown=tuple(unknown))
+
+
+def by_recording(
+    nbests: Iterable[NBest], segments: Optional[Mapping[str, Segment]], *, path: PathLike = ""
+) -> Iterator[Recording]:
+    """Yield the lists of each recording in the order of time, recordings as they come first.
+
+    Args:
+        nbests: The lists.
+        segments: Where they are; None: each is a recording by itself, and is yielded at once.
+        path: The file of the segments, for messages.
+    """
+    if segments is None:
+        for item in nbests:
+            yield [item]
+        return
+    recordings: Dict[str, List[NBest]] = {}
+    for item in nbests:
+        if item.utt not in segments:
+            raise InputError(
+                f"has no line for the utterance {item.utt!r}",
+                path=path,
+                remedy="Give the segments of all utterances.",
+            )
+        recordings.setdefault(segments[item.utt].recording, []).append(item)
+    for items in recordings.values():
+        yield sorted(items, key=lambda item: (segments[item.utt].start, item.utt))
+
+
+def blocks(recordings: Iterable[Recording]) -> Iterator[Block]:
+    """Yield runs of recordings with at least `BLOCK_SIZE` hypotheses, but the last.
+
+    The blocks do not depend on how many jobs share them, and so no score does.
+    """
+    block: Block = []
+    count = 0
+    for recording in recordings:
+        block.append(recording)
+        count += sum(len(item.hypotheses) for item in recording)
+        if count >= BLOCK_SIZE:
+            yield block
+            block, count = [], 0
+    if block:
+        yield block
 
 
 class ListWorker:
@@ -126,7 +322,7 @@ class ListWorker:
     """
 
     def __init__(self, options: RescoreOptions, ngpu: int, first: PackedBlock, tunes: bool):
-        components, self._weighting = load_mixture(options, device_of(ngpu), tunes=tunes)
+        components, self._weighting = load_lists_mixture(options, device_of(ngpu), tunes=tunes)
         self._scorer = BlockScorer(components, self._weighting, options, unpacked(first))
 
     def weighting(self, _: None) -> Weighting:
@@ -167,12 +363,13 @@ def packed_scores(item: ListScores) -> PackedScores:
     return np.concatenate(item.log_probs, axis=1), item.uncertainty, np.stack(item.unknown)
 
 
-def unpacked_scores(item: NBest, scores: PackedScores) -> ListScores:
-    """A list with its scores."""
-    log_probs, uncertainty, unknown = scores
-    ends = np.cumsum([len(hyp.words) + 1 for hyp in item.hypotheses])
-    of_hyps = tuple(np.split(log_probs, ends[:-1], axis=1))
-    return ListScores(item, of_hyps, uncertainty, tuple(unknown))
+def unpacked_scores(block: Block, rows: Iterable[PackedScores]) -> Iterator[ListScores]:
+    """Yield the lists of a block with their scores."""
+    items = (item for recording in block for item in recording)
+    for item, (log_probs, uncertainty, unknown) in zip(items, rows, strict=True):
+        ends = np.cumsum([len(hyp.words) + 1 for hyp in item.hypotheses])
+        of_hyps = tuple(np.split(log_probs, ends[:-1], axis=1))
+        yield ListScores(item, of_hyps, uncertainty, tuple(unknown))
 
 
 @contextlib.contextmanager
@@ -191,7 +388,7 @@ def rescored_on(
     The lists come normalised. Scores of finished blocks are kept beside the output.
     """
     shares = pool.workers > 1 or options.num_jobs > 1
-    check_tuning(options, tunes=refs is not None, shares=shares)
+    options.check_work(tunes=refs is not None, shares=shares)
     plain = part_of(RescoreOptions, options)
     first, todo = blocks_of_job(lists, plain)
     seen = packed(first)
@@ -201,11 +398,5 @@ def rescored_on(
     with work.kept(output, f"{same} {weighting.fingerprints} {seen}"):
         total = -(-total // options.num_jobs)
         found = work.map("score", todo, desc="rescoring", unit="list", total=total, sent=packed)
-        yield Rescoring(checked_lists(map(_joined, found)), weighting, options, refs=refs)
-
-
-def _joined(found: Tuple[Block, Tuple[List[PackedScores], List[UnknownWords]]]) -> BlockScores:
-    """Scores of a block with their lists."""
-    block, (rows, unknown) = found
-    items = (item for recording in block for item in recording)
-    return BlockScores(list(map(unpacked_scores, items, rows)), unknown)
+        scores = ((unpacked_scores(block, rows), unknown) for block, (rows, unknown) in found)
+        yield Rescoring(checked(scores), weighting, options, refs=refs)

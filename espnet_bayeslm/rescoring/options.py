@@ -105,3 +105,10 @@ class RescoreOptions(CountingOptions, SubtractOptions):
                 remedy="Give --tune_ref, or lists that hold references (jsonl's `ref`); in Python"
                 " tune=True.",
             )
+
+    def check_work(self, *, tunes: bool, shares: bool) -> None:
+        """Check that scales, and the form of the text, can be found as the options say."""
+        if not tunes:
+            self.check_untuned()
+        if shares:
+            self.check_form()

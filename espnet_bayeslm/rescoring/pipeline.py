@@ -9,7 +9,6 @@ from typing import (
     Dict,
     Iterable,
     Iterator,
-    List,
     Mapping,
     NamedTuple,
     Optional,
@@ -29,12 +28,7 @@ from espnet_bayeslm.rescoring.bayes_risk import (
     word_confidences,
     words_in_place,
 )
-from espnet_bayeslm.rescoring.decision import (
-    ListScores,
-    ScoredList,
-    Weighting,
-    written_log_probs,
-)
+from espnet_bayeslm.rescoring.decision import ListScores, Weighting
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.tuning import (
     AS_USUAL,
@@ -51,6 +45,7 @@ if TYPE_CHECKING:
     from espnet_bayeslm.scoring.uncertainty import Uncertainty
 
 Segments = Union[PathLike, Mapping[str, Segment], None]
+Refs = Mapping[str, Sequence[str]]
 
 
 class RescoredList(NamedTuple):
@@ -101,79 +96,30 @@ class RescoredList(NamedTuple):
 
 def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
     """Rescored list: new scores, the choice by them, and confidences where they are wanted."""
-    nbest, scales = scores.nbest, weighting.scales
-    words = scores.mixed(weighting.weights, weighting.combine)
-    names = weighting.names if scales.of_each_lm else ()
-    subtracted = scores.of_lms(weighting.subtracted, first=len(weighting.weights))
-    log_probs = np.array(written_log_probs(words))
-    scored = ScoredList(nbest, log_probs, scores.of_lms(names), subtracted)
+    scales, scored = weighting.scales, scores.scored(weighting)
     control, own = scales.control, None
     if control is not None and dict(control.features or ()).keys() <= scored.features().keys():
         own = scored.choice(control, weighting.decision)
     found = RescoredList(
-        nbest,
+        scores.nbest,
         tuple(scored.log_probs.tolist()),
-        words,
+        scores.mixed(weighting),
         scored.choice(scales, weighting.decision),
         scores.uncertainty,
         scores.unknown,
         control=own,
-        subtracted=subtracted,
+        subtracted=scored.subtracted,
     )
     if not weighting.sure:
         return found
     posterior, scaling = scored.posterior(scales), (scales.posterior or Posterior()).scaling
-    hyps = [hyp.words for hyp in nbest.hypotheses]
+    hyps = [hyp.words for hyp in scores.nbest.hypotheses]
     masses = word_confidences(posterior, words_in_place(found.words, hyps))
     return found._replace(
         expected_errors=float(distances_of(found.words, hyps) @ posterior),
         masses=masses,
         confidences=scaling.calibrated(masses),
     )
-
-
-class _Tuner(NamedTuple):
-    """Tuning on all lists of a rescoring, or on some of them."""
-
-    refs: Mapping[str, Sequence[str]]
-    groups: Optional[Mapping[str, str]]
-    options: RescoreOptions
-    weighting: Weighting
-
-    def folds(self, nbests: Sequence[NBest]) -> List[np.ndarray]:
-        """Places of the lists of each fold; no folds without the option."""
-        count = self.options.folds
-        if count is None:
-            return []
-        found = fold_lists(nbests, count, self.groups)
-        if len(found) < 2:
-            raise InputError(
-                f"--folds {count}: the {len(nbests)} lists are one list, recording or speaker",
-                remedy="Give lists of several, which can be divided.",
-            )
-        return found
-
-    def fold_errors(self, lists: Sequence[ListScores], weighting: Weighting) -> Fold:
-        """Errors of the lists of a fold."""
-        refs = {item.nbest.utt: self.refs[item.nbest.utt] for item in lists}
-        errors = hypothesis_errors([item.nbest for item in lists], refs, self.options.counting)
-        found = [rescored_list(item, weighting) for item in lists]
-        first = sum(int(counts[0]) for counts in errors)
-        rescored = sum(int(counts[r.best]) for counts, r in zip(errors, found, strict=True))
-        pairs = zip(errors, (item.control for item in found), strict=True)
-        own = [int(counts[place]) for counts, place in pairs if place is not None]
-        control = sum(own) if len(own) == len(lists) else None
-        return Fold(weighting.scales, len(lists), first, rescored, control)
-
-    def tune(self, lists: Sequence[ListScores]) -> Tuple[Weighting, Tuned]:
-        """Weighting that is tuned on some lists, and the result of the tuning."""
-        refs, before = self.refs, self.weighting
-        if len(lists) < len(refs):
-            refs = {item.nbest.utt: refs[item.nbest.utt] for item in lists}
-        tuned = tune_mixture(lists, refs, before, groups=self.groups, options=self.options)
-        # where mbr was wanted and max decides, there are confidences all the same
-        found = before._replace(scales=tuned.scales, confidence=before.sure)
-        return found.deciding(None), tuned
 
 
 class Rescoring:
@@ -196,28 +142,49 @@ class Rescoring:
         weighting: Weighting,
         options: RescoreOptions = AS_USUAL,
         *,
-        refs: Optional[Mapping[str, Sequence[str]]] = None,
+        refs: Optional[Refs] = None,
     ):
         self.tuned: Optional[Tuned] = None
         self.weighting = weighting
+        self._rescored: Iterator[RescoredList]
         if refs is None:
             if weighting.sure and weighting.scales.posterior is None:
                 logging.warning("the posterior over the lists is not tuned: its sharpness is 1")
             self._rescored = map(rescored_list, scores, itertools.repeat(weighting))
             return
-        lists = list(scores)
-        tuner = _Tuner(refs, recordings_of(options.segments), options, weighting)
-        self.weighting, self.tuned = tuner.tune(lists)
-        used = [self.weighting] * len(lists)
+        lists, groups = list(scores), recordings_of(options.segments)
+        nbests = [item.nbest for item in lists]
+
+        def tune(some: Sequence[ListScores], refs: Refs) -> Tuple[Weighting, Tuned]:
+            tuned = tune_mixture(some, refs, weighting, groups=groups, options=options)
+            # where mbr was wanted and max decides, there are confidences all the same
+            found = weighting._replace(scales=tuned.scales, confidence=weighting.sure)
+            return found.deciding(None), tuned
+
+        self.weighting, self.tuned = tune(lists, refs)
+        if options.folds is None:
+            self._rescored = map(rescored_list, lists, itertools.repeat(self.weighting))
+            return
+        errors = hypothesis_errors(nbests, refs, options.counting)
+        done: Dict[int, RescoredList] = {}
         counts = []
-        for fold in tuner.folds([item.nbest for item in lists]):
-            rest = np.setdiff1d(np.arange(len(lists)), fold)
-            of_others, _ = tuner.tune([lists[k] for k in rest])
-            for k in fold:
-                used[k] = of_others
-            counts.append(tuner.fold_errors([lists[k] for k in fold], of_others))
+        for places in fold_lists(nbests, options.folds, groups):
+            rest = [lists[k] for k in np.setdiff1d(np.arange(len(lists)), places)]
+            of_others, _ = tune(rest, {item.nbest.utt: refs[item.nbest.utt] for item in rest})
+            done.update((k, rescored_list(lists[k], of_others)) for k in places.tolist())
+            pairs = [(errors[k], done[k]) for k in places.tolist()]
+            own = [counted[r.control] for counted, r in pairs if r.control is not None]
+            counts.append(
+                Fold(
+                    of_others.scales,
+                    len(places),
+                    sum(int(counted[0]) for counted, _ in pairs),
+                    sum(int(counted[r.best]) for counted, r in pairs),
+                    int(sum(own)) if len(own) == len(places) else None,
+                )
+            )
         self.tuned = self.tuned._replace(folds=tuple(counts))
-        self._rescored = map(rescored_list, lists, used)
+        self._rescored = iter([done[k] for k in range(len(lists))])
 
     def __iter__(self) -> Iterator[RescoredList]:
         return self

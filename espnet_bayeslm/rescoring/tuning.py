@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -13,25 +13,52 @@ from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import check_same_utterances
 from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.bayes_risk import Posterior, PosteriorTuning
+from espnet_bayeslm.rescoring.bayes_risk import Posterior, tuned_posterior
 from espnet_bayeslm.rescoring.decision import ListScores, Scales, ScoredList, Weighting
 from espnet_bayeslm.rescoring.feature_tuning import AS_IT_CAME, TunedWeights, tune_features
 from espnet_bayeslm.rescoring.features import (
     FIRST_PASS,
     LM,
     SUBTRACTED,
+    Features,
+    first_of_equals,
     is_normalised,
     is_subtracted,
+    size_of,
+    totals,
 )
 from espnet_bayeslm.rescoring.options import RescoreOptions
-from espnet_bayeslm.rescoring.sweep import Sweep, sweep
 from espnet_bayeslm.rescoring.weight_search import folds
+from espnet_bayeslm.utils.errors import InputError
 
 # Name of the hypotheses that scales without the new LMs' scores choose
 CONTROL = "without the LM"
 # A set of these has LMWT and a word penalty
 KALDI = ({"am_score", LM, "words"}, {"am_score", "graph_score", LM, "words"})
 AS_USUAL = RescoreOptions()
+# Factors of a weight, in a log scale
+FACTORS = 2.0 ** np.arange(-5, 5.5, 0.5)
+NAMED_SUMS = "+"
+
+
+class Sweep(NamedTuple):
+    """Word errors of tuning lists where two weights are multiplied.
+
+    Attributes:
+        names: The two features (or sums of some).
+        weights: Their weights, (A,) and (B,); in the middle those that were tuned.
+        errors: (A, B).
+    """
+
+    names: Tuple[str, str]
+    weights: Tuple[np.ndarray, np.ndarray]
+    errors: np.ndarray
+
+    @property
+    def at_edge(self) -> bool:
+        """True if the errors are fewest at the border of the picture only."""
+        rows, columns = (slice(1, -1) if size > 1 else slice(None) for size in self.errors.shape)
+        return bool(self.errors.min() < self.errors[rows, columns].min())
 
 
 class Fold(NamedTuple):
@@ -114,55 +141,6 @@ def _choice(scales: Scales) -> str:
     return "first pass kept" if scales.features == FIRST_PASS else str(scales)
 
 
-class _TuningSet(NamedTuple):
-    """Tuning lists, apart from their scores."""
-
-    refs: Sequence[Sequence[str]]
-    errors: Sequence[np.ndarray]
-    groups: Sequence[str]
-    num_folds: int
-
-    def scales(
-        self, lists: Sequence[ScoredList], subtracted: Sequence[NamedWeight] = ()
-    ) -> Tuple[TunedWeights, Scales]:
-        """Scales with the fewest word errors, and the errors of the candidates."""
-        features = [item.features() for item in lists]
-        found = tune_features(
-            features,
-            self.errors,
-            groups=self.groups,
-            num_folds=self.num_folds,
-            normalised_scores=is_normalised(features),
-        )
-        return found, scales_of(found, lists, subtracted)
-
-    def sweep(self, lists: Sequence[ScoredList], found: TunedWeights) -> Sweep:
-        """Errors around tuned weights."""
-        features, weights = [item.features() for item in lists], in_lm_units(found.weights)
-        picture = sweep(features, self.errors, weights=weights, scaled=found.scaled)
-        if found.kept != AS_IT_CAME and picture.at_edge:
-            logging.warning("the errors are fewest at the edge of the sweep: see sweep.png")
-        return picture
-
-    def posterior(
-        self, lists: Sequence[ScoredList], scales: Scales, decision: str
-    ) -> Tuple[Posterior, Optional[int]]:
-        """The posterior of calibrated words, and the errors by risk if risk decides."""
-        totals = [item.totals(scales) for item in lists]
-        hyps = [[hyp.words for hyp in item.nbest.hypotheses] for item in lists]
-        best = [item.choice(scales) for item in lists]
-        rows = zip(self.refs, hyps, best, strict=True)
-        readings = [closest_reading(ref, words[k]) for ref, words, k in rows]
-        posteriors = PosteriorTuning(totals, hyps, readings, best)
-        posterior = posteriors.best()
-        first = int(sum(counts[0] for counts in self.errors))
-        if decision == "max":
-            return posterior, None
-        if scales.features == FIRST_PASS:
-            return posterior, first
-        return posteriors.not_above(first, posterior, self.errors)
-
-
 def tune_mixture(
     lists: Sequence[ListScores],
     refs: Mapping[str, Sequence[str]],
@@ -184,36 +162,69 @@ def tune_mixture(
     nbests = [item.nbest for item in lists]
     errors = hypothesis_errors(nbests, refs, options.counting)
     spoken = [refs[nbest.utt] for nbest in nbests]
-    known = _TuningSet(spoken, errors, _groups(nbests, groups), options.tune_folds)
-    each = weighting.names if options.tune_lms else ()
-    how = weighting.weights, weighting.combine
-    final = [item.scored(*how, names=each, subtracted=weighting.subtracted) for item in lists]
-    found, scales = known.scales(final, weighting.scales.subtracted)
-    picture = known.sweep(final, found)
-    without_lm = [item.without_lm() for item in final]
-    control, own = known.scales(without_lm)
-    decision, first = weighting.decision, found.errors["first pass"]
-    posterior, by_risk = known.posterior(final, scales, decision)
-    if by_risk is not None and by_risk > first:
-        logging.warning(
-            "by mbr the tuning lists have %d errors, in the first pass %d: max decides",
-            by_risk,
-            first,
+    units_of_folds = _groups(nbests, groups)
+
+    def tuned(scored: Sequence[ScoredList], subtracted: Sequence[NamedWeight]) -> Tuple[Any, Any]:
+        """Weights with the fewest errors, and scales that choose as they do."""
+        features = [item.features() for item in scored]
+        found = tune_features(
+            features,
+            errors,
+            groups=units_of_folds,
+            num_folds=options.tune_folds,
+            normalised_scores=is_normalised(features),
         )
-        decision = "max"
-    own_posterior, _ = known.posterior(without_lm, own, decision)
-    own = dataclasses.replace(own, posterior=own_posterior)
-    # one component is not combined with anything
-    used = weighting.combine if len(weighting.weights) > 1 else None
+        return found, scales_of(found, scored, subtracted)
+
+    final = [item.scored(weighting, of_each=options.tune_lms) for item in lists]
+    without_lm = [item.without_lm() for item in final]
+    found, scales = tuned(final, weighting.scales.subtracted)
+    control, own = tuned(without_lm, ())
+    decision, first = weighting.decision, found.errors["first pass"]
+    scales = dataclasses.replace(scales, posterior=_posterior(final, scales, spoken))
+    by_risk = None
+    if decision == "mbr":
+        chosen = [item.choice(scales, "mbr") for item in final]
+        by_risk = sum(int(counts[k]) for counts, k in zip(errors, chosen, strict=True))
+        if by_risk > first:
+            logging.warning(
+                "by mbr the tuning lists have %d errors, in the first pass %d: max decides",
+                by_risk,
+                first,
+            )
+            decision = "max"
     scales = dataclasses.replace(
-        scales, posterior=posterior, combine=used, decision=decision, control=own
+        scales,
+        # one component is not combined with anything
+        combine=weighting.combine if len(weighting.weights) > 1 else None,
+        decision=decision,
+        control=dataclasses.replace(own, posterior=_posterior(without_lm, own, spoken)),
     )
+    picture = sweep(
+        [item.features() for item in final],
+        errors,
+        weights=in_lm_units(found.weights),
+        scaled=found.scaled,
+    )
+    if found.kept != AS_IT_CAME and picture.at_edge:
+        logging.warning("the errors are fewest at the edge of the sweep: see sweep.png")
     # words or characters of the references, as the first pass is compared with them
     units = options.counting.units
     firsts = [units(nbest.hypotheses[0].words) for nbest in nbests]
     pairs = zip(spoken, firsts, strict=True)
     num_words = sum(len(closest_reading(units(ref), first)) for ref, first in pairs)
     return Tuned(scales, found, picture, num_words, by_risk, control=control)
+
+
+def _posterior(
+    lists: Sequence[ScoredList], scales: Scales, refs: Sequence[Sequence[str]]
+) -> Posterior:
+    """The posterior of calibrated words."""
+    hyps = [[hyp.words for hyp in item.nbest.hypotheses] for item in lists]
+    best = [item.choice(scales) for item in lists]
+    rows = zip(refs, hyps, best, strict=True)
+    readings = [closest_reading(ref, words[k]) for ref, words, k in rows]
+    return tuned_posterior([item.totals(scales) for item in lists], hyps, readings, best)
 
 
 def _groups(nbests: Sequence[NBest], known: Optional[Mapping[str, str]]) -> List[str]:
@@ -278,4 +289,35 @@ def fold_lists(
     nbests: Sequence[NBest], num_folds: int, groups: Optional[Mapping[str, str]] = None
 ) -> List[np.ndarray]:
     """Places of the lists of each fold; a recording or speaker is in one."""
-    return folds(_groups(nbests, groups), num_folds)
+    found = folds(_groups(nbests, groups), num_folds)
+    if len(found) < 2:
+        raise InputError(
+            f"--folds {num_folds}: the {len(nbests)} lists are one list, recording or speaker",
+            remedy="Give lists of several, which can be divided.",
+        )
+    return found
+
+
+def sweep(
+    lists: Sequence[Features],
+    errors: Sequence[np.ndarray],
+    *,
+    weights: Sequence[Tuple[str, float]],
+    scaled: Sequence[Tuple[str, float]],
+) -> Sweep:
+    """Errors where the weights after the largest one are multiplied."""
+    own = dict(weights)
+    names = [name for name, weight in scaled[1:3] if weight]
+    parts = [name.split(NAMED_SUMS) for name in names]
+    total = np.zeros((len(FACTORS) if names else 1, len(FACTORS) if len(names) > 1 else 1), int)
+    for features, counts in zip(lists, errors, strict=True):
+        grid = totals(features, own)[None, None, :]
+        size = np.full((1, 1), size_of(features, own))
+        for part, more in zip(parts, ((FACTORS - 1)[:, None], FACTORS - 1), strict=False):
+            moved = {name: own[name] for name in part}
+            grid = grid + more[..., None] * totals(features, moved)
+            size = size + more * size_of(features, moved)
+        total += counts[first_of_equals(grid, size)]
+    values = [own[part[0]] * FACTORS for part in parts] + [np.zeros(1), np.zeros(1)]
+    labels = [*names, "", ""]
+    return Sweep((labels[0], labels[1]), (values[0], values[1]), total)

@@ -117,9 +117,6 @@ RANDOM_DIRECTIONS = 2
 SEED = 0
 # Lists on which the starts are tried; the best goes on with all lists.
 EXPLORED = 1000
-# Hypotheses above which those that no weights choose are left out of the search.
-MANY = 50_000
-PROBES = 200
 # Grid of the scaled features: scores that differ by rounding only become equal.
 GRID = 2.0**-20
 
@@ -131,21 +128,18 @@ class Problem(NamedTuple):
         features: (L, N, F) relative to the first hypothesis, in units of `spreads`; short lists
             are filled with copies of their first hypothesis.
         errors: (L, N) word errors.
-        sizes: (L,) hypotheses of each list.
         spreads: (F,) root of the mean variance of a feature within a list.
         names: Of the features, where these are asked for by their names.
     """
 
     features: np.ndarray
     errors: np.ndarray
-    sizes: np.ndarray
     spreads: np.ndarray
     names: Tuple[Tuple[str, ...], ...] = ()
 
     def only(self, lists: np.ndarray) -> Problem:
         """Problem of some of the lists."""
-        features, errors = self.features[lists], self.errors[lists]
-        return self._replace(features=features, errors=errors, sizes=self.sizes[lists])
+        return self._replace(features=self.features[lists], errors=self.errors[lists])
 
     def columns(self, names: Sequence[Tuple[str, ...]]) -> Problem:
         """Problem of some of the features."""
@@ -195,7 +189,7 @@ def make_problem(features: np.ndarray, errors: np.ndarray, sizes: np.ndarray) ->
     spreads = np.where(spreads > 1e-12 * size, spreads, 0.0)
     units = np.where(spreads > 0, spreads, np.inf)
     scaled = np.round(relative / units / GRID) * GRID
-    return Problem(scaled, np.where(real, errors, errors[:, :1]), sizes, spreads)
+    return Problem(scaled, np.where(real, errors, errors[:, :1]), spreads)
 
 
 def normalised(weights: np.ndarray) -> np.ndarray:
@@ -257,28 +251,6 @@ def step(
     values[(tried[:, problem.subtracted] > 0).any(axis=1)] = np.inf
     k = int(values.argmin())
     return (tried[k], float(values[k])) if values[k] < cost - 1e-9 else (weights, cost)
-
-
-def without_losers(problem: Problem) -> Problem:
-    """Problem of the hypotheses that some of many random weights choose, where there are many."""
-    if problem.errors.size <= MANY:
-        return problem
-    rng = np.random.default_rng(SEED)
-    shape = PROBES, problem.features.shape[-1]
-    # magnitudes over four orders, so that each feature leads in some
-    probes = rng.normal(size=shape) * 10 ** rng.uniform(-2, 2, shape)
-    chosen = np.zeros(problem.errors.shape, dtype=bool)
-    chosen[:, 0] = True
-    rows = np.arange(len(chosen))
-    for weights in probes:
-        chosen[rows, problem.winners(weights)] = True
-    sizes = chosen.sum(axis=1)
-    order = np.argsort(~chosen, axis=1, kind="stable")[:, : sizes.max()]
-    kept = np.arange(order.shape[1]) < sizes[:, None]
-    order = np.where(kept, order, 0)
-    features = np.take_along_axis(problem.features, order[..., None], axis=1)
-    errors = np.take_along_axis(problem.errors, order, axis=1)
-    return problem._replace(features=features, errors=errors, sizes=sizes)
 
 
 def folds(groups: Sequence[str], num_folds: int) -> List[np.ndarray]:

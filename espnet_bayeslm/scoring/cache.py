@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, List, Sequence
 
 import numpy as np
 
@@ -32,17 +33,12 @@ class CachedScorer:
         self, load: Callable[[], WordScorer], *, name: str, folder: PathLike, fingerprint: str
     ):
         self.name = name
-        self._load = load
-        self._loaded: Optional[WordScorer] = None
-        self._folder = Path(folder)
-        self._fingerprint = fingerprint
+        self._load, self._folder, self._fingerprint = load, Path(folder), fingerprint
 
-    @property
+    @functools.cached_property
     def scorer(self) -> WordScorer:
         """Scorer behind the cache, loaded."""
-        if self._loaded is None:
-            self._loaded = self._load()
-        return self._loaded
+        return self._load()
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence, from the cache where they are there."""
@@ -54,9 +50,18 @@ class CachedScorer:
         path = self._folder / f"{digest.hexdigest()}.npz"
         if path.exists():
             logging.info("%s: word scores from %s", self.name, path)
-            return _read(path)
+            with np.load(path, allow_pickle=False) as arrays:
+                ends = arrays["ends"][:-1]
+                parts = (np.split(arrays[name], ends) for name in ("log_probs", "oov"))
+                return [WordScores(*pair) for pair in zip(*parts, strict=True)]
         scores = self.scorer.word_scores(sentences)
-        _write(scores, path)
+        with atomic_write(path, "wb") as f:
+            np.savez(
+                f,
+                log_probs=np.concatenate([s.log_probs for s in scores]),
+                oov=np.concatenate([s.oov for s in scores]),
+                ends=np.cumsum([len(s.oov) for s in scores]),
+            )
         return scores
 
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
@@ -69,23 +74,6 @@ class CachedScorer:
         return list(scorer.unknown(words))
 
 
-def _write(scores: Sequence[WordScores], path: Path) -> None:
-    with atomic_write(path, "wb") as f:
-        np.savez(
-            f,
-            log_probs=np.concatenate([s.log_probs for s in scores]),
-            oov=np.concatenate([s.oov for s in scores]),
-            ends=np.cumsum([len(s.oov) for s in scores]),
-        )
-
-
 def uncached(scorer: WordScorer) -> Any:
     """Scorer itself, loaded, where a cache stands before it."""
     return scorer.scorer if isinstance(scorer, CachedScorer) else scorer
-
-
-def _read(path: Path) -> List[WordScores]:
-    with np.load(path, allow_pickle=False) as arrays:
-        ends = arrays["ends"][:-1]
-        log_probs, oov = np.split(arrays["log_probs"], ends), np.split(arrays["oov"], ends)
-    return [WordScores(*pair) for pair in zip(log_probs, oov, strict=True)]

@@ -64,26 +64,8 @@ class MergeOptions(NamedTuple):
 MERGING = MergeOptions()
 
 
-class _Hypothesis(NamedTuple):
-    """The best path to a node with some last words; the word comes after the prefix, if any."""
-
-    total: float
-    prefix: Prefix
-    word: Optional[str] = None
-
-    def closed(self) -> _Hypothesis:
-        """Hypothesis with the word in the prefix: most hypotheses are dropped before that."""
-        return self if self.word is None else _Hypothesis(self.total, self.prefix.after(self.word))
-
-
-class _Step(NamedTuple):
-    """An arc of the rescored lattice: from a numbered node, by an arc, to (node, last words)."""
-
-    source: int
-    target: int
-    key: Tuple
-    number: int
-    score: float
+# The score of the best path to a node with some last words, and the words so far
+_Hypothesis = Tuple[float, Prefix]
 
 
 def check_merging(options: MergeOptions) -> None:
@@ -226,9 +208,11 @@ class _Search:
             self.outgoing[arc.source].append(step)
         self.levels = _levels(estimate)
         self.hypotheses: Dict[int, Dict[Tuple, _Hypothesis]] = {
-            0: {root.last(options.order): _Hypothesis(0.0, root)}
+            0: {root.last(options.order): (0.0, root)}
         }
-        self.steps: List[_Step] = []
+        # arcs of the rescored lattice: from a numbered node to (node, last words), by a numbered
+        # arc, with the LM's score
+        self.steps: List[Tuple[int, int, Tuple, int, float]] = []
         self.places: Dict[Tuple, int] = {}
         self.nodes: List[int] = []
         self.level = 0
@@ -243,19 +227,19 @@ class _Search:
         # a total at the end, the last level, is still without `</s>`, which other totals estimate
         early = {self.source.end} if len(self.hypotheses) > 1 else set()
         best = max(
-            item.total + self.rest[node]
+            total + self.rest[node]
             for node, found in self.hypotheses.items()
             if node not in early
-            for item in found.values()
+            for total, _ in found.values()
         )
         for node in self.levels[self.level]:
             # sums in another order differ in the last digits
             least = best - self.beam - 1e-9 * abs(best) - self.rest[node]
             found = self.hypotheses.get(node, {})
-            kept = [item for item in found.items() if item[1].total >= least]
+            kept = [item for item in found.items() if item[1][0] >= least]
             if 0 < self.options.max_hyps < len(kept):
-                kept = heapq.nlargest(self.options.max_hyps, kept, key=lambda item: item[1].total)
-            self.hypotheses[node] = {key: item.closed() for key, item in kept}
+                kept = heapq.nlargest(self.options.max_hyps, kept, key=lambda item: item[1][0])
+            self.hypotheses[node] = dict(kept)
 
     def requests(self) -> Iterator[Request]:
         """Yield the words to score before the next level, after the level is pruned."""
@@ -263,33 +247,33 @@ class _Search:
         for node in self.levels[self.level]:
             words = list(dict.fromkeys(word for _, _, word, _ in self.outgoing[node] if word))
             words += [END] if node == self.source.end else []
-            for hypothesis in self.hypotheses[node].values():
-                yield hypothesis.prefix, words
+            for _, prefix in self.hypotheses[node].values():
+                yield prefix, words
 
     def advance(self) -> None:
         """Follow the arcs of the level's nodes."""
         for node in self.levels[self.level]:
             for key, hypothesis in self.hypotheses.pop(node).items():
-                source = len(self.nodes)
-                self.places[node, key] = source
+                self.places[node, key] = len(self.nodes)
                 self.nodes.append(node)
-                self._follow(source, hypothesis, node)
+                self._follow(node, *hypothesis)
         self.level += 1
 
-    def _follow(self, source: int, hypothesis: _Hypothesis, node: int) -> None:
-        """Take the arcs of a node from a hypothesis."""
-        total, prefix, _ = hypothesis
-        order, last = self.options.order, prefix.last(self.options.order)
+    def _follow(self, node: int, total: float, prefix: Prefix) -> None:
+        """Take the arcs of a node from a hypothesis, the last of the numbered nodes."""
+        source = len(self.nodes) - 1
         for number, target, word, static in self.outgoing[node]:
-            score = 0.0 if word is None else prefix.log_probs[word]
-            key = last if word is None else prefix.last_after(word, order)
-            self.steps.append(_Step(source, target, key, number, score))
+            score, after = 0.0, prefix
+            if word is not None:
+                score, after = prefix.log_probs[word], prefix.after(word)
+            key = after.last(self.options.order)
+            self.steps.append((source, target, key, number, score))
             new = total + static + self.scales.lm * score
             there = self.hypotheses.setdefault(target, {})
-            if key not in there or there[key].total < new:
-                there[key] = _Hypothesis(new, prefix, word)
+            if key not in there or there[key][0] < new:
+                there[key] = new, after
         if node == self.source.end:
-            self.steps.append(_Step(source, -1, (), -1, prefix.log_probs[END]))
+            self.steps.append((source, -1, (), -1, prefix.log_probs[END]))
 
     def _arcs(self) -> Iterator[Arc]:
         """Yield the arcs that were not outside the beam."""

@@ -66,10 +66,6 @@ class Prefix:
         self.key = int(self.depth > order), tuple(words)
         return self.key
 
-    def last_after(self, word: str, order: int) -> Tuple[int, Tuple[str, ...]]:
-        """Key `last` after one more word, before there is such a prefix."""
-        return int(self.depth >= order), (word, *self.last(order)[1][: order - 1])
-
 
 Request = Tuple[Prefix, Sequence[str]]
 

@@ -23,7 +23,7 @@ BLOCK_SIZE = 20
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.list_blocks.BLOCK_SIZE", BLOCK_SIZE)
+    monkeypatch.setattr("espnet_bayeslm.rescoring.list_worker.BLOCK_SIZE", BLOCK_SIZE)
 
 
 @pytest.fixture(scope="module")

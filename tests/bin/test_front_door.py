@@ -47,7 +47,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_rescore_is_the_tool(nbest, bayes, ngram, segments, tmp_path, monkeypatch, way):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.list_blocks.BLOCK_SIZE", 40)
+    monkeypatch.setattr("espnet_bayeslm.rescoring.list_worker.BLOCK_SIZE", 40)
     options = dict(WAYS[way])
     if "segments" in options:
         options["segments"] = segments
@@ -70,7 +70,7 @@ def test_rescore_is_the_tool(nbest, bayes, ngram, segments, tmp_path, monkeypatc
 
 
 def test_lists_are_taken_as_they_are_needed(nbest, ngram, monkeypatch):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.list_blocks.BLOCK_SIZE", 10)
+    monkeypatch.setattr("espnet_bayeslm.rescoring.list_worker.BLOCK_SIZE", 10)
     taken = []
 
     def lists():

@@ -15,7 +15,7 @@ from espnet_bayeslm.rescoring import read_nbest
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.list_blocks.BLOCK_SIZE", 20)
+    monkeypatch.setattr("espnet_bayeslm.rescoring.list_worker.BLOCK_SIZE", 20)
 
 
 @pytest.fixture

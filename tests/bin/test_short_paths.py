@@ -7,7 +7,7 @@ from espnet_bayeslm.bin.perplexity import PerplexityOptions, perplexity
 from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.nbest.formats import CheckedLists
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
-from espnet_bayeslm.rescoring.list_blocks import score_lists
+from espnet_bayeslm.rescoring.list_worker import score_lists
 from espnet_bayeslm.rescoring.pipeline import Rescoring
 
 # The LM's own layers, and what the whole package stands on

@@ -9,11 +9,11 @@ from oracles.alignment_naive import edit_distance
 from espnet_bayeslm.rescoring.bayes_risk import (
     SAME_RISK,
     Posterior,
-    PosteriorTuning,
     edit_distances,
     least_risk,
     list_posterior,
     spread,
+    tuned_posterior,
     word_confidences,
     words_in_place,
 )
@@ -98,11 +98,6 @@ def test_no_posterior_without_finite_totals(totals, named):
 LETTERS = list("abcdefgh")
 
 
-def tuned_posterior(*lists):
-    """Return the posterior that is tuned on lists."""
-    return PosteriorTuning(*lists).best()
-
-
 def make_lists(*, num_lists, sharpness, seed=0, size=6):
     """Return lists of which each reference is drawn from the posterior of known sharpness."""
     rng = np.random.default_rng(seed)
@@ -141,31 +136,6 @@ def test_the_sharpness_that_made_the_references_is_found():
             correct.extend(words_in_place(words[k], [ref])[0])
         gaps.append(abs(np.mean(confidences) - np.mean(correct)))
     assert gaps[1] < 0.02 < gaps[0]
-
-
-def test_least_risk_is_held_to_a_limit():
-    totals, hyps, refs = make_lists(num_lists=80, sharpness=2.0)
-    errors = [
-        np.array([edit_distances([ref, hyp])[0, 1] for hyp in words])
-        for words, ref in zip(hyps, refs, strict=True)
-    ]
-
-    def by_risk(sharpness):
-        rows = zip(totals, hyps, errors, strict=True)
-        chosen = [least_risk(list_posterior(t, sharpness), edit_distances(h)) for t, h, _ in rows]
-        return sum(int(e[k]) for e, k in zip(errors, chosen, strict=True))
-
-    by_max = sum(int(e[t.argmax()]) for e, t in zip(errors, totals, strict=True))
-    flat = Posterior(0.001, 0.5, 0.1)
-    assert by_risk(flat.sharpness) > by_max
-    tuning = PosteriorTuning(totals, hyps, refs, [int(t.argmax()) for t in totals])
-    found, count = tuning.not_above(by_max, flat, errors)
-    assert count == by_risk(found.sharpness) <= by_max
-    # confidences are calibrated anew
-    assert (found.slope, found.offset) != (flat.slope, flat.offset)
-    # the least that is enough
-    assert by_risk(found.sharpness / 2) > by_max
-    assert tuning.not_above(10**6, flat, errors) == (flat, by_risk(flat.sharpness))
 
 
 def test_lists_that_say_nothing():

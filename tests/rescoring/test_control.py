@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import yaml
 
-from espnet_bayeslm.bin.rescore import describe
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListScores, Scales, Weighting, read_scales
 from espnet_bayeslm.rescoring.feature_tuning import feature_sets
 from espnet_bayeslm.rescoring.options import RescoreOptions
-from espnet_bayeslm.rescoring.output_files import RescoredFiles
+from espnet_bayeslm.rescoring.output_files import written_lists
 from espnet_bayeslm.rescoring.pipeline import Rescoring, rescored_list
-from espnet_bayeslm.rescoring.tally import ErrorTally
+from espnet_bayeslm.rescoring.tally import ListTally
 
 WEIGHTING = Weighting(["lm"], np.ones(1), "linear", Scales())
 
@@ -87,7 +86,7 @@ def test_an_lm_that_knows_nothing_gains_nothing_over_the_control():
     tallies = {}
     for know in (0.0, 3.0):
         lists, refs = simulated(60, know=know, own=1.0)
-        tallies[know] = ErrorTally(refs)
+        tallies[know] = ListTally(refs)
         for item in rescoring(lists, refs, folds=2):
             tallies[know].add(item)
     (blind,), (good,) = ([tally.errors] for tally in tallies.values())
@@ -107,7 +106,7 @@ def test_the_folds_count_as_the_tables_do(counting):
     refs = {utt: tuple(word * 2 for word in ref) for utt, ref in refs.items()}
     options = RescoreOptions(tune_folds=2, folds=3, **counting)
     done = Rescoring(lists, WEIGHTING, options, refs=refs)
-    tally = ErrorTally(refs, options.counting)
+    tally = ListTally(refs, options.counting)
     for item in done:
         tally.add(item)
     errors, folds = tally.errors, done.tuned.folds
@@ -120,7 +119,7 @@ def test_the_folds_count_as_the_tables_do(counting):
 def test_the_control_of_a_file_is_applied_to_other_lists(tmp_path):
     done = rescoring(*simulated())
     path = tmp_path / "scales.yaml"
-    path.write_text(yaml.safe_dump(describe(done.weighting)))
+    path.write_text(yaml.safe_dump(done.weighting.content()))
     scales = read_scales(path)
     assert scales.control == done.weighting.scales.control
     lists, _ = simulated(seed=1)
@@ -133,14 +132,14 @@ def test_the_control_of_a_file_is_applied_to_other_lists(tmp_path):
 
 
 def test_a_file_of_an_earlier_version_has_no_control(tmp_path):
-    content = describe(rescoring(*simulated()).weighting)
+    content = rescoring(*simulated()).weighting.content()
     del content["control"]
     path = tmp_path / "scales.yaml"
     path.write_text(yaml.safe_dump(content))
     scales = read_scales(path)
     assert scales.control is None
     lists, refs = simulated(5)
-    tally = ErrorTally(refs)
+    tally = ListTally(refs)
     for item in lists:
         tally.add(rescored_list(item, WEIGHTING._replace(scales=scales)))
     assert list(tally.errors) == ["first pass", "rescored", "oracle"]
@@ -155,11 +154,9 @@ def test_lists_that_lack_a_score_of_the_control_have_none(tmp_path):
     lists[0] = lists[0]._replace(nbest=NBest(lists[0].nbest.utt, bare))
     done = [rescored_list(item, WEIGHTING._replace(scales=scales)) for item in lists]
     assert [item.control is None for item in done] == [True, False, False, False]
-    tally = ErrorTally(refs)
-    with RescoredFiles(tmp_path, format="jsonl", token_scores=False) as files:
-        for item in done:
-            tally.add(item)
-            files.add(item)
+    tally = ListTally(refs)
+    for item in written_lists(tmp_path, done, format="jsonl", token_scores=False):
+        tally.add(item)
     assert "without the LM" not in {**tally.errors, **tally.tests()}
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"nbest.jsonl", "lmwt.nn", "text", "trn"}

@@ -164,7 +164,6 @@ def test_candidates_are_sets_of_the_features_that_are_there():
 def test_large_problems_are_searched_on_a_part_and_finished_on_all(monkeypatch):
     lists, errors = simulated(300, seed=9, lm=2.0)
     whole = tune(lists, errors)
-    monkeypatch.setattr(weight_search, "MANY", 100)
     monkeypatch.setattr(weight_search, "EXPLORED", 100)
     part = tune(lists, errors)
     assert part.errors["tuned"] <= 1.05 * whole.errors["tuned"] < 0.7 * whole.errors["first pass"]

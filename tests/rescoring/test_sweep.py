@@ -3,7 +3,7 @@
 import numpy as np
 
 from espnet_bayeslm.rescoring.feature_tuning import chosen_errors
-from espnet_bayeslm.rescoring.sweep import FACTORS, sweep
+from espnet_bayeslm.rescoring.tuning import FACTORS, sweep
 
 RNG = np.random.default_rng(0)
 NAMES = ("am_score", "graph_score", "log_prob", "words")

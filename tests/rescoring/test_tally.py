@@ -4,19 +4,18 @@ import numpy as np
 
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.pipeline import RescoredList
-from espnet_bayeslm.rescoring.tally import ConfidenceTally, ErrorTally
+from espnet_bayeslm.rescoring.tally import ListTally
 
 
 def test_errors_and_words_with_confidences_are_counted():
     refs = {"u1": ("a", "b"), "u2": ("a",), "u3": ("c",)}
-    errors, sure = ErrorTally(refs), ConfidenceTally(refs)
-    assert sure.calibration() is None
+    tally = ListTally(refs)
+    assert tally.calibration() is None
     for utt, ref in refs.items():
         words = ("a",) if utt == "u3" else ref
         values = np.full(len(words), 0.75)
         nbest = NBest(utt, (Hypothesis(words),))
         item = RescoredList(nbest, (0.0,), (values,), 0, masses=values, confidences=values)
-        errors.add(item)
-        sure.add(item)
-    assert list(errors.errors) == ["first pass", "rescored", "oracle"]
-    assert errors.errors["rescored"].errors == 1 and sure.calibration().words == 4
+        tally.add(item)
+    assert list(tally.errors) == ["first pass", "rescored", "oracle"]
+    assert tally.errors["rescored"].errors == 1 and tally.calibration().words == 4

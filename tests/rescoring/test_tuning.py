@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from espnet_bayeslm.bin.rescore import describe, write_settings
+from espnet_bayeslm.bin.rescore import write_settings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report import weight_sweep
 from espnet_bayeslm.rescoring.decision import (
@@ -18,6 +18,7 @@ from espnet_bayeslm.rescoring.feature_tuning import TunedWeights, chosen_errors
 from espnet_bayeslm.rescoring.features import best_place
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.pipeline import Rescoring, rescored_list
+from espnet_bayeslm.rescoring.tally import ListTally
 from espnet_bayeslm.rescoring.tuning import (
     fold_lists,
     hypothesis_errors,
@@ -27,6 +28,7 @@ from espnet_bayeslm.rescoring.tuning import (
 
 PRESENT = {"all": 1, "half": 2, "none": 1000}
 NAMES = ("am_score", "graph_score", "log_prob", "words", "rank", "lm_score")
+WEIGHTING = Weighting(["lm"], np.ones(1), "linear", Scales())
 
 
 def simulated(seed, num_lists=40, *, present=("all", "all", "none"), ties=False, num_lms=1):
@@ -76,7 +78,7 @@ def test_scales_choose_what_the_tuned_weights_choose(graph, ties):
     """For any weights of any features that all lists have, of either sign."""
     rng = np.random.default_rng(0)
     lists, _ = simulated(1, present=("all", graph, "all"), ties=ties)
-    scored = [item.scored(np.ones(1), "linear") for item in lists]
+    scored = [item.scored(WEIGHTING) for item in lists]
     features = [item.features() for item in scored]
     names = [name for name in NAMES if all(name in own for own in features)]
     for size in range(1, len(names) + 1):
@@ -109,10 +111,10 @@ KALDI_FORMS = {
 def test_lmwt_and_penalty_alone_stand_for_their_own_formula_only(case):
     weights, graph, kaldi = KALDI_FORMS[case]
     lists, _ = simulated(2, present=("all", graph, "none"))
-    scored = [item.scored(np.ones(1), "linear") for item in lists]
+    scored = [item.scored(WEIGHTING) for item in lists]
     scales = scales_of(found_weights(tuple(weights.items())), scored)
     assert (scales.features is None) == kaldi
-    content = describe(Weighting(["lm"], np.ones(1), "linear", scales))
+    content = Weighting(["lm"], np.ones(1), "linear", scales).content()
     # an LMWT is the ratio of two weights of one sign: where the LM has none there is none
     known = weights.get("log_prob", 0) > 0 and weights["am_score"] > 0
     assert ("lmwt" in content) == ("word_penalty" in content) == scales.has_lmwt == known
@@ -151,12 +153,11 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(
     reported = tuned.found.errors["tuned"]
     weighting = given._replace(scales=tuned.scales)
     assert reported == errors_of(lists, refs, weighting) <= tuned.found.errors["first pass"]
-    each = names if how.get("tune_lms") else ()
-    scored = [item.scored(weights, combine, names=each) for item in lists]
+    scored = [item.scored(given, of_each=how.get("tune_lms", False)) for item in lists]
     errors = hypothesis_errors([item.nbest for item in lists], refs)
     own = dict(tuned.found.weights)
     assert reported == chosen_errors([item.features() for item in scored], errors, own)
-    write_settings(tmp_path, weighting, tuned, {}, None, {})
+    write_settings(tmp_path, weighting, tuned, ListTally(None), {})
     scales = read_scales(tmp_path / "scales.yaml")
     again = weighting._replace(scales=scales)
     assert errors_of(lists, refs, again) == reported
@@ -165,9 +166,8 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(
 def folded(seed=4, num_lists=24):
     """Return the lists, references and rescoring of lists in three folds."""
     lists, refs = simulated(4, 24, present=("all", "none", "none"))
-    weighting = Weighting(["lm"], np.ones(1), "linear", Scales())
     options = RescoreOptions(tune_folds=2, folds=3)
-    return lists, refs, Rescoring(lists, weighting, options, refs=refs)
+    return lists, refs, Rescoring(lists, WEIGHTING, options, refs=refs)
 
 
 def test_each_fold_is_said_with_its_choice_and_errors():
@@ -200,8 +200,7 @@ def test_the_lists_of_a_fold_have_no_say_in_its_scales():
     # the worst hypothesis of each held list becomes right
     other = {item.nbest.utt: item.nbest.hypotheses[-1].words for item in lists}
     refs = {utt: other[utt] if utt in held else ref for utt, ref in refs.items()}
-    weighting = Weighting(["lm"], np.ones(1), "linear", Scales())
-    again = Rescoring(lists, weighting, RescoreOptions(tune_folds=2, folds=3), refs=refs)
+    again = Rescoring(lists, WEIGHTING, RescoreOptions(tune_folds=2, folds=3), refs=refs)
     before, after = rescoring.tuned.folds, again.tuned.folds
     assert after[0].scales == before[0].scales
     assert all(a.scales != b.scales for a, b in zip(after[1:], before[1:], strict=True))
