@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.perplexity import (
@@ -105,8 +105,7 @@ def score_text(
 ) -> List[List[WordScores]]:
     """Scores of a text's sentences by each component."""
     lines = list(sentences.values())
-    how: Dict[str, Any] = dict(max_oov_rate=max_oov_rate, context=context)
-    scores = score_components(components, lines, **how)
+    scores = score_components(components, lines, max_oov_rate=max_oov_rate, context=context)
     if not keyed:
         check_plain(lines, scores)
     return scores
@@ -114,12 +113,12 @@ def score_text(
 
 def check_plain(lines: Sequence[Sequence[str]], scores: Sequence[Sequence[WordScores]]) -> None:
     """Check that the lines of a text have no utterance ids."""
-    rows = zip(lines, zip(*scores, strict=True), strict=True)
     known = {
         word
-        for words, row in rows
-        for n, word in enumerate(words)
-        if not all(score.oov[n] for score in row)
+        for of_component in scores
+        for words, score in zip(lines, of_component, strict=True)
+        for word, oov in zip(words, score.oov, strict=False)
+        if not oov
     }
     check_no_ids(lines, known, remedy="If they are utterance ids, say --keyed true.")
 

@@ -75,7 +75,7 @@ def report(options: ReportOptions, *, command: str) -> None:
         search_section({name: read_search(path) for name, path in searches}),
         lists,
     ]
-    given = [section for section in sections if section is not None]
+    given = [*filter(None, sections)]
     if not given:
         raise InputError(
             "nothing to report",

@@ -6,7 +6,6 @@ import dataclasses
 import logging
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from espnet_bayeslm.evaluation.bootstrap import NUM_REPLICATES
 from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
 from espnet_bayeslm.evaluation.counting import CountingOptions, warn_without_blanks
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
@@ -139,13 +138,7 @@ class ScoreOptions(CountingOptions):
         "Score the utterances that have a reference, where some have none", False
     )
     normalize: str = normalize_option("references, outputs and hypotheses")
-    num_replicates: int = option("How often the bootstrap draws the utterances", NUM_REPLICATES)
-    seed: int = option("Seed of the bootstrap", 0)
     output: Optional[str] = option("Write all numbers here, as JSON", None)
-
-    def __post_init__(self) -> None:
-        if self.num_replicates < 1:
-            raise InputError(f"--num_replicates {self.num_replicates}", remedy="Give 1 or more.")
 
 
 def score(options: ScoreOptions) -> None:
@@ -159,7 +152,7 @@ def score(options: ScoreOptions) -> None:
 
     # 2. Totals and tests, for each condition and pooled
     def compare(sets: Sequence[ScoredSet], oracles: Sequence[ErrorCounts]) -> Scores:
-        scores = compare_systems(sets, num_replicates=options.num_replicates, seed=options.seed)
+        scores = compare_systems(sets)
         if oracles:
             scores.errors[ORACLE] = sum(oracles, NO_WORDS)
         return scores

@@ -7,8 +7,6 @@ import logging
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
-import numpy as np
-
 from espnet_bayeslm.bin.perplexity import KEYED, score_text
 from espnet_bayeslm.evaluation.perplexity import Sentences, TextScores
 from espnet_bayeslm.evaluation.signal_to_noise import (
@@ -37,26 +35,22 @@ class SnrOptions(LMOptions, GPUOptions):
     )
     keyed: bool = option(KEYED, False)
     prune: bool = option("Measure the text with ever more random weights set to zero", False)
-    prune_steps: str = option(
-        "Shares of the weights, from 0 to 1 with commas, or the number of such shares", STEPS
-    )
+    prune_steps: str = option("Shares of the weights, from 0 to 1 with commas", STEPS)
     output: Optional[str] = option("A folder for snr.json, snr.png, prune.json, prune.png", None)
 
 
 def parse_steps(steps: str) -> List[float]:
-    """Shares, rising, of `--prune_steps`: some from 0 to 1, or how many (above 1)."""
+    """Shares of `--prune_steps`, rising."""
     try:
-        values = [float(value) for value in str(steps).split(",")]
+        values = sorted({float(value) for value in str(steps).split(",")})
     except ValueError:
         values = []
-    if len(values) == 1 and values[0] > 1 and values[0].is_integer():
-        return np.linspace(0, 1, int(values[0])).tolist()
-    if not values or not all(0 <= value <= 1 for value in values):
+    if not values or not 0 <= values[0] <= values[-1] <= 1:
         raise InputError(
             f"--prune_steps {steps}: not all are numbers from 0 to 1",
-            remedy="Give shares from 0 to 1 with commas, or a number of steps above 1.",
+            remedy="Give shares from 0 to 1 with commas.",
         )
-    return sorted(set(values))
+    return values
 
 
 def load_uncertain(options: SnrOptions) -> List[Component]:

@@ -96,7 +96,6 @@ REFUSED = [
     ("score", "--hyp a={tmp_path}/ref --baseline b", "no such system. Give a NAME of --hyp: a."),
     ("score", "--hyp conditions={tmp_path}/ref", "Choose another NAME"),
     ("score", "--hyp oracle=x --nbest x", "Choose another NAME"),
-    ("score", "--hyp a={tmp_path}/ref --num_replicates 0", "Give 1 or more"),
 ]
 
 
