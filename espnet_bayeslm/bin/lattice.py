@@ -17,7 +17,6 @@ from typing import (
     Optional,
 )
 
-from espnet_bayeslm.evaluation.interpolation import COMBINATIONS
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
@@ -91,9 +90,6 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
         "Divisor of the acoustic score (default: the scales of the lattices)", None
     )
     word_penalty: Optional[float] = option("Cost per word, with --lmwt", None)
-    combine: str = option(
-        "Combination of LMs and n-grams, as of `bayeslm rescore`", "linear", choices=COMBINATIONS
-    )
     merge_order: int = option(
         "Number of last words by which hypotheses at a node are merged", MERGE_ORDER
     )
@@ -176,7 +172,7 @@ def lattice(options: LatticeOptions) -> None:
             from espnet_bayeslm.rescoring.lattice_worker import rescored_lattices
 
             pool = stack.enter_context(options.pool(preload=PRELOAD))
-            how = (options.combine, merging, scales, options.ngpu)
+            how = (merging, scales, options.ngpu)
             mixture, place = part_of(SubtractOptions, options), options.output
             every = stack.enter_context(
                 rescored_lattices(pool, every, mixture, *how, output=place, total=total)

@@ -288,7 +288,7 @@ def merged_jobs(lists: CheckedLists, options: RescoreCommand, refs: Optional[Ref
         tunes=refs is not None,
     )
     scales = dataclasses.replace(scales, subtracted=weights)
-    weighting = Weighting(["merged"], np.ones(1), "linear", scales, confidence=options.confidence)
+    weighting = Weighting(["merged"], np.ones(1), scales, confidence=options.confidence)
     return Rescoring(scores, weighting.deciding(options.decision), options, refs=refs)
 
 

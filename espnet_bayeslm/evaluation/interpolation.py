@@ -9,41 +9,19 @@ from numpy.typing import ArrayLike
 
 from espnet_bayeslm.evaluation.em import em_weights
 from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
-from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.weights import check_weights
 
-# Of p = sum_k w_k p_k, word by word; of ln P = sum_k w_k ln P_k, as Kaldi's lmrescore.
-COMBINATIONS = ("linear", "loglinear")
 
-
-def combined(log_probs: np.ndarray, weights: np.ndarray, combine: str) -> np.ndarray:
-    """Combined score of each word and `</s>`, (n + 1,), in nats.
+def combined(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Ln p of each word and `</s>` under the mixture, (n + 1,), in nats.
 
     Args:
         log_probs: ln p of each component, (K, n + 1).
-        weights: (K,).
-        combine: One of `COMBINATIONS`; a log-linear score is not a probability.
+        weights: (K,), from 0.
     """
     used = weights > 0
-    if combine == "linear":
-        with np.errstate(divide="ignore"):
-            return np.logaddexp.reduce(log_probs[used] + np.log(weights[used])[:, None], axis=0)
-    return weights[used] @ log_probs[used]
-
-
-def check_combination(combine: str, weights: ArrayLike, num_components: int) -> np.ndarray:
-    """Weights as float64, (K,)."""
-    if combine not in COMBINATIONS:
-        raise InputError(f"--combine {combine}: expected {' or '.join(COMBINATIONS)}")
-    if combine == "linear":
-        return check_weights(weights, num_components)
-    values = np.asarray(weights, dtype=np.float64)
-    if values.shape != (num_components,) or not np.isfinite(values).all() or (values < 0).any():
-        raise InputError(
-            f"weights {values.tolist()} where {num_components} numbers from 0 were expected",
-            remedy="Give one for each --lm, then for each --ngram.",
-        )
-    return values
+    with np.errstate(divide="ignore"):
+        return np.logaddexp.reduce(log_probs[used] + np.log(weights[used])[:, None], axis=0)
 
 
 class MixtureScorer:
@@ -72,7 +50,7 @@ def mix(scores: Sequence[Sequence[WordScores]], weights: ArrayLike) -> List[Word
     for sentence in zip(*scores, strict=True):
         log_probs = np.stack([s.log_probs for s in sentence])
         oov = np.logical_or.reduce([s.oov for s in sentence])
-        mixed.append(WordScores(combined(log_probs, checked, "linear"), oov))
+        mixed.append(WordScores(combined(log_probs, checked), oov))
     return mixed
 
 

@@ -21,7 +21,6 @@ PACKAGES = ("espnet_bayeslm", "espnet", "torch", "numpy")
 # Column -> key of scales.yaml, and of a training's config.yaml
 RESCORING = {
     "LMs and weights": "components",
-    "combined": "combine",
     "scales": "features",
     "decision": "decision",
     "tuned on": "tuned_on",

@@ -22,7 +22,7 @@ from typing import (
 import numpy as np
 import yaml
 
-from espnet_bayeslm.evaluation.interpolation import check_combination, combined
+from espnet_bayeslm.evaluation.interpolation import combined
 from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.weights_file import NamedWeight, check_subtracted, read_weights
 from espnet_bayeslm.nbest.lattice import PathScales
@@ -67,7 +67,6 @@ class Scales:
         features: (name, weight) of features (`rescoring.features`); they stand in place of
             `lmwt` and `word_penalty`, which then are the ratios of three of them, for tables.
         posterior: Posterior over a list from its totals; None: not tuned.
-        combine: How several components were combined when they were tuned; None: not known.
         decision: Decision that the scales were tuned with; None: not known.
         control: Scales that were tuned in the same way without the scores of the new LMs; None:
             not tuned.
@@ -82,7 +81,6 @@ class Scales:
     word_penalty: float = 0.0
     features: Optional[Tuple[Tuple[str, float], ...]] = None
     posterior: Optional[Posterior] = None
-    combine: Optional[str] = None
     decision: Optional[str] = None
     control: Optional[Scales] = None
     subtracted: Tuple[NamedWeight, ...] = ()
@@ -234,10 +232,9 @@ class ListScores(NamedTuple):
     unknown: Tuple[np.ndarray, ...] = ()
 
     def mixed(self, weighting: Weighting) -> Tuple[np.ndarray, ...]:
-        """The combination's score of each word and `</s>` of each hypothesis, (n + 1,), in nats."""
+        """The mixture's score of each word and `</s>` of each hypothesis, (n + 1,), in nats."""
         weights = weighting.weights
-        num = len(weights)
-        return tuple(combined(rows[:num], weights, weighting.combine) for rows in self.log_probs)
+        return tuple(combined(rows[: len(weights)], weights) for rows in self.log_probs)
 
     def scored(self, weighting: Weighting, *, of_each: bool = False) -> ScoredList:
         """The list with the scores of each hypothesis, `of_each` LM too, or where scales ask."""
@@ -300,13 +297,16 @@ def _scales_of(content: Mapping[str, Any]) -> Scales:
         features = tuple((str(k), float(v)) for k, v in features.items())
         content = {"lmwt": Scales.lmwt, "word_penalty": Scales.word_penalty, **content}
     lmwt, penalty = float(content["lmwt"]), float(content["word_penalty"])
-    # one component is not combined with anything
-    combine = content.get("combine") if len(content.get("components") or ()) > 1 else None
+    if content.get("combine") == "loglinear" and len(content.get("components") or ()) > 1:
+        raise InputError(
+            "the scales were tuned with `--combine loglinear`, which is gone",
+            remedy="Tune again, with --tune_lms true for a log-linear weight of each LM.",
+        )
     # files of earlier versions have no control
     control = None if content.get("control") is None else _scales_of(content["control"])
     decision = content.get("decision")
     return Scales(
-        *(lmwt, penalty, features, posterior, combine, decision, control),
+        *(lmwt, penalty, features, posterior, decision, control),
         subtracted=subtracted_of(content),
     )
 
@@ -326,7 +326,6 @@ class Weighting(NamedTuple):
     Attributes:
         names: The components' names.
         weights: Their weights, (K,).
-        combine: How the weights combine their scores.
         scales: Weights of the acoustic score and the number of words, or of features.
         fingerprints: The digests of the components' files, where they are known.
         decision: "max", or "mbr" for the fewest expected word errors.
@@ -335,7 +334,6 @@ class Weighting(NamedTuple):
 
     names: Sequence[str]
     weights: np.ndarray
-    combine: str
     scales: Scales
     fingerprints: Sequence[str] = ()
     decision: str = "max"
@@ -347,8 +345,6 @@ class Weighting(NamedTuple):
         components: Sequence[Component],
         weights: Union[PathLike, Sequence[float], None],
         scales: Union[PathLike, Scales, None],
-        *,
-        combine: Optional[str] = None,
     ) -> Weighting:
         """The weights that are given for some components, and the scales.
 
@@ -356,26 +352,18 @@ class Weighting(NamedTuple):
             components: The components.
             weights: Their weights, or a file of them.
             scales: The scales, or a file of them; None: the defaults.
-            combine: None: as when the scales were tuned, or "linear".
         """
         names = [component.name for component in components]
         digests = [component.fingerprint for component in components]
         known = Scales() if scales is None else scales
         known = known if isinstance(known, Scales) else read_scales(known)
-        if len({combine, known.combine} - {None}) > 1:
-            raise InputError(
-                f"--combine {combine}, and --scales were tuned with {known.combine}",
-                remedy="Leave --combine out, or tune again.",
-            )
-        combine = combine or known.combine or "linear"
-        values = read_weights(weights, names, check=combine == "linear", fingerprints=digests)
+        values = read_weights(weights, names, fingerprints=digests)
         if values is None:
             raise InputError(
                 f"{len(components)} components and no --weights",
                 remedy="Estimate them with `bayeslm interpolate`.",
             )
-        checked = check_combination(combine, values, len(names))
-        return cls(names, checked, combine, known, digests).deciding(None)
+        return cls(names, values, known, digests).deciding(None)
 
     @property
     def subtracted(self) -> List[str]:
@@ -398,7 +386,7 @@ class Weighting(NamedTuple):
     def content(self) -> Dict[str, Any]:
         """Content of `--scales`' file, as yaml has it."""
         pairs = zip(self.names, self.weights.tolist(), strict=True)
-        content = {**self.scales.content(), "combine": self.combine, "components": dict(pairs)}
+        content = {**self.scales.content(), "components": dict(pairs)}
         if self.decision != "max":
             content["decision"] = self.decision
         others = {row.name: row.fingerprint for row in self.scales.subtracted if row.fingerprint}

@@ -32,12 +32,11 @@ class LatticeWorker:
     def __init__(
         self,
         options: SubtractOptions,
-        combine: str,
         merging: MergeOptions,
         scales: Optional[PathScales],
         ngpu: int,
     ):
-        self._components, self._weighting = load_mixture(options, device_of(ngpu), combine=combine)
+        self._components, self._weighting = load_mixture(options, device_of(ngpu))
         self._merging, self._scales = merging, scales
         self._max_oov_rate = options.max_oov_rate
 
@@ -60,7 +59,7 @@ class LatticeWorker:
         """Ln p of the mixture less that of the subtracted LMs, from that of all components."""
         weighting = self._weighting
         count = len(weighting.names)
-        mixed = combined(log_probs[:count], weighting.weights, weighting.combine)
+        mixed = combined(log_probs[:count], weighting.weights)
         return mixed + subtracted_sum(log_probs[count:], weighting.scales.subtracted)
 
     def _unknown(self, block: Block) -> List[UnknownWords]:

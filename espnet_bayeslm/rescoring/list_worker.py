@@ -108,7 +108,6 @@ def load_lists_mixture(
         options,
         device,
         scales=options.scales,
-        combine=options.combine,
         # the weights may be tuned where the jobs are merged
         tunes=tunes,
         tunes_later=options.num_jobs > 1,

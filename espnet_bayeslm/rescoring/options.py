@@ -6,7 +6,6 @@ import dataclasses
 from typing import Mapping, Optional, Union
 
 from espnet_bayeslm.evaluation.counting import CountingOptions
-from espnet_bayeslm.evaluation.interpolation import COMBINATIONS
 from espnet_bayeslm.evaluation.normalization import normalize_option
 from espnet_bayeslm.loading.components import SubtractOptions
 from espnet_bayeslm.nbest.segments import Segment
@@ -26,12 +25,6 @@ class RescoreOptions(CountingOptions, SubtractOptions):
     """Options of `espnet_bayeslm.rescore`, which `bayeslm rescore` has too."""
 
     normalize: str = normalize_option("hypotheses and references")
-    combine: Optional[str] = option(
-        "linear: p = sum w p, word by word; loglinear: ln P = sum w ln P, as Kaldi (default:"
-        " as --scales were tuned, or linear)",
-        None,
-        choices=COMBINATIONS,
-    )
     scales: Union[PathLike, Scales, None] = option("scales.yaml of a tuned run", None)
     tune_lms: bool = option("Give each LM a weight of its own beside the mixture's", False)
     tune_folds: int = option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, List, Optional, Sequence, Tuple, Union
+from typing import Any, List, Sequence, Tuple, Union
 
 from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.components import SubtractOptions
@@ -18,7 +18,6 @@ def load_mixture(
     device: str,
     *,
     scales: Union[PathLike, Scales, None] = None,
-    combine: Optional[str] = None,
     tunes: bool = False,
     tunes_later: bool = False,
     **reading: Any,
@@ -29,14 +28,13 @@ def load_mixture(
         options: The files, and the weights that are given.
         device: Where the weights of LMs go.
         scales: The scales, or a file of them; None: the defaults.
-        combine: How components are combined; None: as the scales were tuned, or "linear".
         tunes: True if scales, and the weights of subtracted LMs, are yet to be tuned.
         tunes_later: True if they may be tuned where jobs are merged.
         **reading: How LMs read, as `ComponentOptions.load` takes it.
     """
     components = options.components(device, **reading)
     subtracted = options.subtracted([c.name for c in components], device, **reading)
-    weighting = Weighting.of(components, options.weights, scales, combine=combine)
+    weighting = Weighting.of(components, options.weights, scales)
     weights = subtracted_weights(
         [NamedWeight(c.name, 0.0, c.fingerprint) for c in subtracted],
         weighting.scales.subtracted,

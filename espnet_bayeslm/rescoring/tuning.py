@@ -195,8 +195,6 @@ def tune_mixture(
             decision = "max"
     scales = dataclasses.replace(
         scales,
-        # one component is not combined with anything
-        combine=weighting.combine if len(weighting.weights) > 1 else None,
         decision=decision,
         control=dataclasses.replace(own, posterior=_posterior(without_lm, own, spoken)),
     )

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from command_lines import contents, costs, is_whole_png, run, run_jobs, same_files
+from command_lines import contents, is_whole_png, run, run_jobs, same_files
 from tiny_training import words
 
 from espnet_bayeslm.bin.rescore import main
@@ -76,30 +76,6 @@ def test_jobs_that_cannot_be_merged(nbest, lms, tmp_path, small_blocks, refused)
     ):
         costs_of_job.write_text(damaged)
         check(error, "job1", "job2")
-
-
-def test_loglinear_costs_are_weighted_sums(nbest, point, bayes, tmp_path):
-    lists = {"nbest": nbest / "dev"}
-    options = {"lm": [point, bayes], "combine": "loglinear", "weights": "0.5,1.25"}
-    a, b, both = (
-        costs(run(**lists, **lms, output=tmp_path / name) / "lmwt.nn")
-        for name, lms in (("a", {"lm": point}), ("b", {"lm": bayes}), ("both", options))
-    )
-    for key, (cost,) in both.items():
-        assert cost == pytest.approx(0.5 * a[key][0] + 1.25 * b[key][0], abs=1e-4)
-
-
-def test_scales_bring_the_combination_they_were_tuned_with(
-    nbest, point, ngram, tuning, tmp_path, refused
-):
-    lms = {"lm": point, "ngram": ngram, "weights": "0.5,0.6"}
-    tuned = run(**tuning, **lms, combine="loglinear", output=tmp_path / "tuned")
-    lms["nbest"] = nbest / "dev"
-    again = run(**lms, scales=tuned / "scales.yaml", output=tmp_path / "again")
-    assert same_files(tuned, again, "lmwt.nn", "text")
-    command = words(**lms, scales=tuned / "scales.yaml", output=tmp_path / "other")
-    message = "--combine linear, and --scales were tuned with loglinear"
-    refused(main, [*command, "--combine", "linear"], message)
 
 
 def test_the_sweep_is_written_as_table_and_heat_map(nbest, outputs):

@@ -12,7 +12,7 @@ from espnet_bayeslm.rescoring.output_files import written_lists
 from espnet_bayeslm.rescoring.pipeline import Rescoring, rescored_list
 from espnet_bayeslm.rescoring.tally import ListTally
 
-WEIGHTING = Weighting(["lm"], np.ones(1), "linear", Scales())
+WEIGHTING = Weighting(["lm"], np.ones(1), Scales())
 
 
 def simulated(num_lists=24, *, know=0.0, own=2.0, seed=0):

@@ -11,7 +11,6 @@ from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import (
     Scales,
     ScoredList,
-    check_combination,
     read_scales,
 )
 from espnet_bayeslm.rescoring.features import FIRST_PASS
@@ -99,20 +98,6 @@ def test_weights_of_features_stand_in_place_of_lmwt_and_penalty():
         item.choice(Scales(features=(("log_prob.gru", 1.0),)))
 
 
-@pytest.mark.parametrize(
-    "combine, weights, message",
-    [
-        ("linear", [0.5, 1.25], "with the sum"),
-        ("loglinear", [0.5, -1.0], "2 numbers from 0"),
-        ("loglinear", [0.5, 1.0, 1.0], "2 numbers from 0"),
-        ("product", [0.5, 0.5], "expected linear or loglinear"),
-    ],
-)
-def test_weights_that_fit_no_combination(combine, weights, message):
-    with pytest.raises(InputError, match=message):
-        check_combination(combine, weights, 2)
-
-
 @pytest.mark.parametrize("lmwt, penalty", [(0, 0), (-1, 0), (float("inf"), 0), (1, float("nan"))])
 def test_scales_that_cannot_be(lmwt, penalty):
     with pytest.raises(ValueError, match="lmwt must be positive, and both finite"):
@@ -128,6 +113,13 @@ def test_scales_of_a_file(tmp_path):
     assert read_scales(path) == expected
     (tmp_path / "scales.yaml.gz").write_bytes(gzip.compress(path.read_bytes()))
     assert read_scales(tmp_path / "scales.yaml.gz") == expected
+
+
+def test_scales_of_a_loglinear_combination_are_refused(tmp_path):
+    path = tmp_path / "scales.yaml"
+    path.write_text("lmwt: 7\nword_penalty: 0\ncombine: loglinear\ncomponents: {a: 1, b: 1}\n")
+    with pytest.raises(InputError, match=r"which is gone\. Tune again"):
+        read_scales(path)
 
 
 BAD_SCALES = ["", "lmwt: 7\n", "- 7\n", "lmwt: a\nword_penalty: 0\n", "a: b: c\n", "features: 3\n"]

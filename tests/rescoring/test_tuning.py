@@ -28,7 +28,7 @@ from espnet_bayeslm.rescoring.tuning import (
 
 PRESENT = {"all": 1, "half": 2, "none": 1000}
 NAMES = ("am_score", "graph_score", "log_prob", "words", "rank", "lm_score")
-WEIGHTING = Weighting(["lm"], np.ones(1), "linear", Scales())
+WEIGHTING = Weighting(["lm"], np.ones(1), Scales())
 
 
 def simulated(seed, num_lists=40, *, present=("all", "all", "none"), ties=False, num_lms=1):
@@ -114,7 +114,7 @@ def test_lmwt_and_penalty_alone_stand_for_their_own_formula_only(case):
     scored = [item.scored(WEIGHTING) for item in lists]
     scales = scales_of(found_weights(tuple(weights.items())), scored)
     assert (scales.features is None) == kaldi
-    content = Weighting(["lm"], np.ones(1), "linear", scales).content()
+    content = Weighting(["lm"], np.ones(1), scales).content()
     # an LMWT is the ratio of two weights of one sign: where the LM has none there is none
     known = weights.get("log_prob", 0) > 0 and weights["am_score"] > 0
     assert ("lmwt" in content) == ("word_penalty" in content) == scales.has_lmwt == known
@@ -123,7 +123,7 @@ def test_lmwt_and_penalty_alone_stand_for_their_own_formula_only(case):
 
 
 MIXTURES = [
-    (dict(present=present, ties=ties), {}, "linear")
+    (dict(present=present, ties=ties), {})
     for present, ties in [
         (("all", "all", "none"), False),
         (("all", "half", "none"), False),
@@ -134,21 +134,19 @@ MIXTURES = [
     ]
 ]
 MIXTURES += [
-    (dict(num_lms=2, present=("all", "all", "none")), dict(tune_lms=True), "linear"),
-    (dict(num_lms=3, ties=True), dict(tune_lms=True), "loglinear"),
-    (dict(num_lms=2, present=("all", "half", "none")), {}, "loglinear"),
+    (dict(num_lms=2, present=("all", "all", "none")), dict(tune_lms=True)),
+    (dict(num_lms=3, ties=True), dict(tune_lms=True)),
+    (dict(num_lms=2, present=("all", "half", "none")), {}),
 ]
 
 
-@pytest.mark.parametrize("lists, how, combine", MIXTURES)
-def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(
-    lists, how, combine, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("lists, how", MIXTURES)
+def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(lists, how, tmp_path, monkeypatch):
     monkeypatch.setattr(weight_sweep, "write_sweep", lambda *_, **__: None)
     num_lms = lists.get("num_lms", 1)
     names, weights = [f"lm{k}" for k in range(num_lms)], np.full(num_lms, 1 / num_lms)
     lists, refs = simulated(3, 24, **lists)
-    given = Weighting(names, weights, combine, Scales())
+    given = Weighting(names, weights, Scales())
     tuned = tune_mixture(lists, refs, given, options=RescoreOptions(tune_folds=2, **how))
     reported = tuned.found.errors["tuned"]
     weighting = given._replace(scales=tuned.scales)
