@@ -23,14 +23,10 @@ class BeamSearch:
 
     Args:
         model: The experiment's folder, or a checkpoint beside its config.yaml.
-        lm: An LM of ESPnet's or ours for the search; None: none.
+        lm: An LM of ESPnet's or ours for the search.
         lm_weight: Its weight.
         ctc_weight: The weight of CTC; the decoder has the rest.
         size: Hypotheses of a list, at most, and the beam.
-        device: Where the weights go.
-
-    Attributes:
-        rate: Samples a second.
 
     Raises:
         InputError: Files are missing, the LM has other tokens, or the recogniser cannot tell the

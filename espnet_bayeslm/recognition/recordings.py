@@ -61,14 +61,9 @@ def _from_scp(path: Path) -> Dict[str, Path]:
 def check_recording(path: Path, rate: int, max_seconds: float = math.inf) -> None:
     """Check that a recogniser can read a recording; its samples are not read.
 
-    Args:
-        path: The audio file.
-        rate: Samples a second that the recogniser takes.
-        max_seconds: Longest recording that the recogniser takes.
-
     Raises:
-        InputError: It cannot be read, has another rate or several channels, or is empty or too
-            long.
+        InputError: It cannot be read, has another rate (samples a second) or several channels, or
+            is empty or too long.
     """
     info = _opened(path, "info")
     remedy = ""

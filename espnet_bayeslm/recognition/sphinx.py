@@ -99,13 +99,7 @@ class SphinxSearch:
 def with_lm_scores(
     hypotheses: Sequence[Tuple[Sequence[str], float]], scorer: NgramScorer, digits: int = DIGITS
 ) -> Tuple[Hypothesis, ...]:
-    """Hypotheses with their first-pass LM scores.
-
-    Args:
-        hypotheses: Words and acoustic scores in nats.
-        scorer: The first-pass LM.
-        digits: Digits of the scores after the point.
-    """
+    """Hypotheses with the scores of the first-pass LM, from words and acoustic scores in nats."""
     lm_scores = [float(s.log_probs.sum()) for s in scorer.word_scores([w for w, _ in hypotheses])]
     return tuple(
         Hypothesis(tuple(words), round(am, digits), round(lm, digits), 0.0)

@@ -17,13 +17,7 @@ class WhisperSearch:
 
     Args:
         model: Folder of the model, or its name where the hub's files are in the cache.
-        language: Language of multilingual models.
         size: Hypotheses of a list, at most, and the beam.
-        device: Where the weights go.
-
-    Attributes:
-        rate: Samples a second.
-        max_seconds: Longest recording.
 
     Raises:
         InputError: transformers is missing, or the model cannot be read, or has no such language.

@@ -346,13 +346,7 @@ class Weighting(NamedTuple):
         weights: Union[PathLike, Sequence[float], None],
         scales: Union[PathLike, Scales, None],
     ) -> Weighting:
-        """The weights that are given for some components, and the scales.
-
-        Args:
-            components: The components.
-            weights: Their weights, or a file of them.
-            scales: The scales, or a file of them; None: the defaults.
-        """
+        """The weights that are given for some components, and the scales (None: the defaults)."""
         names = [component.name for component in components]
         digests = [component.fingerprint for component in components]
         known = Scales() if scales is None else scales

@@ -271,10 +271,7 @@ def by_recording(
 ) -> Iterator[Recording]:
     """Yield the lists of each recording in the order of time, recordings as they come first.
 
-    Args:
-        nbests: The lists.
-        segments: Where they are; None: each is a recording by itself, and is yielded at once.
-        path: The file of the segments, for messages.
+    Without segments each list is a recording by itself. The path is for messages.
     """
     if segments is None:
         for item in nbests:
@@ -313,11 +310,7 @@ def blocks(recordings: Iterable[Recording]) -> Iterator[Block]:
 class ListWorker:
     """LMs and n-grams of a rescoring, loaded by a worker, which scores blocks of lists.
 
-    Args:
-        options: The options.
-        ngpu: Number of GPUs of a worker.
-        first: The first block of all, packed, for LMs that have to see some sentences.
-        tunes: True if scales are tuned with the scores.
+    The `first` block of all is for LMs that have to see some sentences.
     """
 
     def __init__(self, options: RescoreOptions, ngpu: int, first: PackedBlock, tunes: bool):

@@ -52,12 +52,8 @@ def written_lists(
 ) -> Iterator[RescoredList]:
     """Yield rescored lists, each when it is in the files of a folder: `lmwt.nn`, `text`, `trn`, ...
 
-    Args:
-        folder: The folder.
-        items: The lists.
-        format: Format in which lists are written.
-        token_scores: True to write the costs of the words too.
-        subtracted: True to write the costs under subtracted LMs too, a column for each.
+    With `token_scores` there are the costs of the words too, with `subtracted` those under
+    subtracted LMs, a column for each.
     """
     whole_control, add_list = True, None
     with contextlib.ExitStack() as stack:

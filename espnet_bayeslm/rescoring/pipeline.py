@@ -129,7 +129,7 @@ class Rescoring:
         scores: The lists with their scores, one by one.
         weighting: How these are weighed.
         options: How scales are tuned.
-        refs: Utterance id -> words: tune the scales on them. All lists are kept in memory then.
+        refs: References to tune the scales on; all lists are kept in memory then.
 
     Attributes:
         weighting: How scores are weighed, as tuned.

@@ -28,7 +28,7 @@ def load_mixture(
         options: The files, and the weights that are given.
         device: Where the weights of LMs go.
         scales: The scales, or a file of them; None: the defaults.
-        tunes: True if scales, and the weights of subtracted LMs, are yet to be tuned.
+        tunes: True if the weights of subtracted LMs are yet to be tuned.
         tunes_later: True if they may be tuned where jobs are merged.
         **reading: How LMs read, as `ComponentOptions.load` takes it.
     """

@@ -21,12 +21,7 @@ CONVENTION = "a word's score has its end in it"
 class CachedScorer:
     """A scorer that is loaded only where its scores are not in the cache yet.
 
-    Args:
-        load: Returns the scorer.
-        name: The scorer's name.
-        folder: Where the scores are kept.
-        fingerprint: Digest of all that the scores depend on besides the sentences: LM files,
-            options.
+    Its fingerprint is a digest of all that scores depend on besides the sentences.
     """
 
     def __init__(

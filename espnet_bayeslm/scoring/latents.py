@@ -17,13 +17,7 @@ Moments = List[Tuple[torch.Tensor, torch.Tensor]]
 def latent_moments(
     trained: Any, sentences: Sequence[Sequence[str]], *, max_tokens: int = MAX_TOKENS
 ) -> Dict[str, Moments]:
-    """{location: (mean, std), ...} of q(z_t) at each token of a text, each (B, L, c).
-
-    Args:
-        trained: A trained LM with its tokenizer (`loading.trained_lm.TrainedLM`).
-        sentences: The words of the text.
-        max_tokens: The most tokens of a batch, of which an LM that holds logits gets a quarter.
-    """
+    """{location: (mean, std), ...} of q(z_t) at each token of a text, each (B, L, c)."""
     lm = trained.lm
     encoded = [
         # <sos> w1 .. wn

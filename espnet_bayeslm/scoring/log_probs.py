@@ -193,13 +193,7 @@ def batch_tree(lm: TreeLM, group: Group) -> Tuple[TokenTree, List[np.ndarray]]:
 def along_paths(
     found: np.ndarray, tree: TokenTree, paths: Sequence[np.ndarray]
 ) -> Iterator[np.ndarray]:
-    """Yield (..., n + 1) values of the tokens and `</s>` of each sequence.
-
-    Args:
-        found: Values in the order of `targets_of`, (..., N).
-        tree: The trees.
-        paths: Each sequence's nodes.
-    """
+    """Yield (..., n + 1) values of each sequence, from (..., N) in the order of `targets_of`."""
     num_roots, num_nodes = tree.level_sizes[0], len(tree) - tree.level_sizes[0]
     for number, path in enumerate(paths):
         yield found[..., np.append(path[1:] - num_roots, num_nodes + number)]

@@ -94,11 +94,9 @@ class NeuralScorer:
     def scores_in_context(
         self, groups: Sequence[Sequence[Sequence[str]]], histories: Histories
     ) -> List[List[WordScores]]:
-        """Scores of each sentence of each group, given its group's history.
+        """Scores of the hypotheses of an utterance, in each of some recordings.
 
-        Args:
-            groups: The hypotheses of an utterance, for each of some recordings.
-            histories: History of each recording, as `extended` returned it; None: its beginning.
+        Histories are those of the recordings, as `extended` returned them; None: the beginning.
         """
         encoded = [[self._encode(words) for words in group] for group in groups]
         sequences = [[ids for ids, _ in group] for group in encoded]

@@ -208,7 +208,7 @@ def extend(
         lm: One of our LMs.
         histories: Histories before the utterance; None at a recording's beginning.
         chosen: Token ids of each utterance.
-        num_samples: Number of weight samples, the same as for `score_in_context`.
+        num_samples: Number of weight samples, 0: the posterior mean.
         max_context: The most tokens that a Transformer reads again.
     """
     require_tree(lm, "context")
