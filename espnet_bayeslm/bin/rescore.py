@@ -164,8 +164,6 @@ def report(weighting: Weighting, tuned: Optional[Tuned], tally: ListTally) -> No
             )
     if (confidence := tally.calibration()) is not None:
         print(f"confidence of {confidence.words} words: {confidence}")
-    for line in tally.unknown_lines():
-        print(line)
 
 
 def choice_lines(weighting: Weighting, tuned: Optional[Tuned]) -> List[str]:
@@ -302,7 +300,7 @@ def write(
 ) -> None:
     """Write the lists, their scores and best hypotheses as they come, then print the errors."""
     weighting, tuned, counting = rescoring.weighting, rescoring.tuned, options.counting
-    tally = ListTally(refs, counting, [*weighting.names, *weighting.subtracted])
+    tally = ListTally(refs, counting)
     with staged(options.output, replaces=replaces, last=(SCALES, JOB)) as folder:
         for item in written_lists(
             folder,

@@ -222,14 +222,11 @@ class ListScores(NamedTuple):
         log_probs: Of each hypothesis ln p under each component, (K, n + 1), the last `</s>`; then
             under each subtracted LM.
         uncertainty: Of each hypothesis how uncertain an LM is of its words, where it is wanted.
-        unknown: Of each hypothesis how many words a component does not know, (K,), where the
-            components have just scored it.
     """
 
     nbest: NBest
     log_probs: Tuple[np.ndarray, ...]
     uncertainty: Tuple[Uncertainty, ...] = ()
-    unknown: Tuple[np.ndarray, ...] = ()
 
     def mixed(self, weighting: Weighting) -> Tuple[np.ndarray, ...]:
         """The mixture's score of each word and `</s>` of each hypothesis, (n + 1,), in nats."""

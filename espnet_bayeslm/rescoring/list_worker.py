@@ -56,8 +56,8 @@ PackedList = Tuple[str, str, List[Tuple[Score, Score, Score]]]
 """Utterance, hypotheses as lines, and their scores."""
 
 PackedBlock = List[List[PackedList]]
-PackedScores = Tuple[np.ndarray, Tuple[Any, ...], np.ndarray]
-"""ln p of the words of all hypotheses, (K, W); uncertainty; unknown words, (N, K)."""
+PackedScores = Tuple[np.ndarray, Tuple[Any, ...]]
+"""ln p of the words of all hypotheses, (K, W); uncertainty."""
 
 
 @with_options(RescoreOptions)
@@ -251,19 +251,11 @@ class BlockScorer:
             else:
                 count.add(distinct, [known[words] for words in distinct])
             scores.append(found)
-        rows = zip(items, zip(*scores, strict=True), strict=True)
-        return [self._list_scores(*row) for row in rows]
-
-    def _list_scores(self, nbest: NBest, scores: Sequence[Sequence[WordScores]]) -> ListScores:
-        """A list with the scores of its hypotheses by each component."""
-        unknown, log_probs = [], []
-        for hyp, row in zip(nbest.hypotheses, zip(*scores, strict=True), strict=True):
-            log_probs.append(np.stack([score.log_probs for score in row]))
-            # words, or characters of words, that a component does not know
-            oovs = (itertools.compress(hyp.words, score.oov) for score in row)
-            size = self._options.counting.size
-            unknown.append(np.array([size(list(words)) for words in oovs]))
-        return ListScores(nbest, tuple(log_probs), unknown=tuple(unknown))
+        lists = []
+        for item, found in zip(items, zip(*scores, strict=True), strict=True):
+            rows = (np.stack([s.log_probs for s in row]) for row in zip(*found, strict=True))
+            lists.append(ListScores(item, tuple(rows)))
+        return lists
 
 
 def by_recording(
@@ -324,7 +316,8 @@ class ListWorker:
     def score(self, block: PackedBlock) -> Tuple[List[PackedScores], List[UnknownWords]]:
         """Scores of a packed block, and the unknown words."""
         lists, unknown = self._scorer.score(unpacked(block))
-        return [packed_scores(item) for item in lists], unknown
+        found = [(np.concatenate(item.log_probs, axis=1), item.uncertainty) for item in lists]
+        return found, unknown
 
 
 def packed(block: Block) -> PackedBlock:
@@ -350,18 +343,12 @@ def unpacked(block: PackedBlock) -> Block:
     return [[whole_list(item) for item in recording] for recording in block]
 
 
-def packed_scores(item: ListScores) -> PackedScores:
-    """Scores of a list, of all hypotheses in one array."""
-    return np.concatenate(item.log_probs, axis=1), item.uncertainty, np.stack(item.unknown)
-
-
 def unpacked_scores(block: Block, rows: Iterable[PackedScores]) -> Iterator[ListScores]:
     """Yield the lists of a block with their scores."""
     items = (item for recording in block for item in recording)
-    for item, (log_probs, uncertainty, unknown) in zip(items, rows, strict=True):
+    for item, (log_probs, uncertainty) in zip(items, rows, strict=True):
         ends = np.cumsum([len(hyp.words) + 1 for hyp in item.hypotheses])
-        of_hyps = tuple(np.split(log_probs, ends[:-1], axis=1))
-        yield ListScores(item, of_hyps, uncertainty, tuple(unknown))
+        yield ListScores(item, tuple(np.split(log_probs, ends[:-1], axis=1)), uncertainty)
 
 
 @contextlib.contextmanager

@@ -57,7 +57,6 @@ class RescoredList(NamedTuple):
         word_log_probs: ln p of each word and `</s>`, (n + 1,), for each hypothesis.
         best: Index of the best hypothesis.
         uncertainty: Of each hypothesis how uncertain an LM is of its words, where it is wanted.
-        unknown: Of each hypothesis how many words each component does not know, (K,).
         expected_errors: Word errors of the best under the posterior over the list.
         masses: Posterior mass of the hypotheses that have each of its words in place, (n,).
         confidences: Calibrated probability that each of its words is right, (n,); these three
@@ -72,7 +71,6 @@ class RescoredList(NamedTuple):
     word_log_probs: Tuple[np.ndarray, ...]
     best: int
     uncertainty: Tuple[Uncertainty, ...] = ()
-    unknown: Tuple[np.ndarray, ...] = ()
     expected_errors: Optional[float] = None
     masses: Optional[np.ndarray] = None
     confidences: Optional[np.ndarray] = None
@@ -106,7 +104,6 @@ def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
         scores.mixed(weighting),
         scored.choice(scales, weighting.decision),
         scores.uncertainty,
-        scores.unknown,
         control=own,
         subtracted=scored.subtracted,
     )

@@ -1,4 +1,4 @@
-"""Errors and unknown words of a rescoring, counted list by list."""
+"""Errors of a rescoring, counted list by list."""
 
 from __future__ import annotations
 
@@ -39,12 +39,11 @@ class Calibration:
 
 
 class ListTally:
-    """Errors, calibration and unknown words of a rescoring, counted list by list.
+    """Errors of a rescoring and the calibration of its confidences, counted list by list.
 
     Args:
-        refs: Utterance id -> words of the reference; None: errors are not counted.
-        counting: Unit of errors and unknown words.
-        names: The components whose unknown words are counted.
+        refs: Utterance id -> words of the reference; None: nothing is counted.
+        counting: Unit of errors.
 
     Attributes:
         errors: Errors of the first pass, the control, the new best and the oracle; there is no
@@ -55,21 +54,17 @@ class ListTally:
         self,
         refs: Optional[Mapping[str, Sequence[str]]],
         counting: Counting = ALL_WORDS,
-        names: Sequence[str] = (),
     ):
-        self.refs, self.counting, self.names = refs, counting, names
+        self.refs, self.counting = refs, counting
         whose = () if refs is None else (FIRST_PASS, CONTROL, RESCORED, ORACLE)
         self.errors = dict.fromkeys(whose, NO_WORDS)
         # the system before (A) -> its segments with the new best (B)
         self._segments: Dict[str, List[Segment]] = {name: [] for name in whose[:2]}
         # posterior masses, confidences, and 1 where the word is right
         self._sure: List[np.ndarray] = []
-        self._unknown = np.zeros((2, len(names)), dtype=int)
 
     def add(self, item: RescoredList) -> None:
         """Count a list."""
-        if item.unknown:
-            self._unknown += np.stack([item.unknown[0], item.unknown[item.best]])
         if self.refs is None:
             return
         said = self.refs[item.nbest.utt]
@@ -109,12 +104,3 @@ class ListTally:
             calibration_error(confidences, correct),
             auroc(confidences.tolist(), correct.tolist()),
         )
-
-    def unknown_lines(self) -> List[str]:
-        """One line for each component that does not know all words."""
-        return [
-            f"unknown to {name}: {first} {self.counting.noun} of the first pass, {best} of the new"
-            " best"
-            for name, first, best in zip(self.names, *self._unknown, strict=True)
-            if first or best
-        ]
