@@ -40,6 +40,8 @@ class AdaptedLM(RereadingLM):
             as a recogniser with these tokens has them.
         fingerprint: Digest of the base model's weights; training fills it in.
         precision: Of the base model in training: `float32` or `bfloat16`.
+        gradient_checkpointing: True to compute activations again in the backward pass, which
+            saves memory; not with random weights.
         prior_variance: Variance of the Gaussian prior, or `learn`, `learn_rows`: the one that makes
             the KL least, for a parameter or for each of its rows.
         init_std: Standard deviation of the weights' posterior at the start.
@@ -71,6 +73,7 @@ class AdaptedLM(RereadingLM):
         marks: str = "newline",
         fingerprint: Optional[str] = None,
         precision: str = "float32",
+        gradient_checkpointing: bool = False,
         prior_variance: Union[float, str] = "learn_rows",
         init_std: float = 0.5,
         init_std_unit: str = "weights",
@@ -106,6 +109,11 @@ class AdaptedLM(RereadingLM):
         num_layers = len(self.causal.get_submodule(self._layers))
         start = {"init_std": init_std, "init_std_unit": init_std_unit}
         self.make_uncertain(uncertainty, num_layers=num_layers, **start)
+        if gradient_checkpointing:
+            if self.kinds:
+                raise InputError("gradient_checkpointing with random weights: give one of the two")
+            self.model.enable_input_require_grads()
+            self.causal.gradient_checkpointing_enable({"use_reentrant": False})
 
     @property
     def causal(self) -> Any:

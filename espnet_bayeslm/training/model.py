@@ -112,6 +112,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         vocab_size: Number of tokens; the last is <sos/eos>.
         ignore_id: The padding token.
         kl_weight: Factor of the KL; 1 is the exact bound.
+        kl_warmup_epochs: Number of Bayesian epochs over which the factor of the KL rises linearly.
         kl_scale: `elbo`: KL / num_train_tokens. `release`: the weight that the authors' code
             gives it, the mean over a parameter's weights divided by the number of batches.
         num_samples: Samples of the weights per training step, K in Eq. 21.
@@ -149,6 +150,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         vocab_size: int,
         ignore_id: int = 0,
         kl_weight: float = 1.0,
+        kl_warmup_epochs: int = 0,
         kl_scale: str = "elbo",
         num_samples: int = 1,
         num_train_tokens: Optional[int] = None,
@@ -173,7 +175,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self.sos_ids, self.eos_id = [self.sos], self.eos
         check_known(KL_SCALES, kl_scale=kl_scale)
         check_least(1, num_samples=num_samples)
-        check_least(0, self_normalization=self_normalization)
+        check_least(0, kl_warmup_epochs=kl_warmup_epochs, self_normalization=self_normalization)
         # read by the task, which makes the epochs
         check_least(0, min_iters_per_epoch=min_iters_per_epoch)
         check_regularizer(regularizer, regularizer_weight, lm)
@@ -188,6 +190,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self.regularizer_weight = regularizer_weight
         self._map_means: Dict[str, torch.Tensor] = {}
         self.num_steps = 0
+        self.full_kl_weight, self.kl_warmup_epochs = kl_weight, kl_warmup_epochs
         self.kl_weight, self.kl_scale, self.num_samples = kl_weight, kl_scale, num_samples
         self.num_train_tokens = num_train_tokens
         self.warmup_epochs, self.prior = warmup_epochs, prior
@@ -254,6 +257,11 @@ class BayesLanguageModel(ESPnetLanguageModel):
             f"{missing} is not set: train with `python -m espnet_bayeslm -m"
             " espnet2.bin.lm_train`, or set it on the model before the first step"
         )
+
+    def start_epoch(self, number: int) -> None:
+        """Set the KL's factor for an epoch of the uncertain phase, counted from 1."""
+        share = min(1.0, number / (self.kl_warmup_epochs + 1))
+        self.kl_weight = self.full_kl_weight * share
 
     def penalty_term(self) -> torch.Tensor:
         """The regularizer's part of the loss in nats per token, ()."""

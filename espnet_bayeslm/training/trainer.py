@@ -189,11 +189,13 @@ class BayesLMTrainer(Trainer):
     # ESPnet gives `resume` none; its trainers have no instances.
     options: ClassVar[Optional[TrainerOptions]] = None
     lines: ClassVar[Optional[EpochLines]] = None
+    # The first epoch of the phase: the second phase of a warm-up counts from its own.
+    first_epoch: ClassVar[int] = 1
 
     @classmethod
     def run(cls, model: torch.nn.Module, **kwargs: Any) -> None:
         """Train; a kill or a full disk while a checkpoint is written leaves the one before."""
-        whole = kwargs["trainer_options"]
+        whole, cls.first_epoch = kwargs["trainer_options"], 1
         if isinstance(model, BayesLanguageModel):
             whole = dataclasses.replace(whole, max_epoch=whole.max_epoch + model.warmup_epochs)
         cls.options = kwargs["trainer_options"] = whole
@@ -229,6 +231,8 @@ class BayesLMTrainer(Trainer):
         """Train an epoch and report its perplexity (at the sampled weights)."""
         reporter = kwargs["reporter"]
         model = getattr(kwargs["model"], "module", kwargs["model"])
+        if isinstance(model, BayesLanguageModel):
+            model.start_epoch(reporter.epoch - cls.first_epoch + 1)
         all_steps_are_invalid = super().train_one_epoch(*args, **kwargs)
         for optimizer in kwargs["optimizers"]:
             # of the last batches, too few for a step of accum_grad: a checkpoint has no gradients
@@ -262,6 +266,7 @@ class BayesLMTrainer(Trainer):
         with torch.serialization.safe_globals(REPORTER_TYPES):
             Trainer.resume(checkpoint, model, reporter, **kwargs)
         assert cls.options is not None
+        cls.first_epoch = min(reporter.stats, default=reporter.get_epoch() + 1)
         if cls.lines is not None:
             cls.lines.best = min(valid_perplexities(reporter.stats).values(), default=math.inf)
         stay_stopped(reporter, cls.options)

@@ -240,6 +240,12 @@ def test_uncertainty_is_that_of_the_samples(trained):
         ("lora", "base", ["--lm_conf", "text_form=upper"], "valid are as_is, lower, sentence"),
         ("lora", "base", ["--lm_conf", "precision=int8"], "valid are float32, bfloat16"),
         ("lora", "base", ["--vocab_size", "9"], "--from brings its own tokens"),
+        (
+            "bayes_lora",
+            "base",
+            ["--lm_conf", "gradient_checkpointing=true"],
+            "gradient_checkpointing with random weights",
+        ),
     ],
 )
 def test_bad_input(trained, tmp_path, capsys, config, source, options, message):

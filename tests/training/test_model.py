@@ -105,6 +105,7 @@ def test_a_prior_that_was_not_loaded_is_an_error(text):
     [
         ("kl_scale", ["batch"], "'batch': valid are elbo, release"),
         ("num_samples", [0], "0: expected 1 or more"),
+        ("kl_warmup_epochs", [-1], "-1: expected 0 or more"),
         ("posterior_lr", [0.0, -1.0, math.nan], ".*: expected a number above 0, or null"),
         ("self_normalization", [-0.1, math.nan, math.inf], ".*: expected 0 or more"),
         ("autocast", ["half"], "'half': valid are null, bfloat16"),

@@ -142,6 +142,24 @@ def test_a_warning_of_random_weights_from_scratch(whole, train_lm, tmp_path, cap
     assert words not in caplog.text
 
 
+def test_the_kl_rises_after_the_point_estimate_phase(train_lm, tmp_path, monkeypatch):
+    """Epoch 2 is the first uncertain one: its factor is 1/3, then 2/3, then 1."""
+    factors = {}
+    run_epoch = trainer_module.Trainer.train_one_epoch.__func__
+
+    def train_one_epoch(cls, model, **kwargs):
+        factors[kwargs["reporter"].epoch] = model.kl_weight
+        return run_epoch(cls, model=model, **kwargs)
+
+    monkeypatch.setattr(trainer_module.Trainer, "train_one_epoch", classmethod(train_one_epoch))
+    more = ["--model_conf", "kl_warmup_epochs=2", "--model_conf", "kl_weight=0.3"]
+    one = [*BAYES, "--model_conf", "warmup_epochs=1", "--model_conf", "prior=start", *more]
+    for epochs in (1, 4):  # it goes on after a stop
+        train_lm(tmp_path / "exp", *one, "--resume", "true", max_epoch=epochs)
+    factors.pop(1)
+    assert factors == pytest.approx({2: 0.1, 3: 0.2, 4: 0.3, 5: 0.3})
+
+
 def test_a_trained_lm_takes_the_place_of_the_warmup(whole, train_lm, tmp_path):
     """No epoch of it is trained."""
     zero = ["--model_conf", "warmup_epochs=2", "--model_conf", "prior=zero"]
