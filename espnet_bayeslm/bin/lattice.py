@@ -215,7 +215,7 @@ def check_lattices(
 def writer_of(
     stack: contextlib.ExitStack, options: LatticeOptions, lattice_format: str, replaces: List[str]
 ) -> Callable[[Lattice, NBest], None]:
-    """Function that writes a lattice and its list to --output, all or nothing, until the stack is closed."""
+    """Writer of lattices and their lists to --output, all or nothing, until the stack is closed."""
     if options.output is None:
         return lambda item, nbest: None
     folder = stack.enter_context(staged(options.output, replaces=replaces))
