@@ -26,12 +26,12 @@ from espnet_bayeslm.evaluation.wer import (
     word_errors,
 )
 from espnet_bayeslm.loading.components import PRELOAD, GPUOptions, SubtractOptions
-from espnet_bayeslm.nbest.detection import find_format
 from espnet_bayeslm.nbest.formats import (
     LATTICE_READERS,
     LATTICE_WRITERS,
     NBEST_SIZE,
     WRITERS,
+    find_format,
     nbest_writer,
 )
 from espnet_bayeslm.nbest.lattice import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Collection, Dict, Iterable, Optional, Sequence, Tuple
@@ -130,30 +131,20 @@ def _of_trn(lines: Sequence[Line], path: PathLike) -> Dict[str, Words]:
     """Words of lines `word word (id)`."""
     transcripts: Dict[str, Words] = {}
     for number, line in lines:
+        error = functools.partial(InputError, path=path, line=number)
         words = line.split()
         utt = words.pop()[1:-1] if words and words[-1][0] + words[-1][-1] == "()" else ""
         if not utt:
-            raise InputError(
-                f"got {line[:80]!r} where `word word (utterance-id)` was expected",
-                path=path,
-                line=number,
-                remedy="A Kaldi `text` must not have a name that ends in trn.",
-            )
+            problem = f"got {line[:80]!r} where `word word (utterance-id)` was expected"
+            raise error(problem, remedy="A Kaldi `text` must not have a name that ends in trn.")
         if utt in transcripts:
-            raise InputError(
-                f"the utterance {utt!r} comes twice",
-                path=path,
-                line=number,
-                remedy="Utterance ids must be unique.",
-            )
+            remedy = "Utterance ids must be unique."
+            raise error(f"the utterance {utt!r} comes twice", remedy=remedy)
         text = " ".join(without_marks(words, path=path, line=number))
         try:
             transcripts[utt] = parse_markup(text)
-        except ValueError as error:
-            raise InputError(
-                f"{error} in {text[:80]!r}, where `{{ word / other words / @ }}` was expected",
-                path=path,
-                line=number,
-                remedy="Add the missing brace, or take it out.",
-            ) from error
+        except ValueError as fault:
+            expected = "where `{ word / other words / @ }` was expected"
+            remedy = "Add the missing brace, or take it out."
+            raise error(f"{fault} in {text[:80]!r}, {expected}", remedy=remedy) from fault
     return transcripts

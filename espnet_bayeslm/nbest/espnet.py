@@ -8,6 +8,7 @@ of one job are in memory.
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Iterator, List, Optional, Tuple
@@ -60,22 +61,17 @@ def read_espnet(path: PathLike) -> Iterator[NBest]:
 
 def _jobs(folder: Path) -> List[Path]:
     """Folders with a `1best_recog`."""
+    error = functools.partial(InputError, path=folder)
     if not folder.is_dir():
-        raise InputError(
-            "not an ESPnet decode directory",
-            path=folder,
-            remedy="Give the folder of a decoding by ESPnet with --nbest N.",
-        )
+        remedy = "Give the folder of a decoding by ESPnet with --nbest N."
+        raise error("not an ESPnet decode directory", remedy=remedy)
     jobs, ranks = numbered(folder, "output.{}"), numbered(folder, "{}best_recog")
     if not jobs and not ranks and (folder / "logdir").is_dir():
         return _jobs(folder / "logdir")
     if bool(jobs) == bool(ranks):
-        found = "both" if jobs else "neither"
-        raise InputError(
-            f"one of output.1 and 1best_recog was expected in it, and there is {found}",
-            path=folder,
-            remedy="Give the `logdir` of a decode directory.",
-        )
+        problem = "one of output.1 and 1best_recog was expected in it, and there is"
+        remedy = "Give the `logdir` of a decode directory."
+        raise error(f"{problem} {'both' if jobs else 'neither'}", remedy=remedy)
     return jobs or [folder]
 
 
@@ -83,11 +79,8 @@ def _read_job(job: Path) -> Iterator[Tuple[str, List[Row]]]:
     """Yield (utterance, its text and score of each rank): later ranks may leave utterances out."""
     folders = numbered(job, "{}best_recog")
     if not folders:
-        raise InputError(
-            "no 1best_recog in this folder",
-            path=job,
-            remedy="Run the job again: it may have failed.",
-        )
+        remedy = "Run the job again: it may have failed."
+        raise InputError("no 1best_recog in this folder", path=job, remedy=remedy)
     ranks: List[Tuple[Table, Table]] = []
     before: Optional[Path] = None
     for folder in folders:

@@ -1,18 +1,24 @@
-"""Shared by the readers of lists and lattices: numbers, ids, files of a folder, tables of keys."""
+"""Shared by readers and writers of lists and lattices: numbers, words, ids, files, keys."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import re
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple, Union
+from typing import Callable, Container, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
+from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import BYTE_ORDER_MARK, PathLike, Table
+from espnet_bayeslm.utils.files import BYTE_ORDER_MARK, PathLike, Table, staged
 
 _DIGITS = re.compile("([0-9]+)", re.ASCII)
 
 SCORES = ("am_score", "lm_score", "graph_score")
+
+AddList = Callable[[NBest], None]
+"""Adds one list to what is being written."""
 
 
 def parse_number(value: str, *, path: PathLike, line: int, remedy: str) -> float:
@@ -73,24 +79,23 @@ def utterance_of(path: Path, suffixes: Sequence[str]) -> str:
 
 
 class UniqueUtterances:
-    """Checks the ids of lists or lattices as they are read, and that there are some."""
+    """Checks the ids of lists or lattices as they are read or written, and that there are some."""
 
-    def __init__(self, path: PathLike, *, remedy: str = "Utterance ids must be unique."):
+    def __init__(
+        self, path: Optional[PathLike] = None, *, remedy: str = "Utterance ids must be unique."
+    ):
         self.path, self.remedy = path, remedy
-        self._seen: Dict[str, Tuple[PathLike, int]] = {}
+        self._seen: Dict[str, str] = {}
 
-    def add(self, utt: str, file: PathLike, line: int) -> None:
-        """Take an id that is new."""
+    def add(self, utt: str, file: Optional[PathLike] = None, line: int = 1) -> None:
+        """Take an id that is new, of a line of a file that is read."""
         check_id(utt, path=file, line=line)
         if utt in self._seen:
-            first, first_line = self._seen[utt]
+            found = f"stands already in {self._seen[utt]}" if file is not None else "comes twice"
             raise InputError(
-                f"the utterance {utt[:80]!r} stands already in {first}:{first_line}",
-                path=file,
-                line=line,
-                remedy=self.remedy,
+                f"the utterance {utt[:80]!r} {found}", path=file, line=line, remedy=self.remedy
             )
-        self._seen[utt] = file, line
+        self._seen[utt] = f"{file}:{line}"
 
     def check(self, remedy: str, *, problem: str = "no utterances") -> None:
         """Raise an InputError where there was none."""
@@ -141,3 +146,60 @@ def check_has_keys(table: Table, wanted: Table, *, paths: Sequence[Path]) -> Non
             path=path,
             remedy="All files of a list must have the same keys; write them anew together.",
         )
+
+
+def format_number(value: float) -> str:
+    """Number in few digits where they are exact."""
+    short = f"{value:.12g}"
+    return short if float(short) == value else repr(value)
+
+
+def words_line(words: Tuple[str, ...]) -> str:
+    """Words with blanks between them."""
+    line = " ".join(words)
+    if tuple(line.split()) != words or not is_utf8(line):
+        raise InputError(
+            f"{line[:80]!r} holds an empty word, or one with white space or half a character",
+            remedy="Replace it: no format can hold such words.",
+        )
+    return line
+
+
+class Writable(UniqueUtterances):
+    """Checks of the lists or lattices that are written, one by one."""
+
+    def add_list(self, nbest: NBest) -> None:
+        """Take a list whose scores can be written."""
+        self.add(nbest.utt)
+        nbest.scores("am_score")
+        for name in SCORES:
+            for score in (getattr(hyp, name) for hyp in nbest.hypotheses):
+                if score is not None and not math.isfinite(score):
+                    raise InputError(
+                        f"the utterance {nbest.utt!r} has the {name} {score}",
+                        remedy="Give finite scores.",
+                    )
+
+    def finish(self) -> None:
+        """Raise an InputError where there was no id."""
+        self.check("", problem="no N-best lists or lattices to write")
+
+    @contextlib.contextmanager
+    def staged(self, folder: Path, pattern: str) -> Iterator[Path]:
+        """Make a folder for lists or lattices, whose files move into `folder` when all is well."""
+        with staged(folder) as temporary:
+            yield temporary
+            self.finish()
+            check_no_others(folder, pattern, written=set(os.listdir(temporary)))
+
+
+def check_no_others(folder: Path, pattern: str, *, written: Container[str]) -> None:
+    """Check that a folder holds no other lists, which would be read with the new ones."""
+    others = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    for name in others:
+        if re.fullmatch(pattern, name, re.DOTALL) and name not in written:
+            raise InputError(
+                f"holds {name!r}, which would be read with the lists that are to be written",
+                path=folder,
+                remedy="Give a new folder.",
+            )

@@ -1,4 +1,4 @@
-"""The formats of N-best lists. A new one is a reader, named here.
+"""The formats of N-best lists, given or found. A new one is a reader, named here.
 
 Kaldi's lists are written as they are read, all others as jsonl, which holds everything. Formats
 of lattices are read as the N best hypotheses of each.
@@ -8,30 +8,35 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from pathlib import Path
-from typing import Callable, ContextManager, Dict, Iterable, Iterator, Optional, Tuple
+from typing import Callable, ContextManager, Dict, Iterable, Iterator, Optional, Tuple, Union
 
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
-from espnet_bayeslm.nbest.detection import find_format
-from espnet_bayeslm.nbest.espnet import read_espnet
+from espnet_bayeslm.nbest import espnet, kaldi
+from espnet_bayeslm.nbest.fields import AddList, natural_order
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
-from espnet_bayeslm.nbest.json_lists import read_beams, read_vosk, read_whisper
-from espnet_bayeslm.nbest.jsonl import jsonl_writer, read_jsonl
-from espnet_bayeslm.nbest.kaldi import OutOfStep, kaldi_writer, read_kaldi, read_kaldi_in_step
+from espnet_bayeslm.nbest.json_lists import (
+    jsonl_writer,
+    read_beams,
+    read_jsonl,
+    read_vosk,
+    read_whisper,
+)
+from espnet_bayeslm.nbest.json_values import BadValue, json_items, parse_json
 from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_lattices
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales, nbest_list
 from espnet_bayeslm.nbest.nemo import read_nemo
 from espnet_bayeslm.nbest.normalized_lists import normalized
 from espnet_bayeslm.nbest.srilm import read_srilm
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.nbest.writing import AddList
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, check_seekable
+from espnet_bayeslm.utils.files import PathLike, check_seekable, read_lines
 
 READERS: Dict[str, Callable[[PathLike], Iterator[NBest]]] = {
-    "kaldi": read_kaldi,
-    "espnet": read_espnet,
+    "kaldi": kaldi.read_kaldi,
+    "espnet": espnet.read_espnet,
     "srilm": read_srilm,
     "jsonl": read_jsonl,
     "whisper": read_whisper,
@@ -40,7 +45,7 @@ READERS: Dict[str, Callable[[PathLike], Iterator[NBest]]] = {
     "beams": read_beams,
 }
 WRITERS: Dict[str, Callable[[Path], ContextManager[AddList]]] = {
-    "kaldi": kaldi_writer,
+    "kaldi": kaldi.kaldi_writer,
     "jsonl": jsonl_writer,
 }
 LATTICE_READERS: Dict[str, Callable[..., Iterator[Lattice]]] = {
@@ -60,6 +65,15 @@ FORMAT_HELP = (
 )
 NBEST_SIZE = 100
 """Hypotheses of a lattice, unless another number is asked for."""
+
+JSON_KEYS = {"hypotheses": "jsonl", "input": "whisper", "alternatives": "vosk"}
+"""Key of a list's JSON object -> format."""
+
+FOLDERS = ("kaldi", "espnet", "nemo")
+"""Formats of whole folders."""
+
+BESIDE = r"(?!sweep\.)"
+"""Begins patterns that leave out the files that `rescore` writes beside its lists."""
 
 
 def check_format(format: str) -> None:
@@ -91,6 +105,79 @@ def format_of(path: PathLike, format: Optional[str] = None) -> str:
         )
     check_format(found)
     return found
+
+
+def find_format(path: PathLike) -> Optional[str]:
+    """Format of a file, or of a folder's files; None where they do not say one format.
+
+    A beam file makes a folder NeMo's, whatever its manifest is called. Archives of Kaldi and decode
+    directories of ESPnet may have other lists beside them.
+    """
+    path = Path(path)
+    if path.is_file():
+        named = "jsonl" if path.name.endswith((".jsonl", ".jsonl.gz")) else None
+        return _format_of(path, path.name) or named
+    found: Dict[str, None] = {}
+    names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
+    for name in sorted(names, key=natural_order):
+        if not (found and name.removesuffix(".gz").endswith(".json")):  # one says it for all
+            found.update(dict.fromkeys(filter(None, [_format_of(path / name, name)])))
+    formats = list(found)
+    first = next((format for format in FOLDERS if format in found), None)
+    chosen = formats if first is None else [first]
+    return chosen[0] if len(chosen) == 1 else None
+
+
+def _format_of(path: Path, name: str) -> Optional[str]:
+    """Format of a file or of a folder's entry, None where it is of none."""
+    found = next((how for pattern, how in NAMES.items() if re.fullmatch(pattern, name)), None)
+    if found is None or isinstance(found, str):
+        return found
+    try:
+        return found(path)
+    except InputError:
+        return None
+
+
+def _json_format(path: Path) -> Optional[str]:
+    """Format of a JSON file by the keys of its first object, or by its nested lists."""
+    _, line = next(read_lines(path), (1, ""))
+    try:
+        first = parse_json(line)  # of JSON lines, whose file may be large
+    except BadValue:
+        first = None
+    if not isinstance(first, dict):
+        _, first = next(json_items(path, remedy=""), (0, None))
+    keys = first if isinstance(first, dict) else {}
+    found = next((format for key, format in JSON_KEYS.items() if key in keys), None)
+    if found is not None:
+        return found
+    # of a list of utterances json_items gives the first
+    rows = next(iter(keys.values()), None) if keys else first
+    is_beams = isinstance(rows, list) and bool(rows) and isinstance(rows[0], list)
+    return "beams" if is_beams else None
+
+
+def _lattice_format(path: Path) -> Optional[str]:
+    """Format of a file of lattices: HTK's lines are `key=value`."""
+    lines = (line for _, line in read_lines(path) if line.strip())
+    first = next(lines, None)
+    if first is None:
+        return None
+    return "htk" if first.startswith("#") or "=" in first else "kaldi_lattice"
+
+
+NAMES: Dict[str, Union[str, Callable[[Path], Optional[str]]]] = {
+    kaldi.PATTERN: "kaldi",
+    rf"{espnet.PATTERN}|logdir": "espnet",
+    rf"{BESIDE}.*\.tsv(\.gz)?": "nemo",
+    r".*\.(score|nbest)(\.gz)?": "srilm",
+    rf"{BESIDE}.*\.jsonl?(\.gz)?": _json_format,
+    r".*\.(slf|htk)(\.gz)?": "htk",
+    r".*\.(lats|ark)(\.gz)?": "kaldi_lattice",
+    r".*\.lat(\.gz)?": _lattice_format,
+}
+"""Pattern of a whole name -> format, or what finds it in the file."""
 
 
 def read_nbest(
@@ -206,16 +293,7 @@ class CheckedLists:
         self.scales: LatticeScales = {}
         self.format = format_of(path, format)
         self._read = _reader(self.format, size, scales=self.scales)
-        if self.format != "kaldi":
-            self._scan()
-            return
-        # the check finds out whether the files are in step: one reading less each time
-        reader, self._read = self._read, lambda path: _without_marks(read_kaldi_in_step(path), path)
-        try:
-            self._scan()
-        except OutOfStep:
-            self._read = reader
-            self._scan()
+        self._scan()
 
     def __iter__(self) -> Iterator[NBest]:
         return self._lists(report=False)

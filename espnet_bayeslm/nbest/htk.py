@@ -11,22 +11,25 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import re
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     UniqueUtterances,
+    Writable,
     files_matching,
+    format_number,
     is_utf8,
     utterance_of,
 )
 from espnet_bayeslm.nbest.lattice import NULL, SILENT, TRANSITIONS, Arc, Lattice, PathScales
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
-from espnet_bayeslm.nbest.writing import Writable, check_file_name, format_number
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 
+MAX_NAME = 255  # bytes, on most file systems
 SUFFIXES = (".lat", ".slf", ".htk")
 PATTERN = r".*\.(lat|slf|htk)(\.gz)?"
 """Names that are read in a folder."""
@@ -56,14 +59,6 @@ LINK_KEYS = ("J", "S", "E", "W", *SCORES)
 Fields = Dict[str, str]
 
 
-class _Node(NamedTuple):
-    """Node of a file: its word (None: no field for it), time and other fields."""
-
-    word: Optional[str]
-    time: Optional[float]
-    details: Tuple[Tuple[str, str], ...]
-
-
 def read_htk(path: PathLike, *, max_arcs: int = MAX_ARCS) -> Iterator[Lattice]:
     """Yield the lattice of a file, or the lattices of a folder by natural order.
 
@@ -88,20 +83,19 @@ def read_lattice(path: PathLike, *, max_arcs: int = MAX_ARCS) -> Lattice:
 
 
 class _Reader(LatticeBuilder):
-    """Reads one file; the lines of all that may be wrong are at hand."""
+    """Reads one file: a header, then nodes, each before its links."""
 
     def __init__(self, path: Path, max_arcs: int):
         super().__init__(utterance_of(path, SUFFIXES), path, max_arcs=max_arcs, remedy=REMEDY)
-        self.base = math.e
-        """Base of the logs; 0: probabilities."""
-        self.header: Fields = {}
-        self.header_lines: Dict[str, int] = {}
-        self.node_fields: List[_Node] = []
+        self.header: Dict[str, Tuple[int, str]] = {}
+        """Key -> line and value."""
+        self.node_fields: List[Fields] = []
         """By the nodes' index."""
         self.links: Dict[int, int] = {}
         """Number of each link -> its line."""
-        self.labels: List[Optional[str]] = []
-        """Word of each link, None where it has no field for it."""
+        self.words_on_links = False
+        self.without_word = 0
+        """Line of the first link without a word, 0 where there is none."""
         self.keys: List[Tuple[str, ...]] = []
         """Scores of each link."""
 
@@ -112,12 +106,15 @@ class _Reader(LatticeBuilder):
             if line.startswith("#") or not line.strip():
                 continue
             fields = self._fields(line)
+            if "SUBLAT" in fields or ("I" in fields and "L" in fields):
+                remedy = "Expand it first (HTK's HLRescore or SRILM's lattice-tool)."
+                raise self.error("a sub-lattice in place of a word", remedy)
+            word = fields.get("W", "!NULL")
+            if word.split() != [word] or not is_utf8(word):
+                raise self.error(f"W={word[:60]!r}: expected one word without white space")
             if "I" in fields:
                 self._add_node(fields)
             elif "J" in fields:
-                if len(self.links) == self.max_arcs:
-                    others = sum(rest.lstrip().startswith("J=") for _, rest in lines)
-                    self.check_size(len(self.links) + 1 + others)
                 self._add_link(fields)
             else:
                 self._add_header(fields)
@@ -162,23 +159,20 @@ class _Reader(LatticeBuilder):
             raise self.error(f"the fields {shown} stand after the nodes, not in the header")
         for key, value in fields.items():
             if key in self.header:
-                first = self.header_lines[key]
+                first, _ = self.header[key]
                 raise self.error(f"the field {key[:40]!r} stands already in line {first}")
-            if key == "SUBLAT":
-                problem = "a sub-lattice, and one lattice without any was expected"
-                remedy = "Expand it first (HTK's HLRescore or SRILM's lattice-tool)."
-                raise self.error(problem, remedy)
             if key in INTEGERS:
                 self._integer(fields, key)
             elif key in (*SCALES, "base"):
                 self.number(value)
-            self.header[key], self.header_lines[key] = value, self.line
-        if "base" in fields:
-            self.base = float(fields["base"])
-            if self.base < 0 or self.base == 1:
-                raise self.error(f"base={fields['base'][:60]}: expected the base of logarithms")
-        if "L" in fields:
-            self.check_size(int(fields["L"]))
+            self.header[key] = self.line, value
+        if self.base < 0 or self.base == 1:
+            raise self.error(f"base={fields['base'][:60]}: expected the base of logarithms")
+
+    @property
+    def base(self) -> float:
+        """Base of the logs; 0: probabilities."""
+        return float(self.header["base"][1]) if "base" in self.header else math.e
 
     def _integer(self, fields: Fields, key: str) -> int:
         """Number of a field that must be there."""
@@ -188,41 +182,38 @@ class _Reader(LatticeBuilder):
             raise self.error(f"{key}={fields[key][:60]}: expected a number from 0")
         return int(fields[key])
 
-    def _word(self, fields: Fields) -> Optional[str]:
-        """Word of a node or link; None where there is no field for it."""
-        word = fields.get("W")
-        if word is not None and (word.split() != [word] or not is_utf8(word)):
-            raise self.error(f"W={word[:60]!r}: expected one word without white space")
-        return word
-
     def _add_node(self, fields: Fields) -> None:
         name = self._integer(fields, "I")
         if name in self.nodes:
             raise self.error(f"the node {name} comes twice")
-        if "L" in fields:
-            problem = "a sub-lattice in place of a word"
-            raise self.error(problem, "Expand it first (HTK's HLRescore).")
-        time = self.number(fields["t"]) if "t" in fields else None
-        details = tuple((k, v) for k, v in fields.items() if k not in NODE_KEYS)
-        self.node_fields.append(_Node(self._word(fields), time, details))
+        if "t" in fields:
+            self.number(fields["t"])
+        self.node_fields.append(fields)
         self.node(name)
 
     def _add_link(self, fields: Fields) -> None:
         name = self._integer(fields, "J")
         if name in self.links:
             raise self.error(f"the link {name} stands already in line {self.links[name]}")
-        self.links[name] = self.line
         ends = [self._integer(fields, key) for key in "SE"]
         for end in ends:
             if end not in self.nodes:
                 raise self.error(f"a link to the node {end}, and no line `I={end}` before it")
-        keys = tuple(key for key in SCORES if key in fields)
-        self.keys.append(keys)
-        scores = {SCORES[key]: self._score(fields[key]) for key in keys}
-        details = tuple((k, v) for k, v in fields.items() if k not in LINK_KEYS)
+        if "W" in fields:
+            self.words_on_links = True
+        else:
+            self.without_word = self.without_word or self.line
+        self.links[name] = self.line
         source, target = (self.nodes[end] for end in ends)
-        self.labels.append(self._word(fields))
-        self.add(Arc(source, target, NULL, **scores, details=details))
+        self.keys.append(tuple(key for key in SCORES if key in fields))
+        scores = {SCORES[key]: self._score(fields[key]) for key in self.keys[-1]}
+        node = self.node_fields[target]
+        label = fields.get("W", node.get("W", NULL))
+        details = {key: value for key, value in fields.items() if key not in LINK_KEYS}
+        for key, value in node.items():
+            if key not in NODE_KEYS:
+                details.setdefault(key, value)
+        self.add(Arc(source, target, label, **scores, details=tuple(details.items())))
 
     def _score(self, value: str) -> float:
         """Natural log of a score, -inf where it is the log of zero."""
@@ -235,27 +226,40 @@ class _Reader(LatticeBuilder):
 
     def _lattice(self) -> Lattice:
         """Lattice of all lines."""
-        for key, number in (("N", len(self.nodes)), ("L", len(self.links))):
-            if key in self.header and int(self.header[key]) != number:
-                found = f"there are {number} {'nodes' if key == 'N' else 'links'}"
-                line = self.header_lines[key]
-                raise self.error(
-                    f"{key}={self.header[key]}, and {found}",
-                    "Copy it again: it may be cut.",
-                    line=line,
-                )
+        for key, number, what in (("N", len(self.nodes), "nodes"), ("L", len(self.links), "links")):
+            line, value = self.header.get(key, (0, str(number)))
+            if int(value) != number:
+                problem = f"{key}={value}, and there are {number} {what}"
+                raise self.error(problem, "Copy it again: it may be cut.", line=line)
         start, end = self._terminal("start"), self._terminal("end")
-        self._set_labels()
+        for node, line in zip(self.node_fields, self.node_lines, strict=True):
+            if self.words_on_links and node.get("W", NULL) not in SILENT:
+                problem = f"the node has the word {node['W']!r:.60}, and links have words too"
+                raise self.error(problem, line=line)
+            if not self.words_on_links and "W" not in node:
+                raise self.error("the field W is missing", line=line)
+        if self.words_on_links and self.without_word:
+            raise self.error("the field W is missing", line=self.without_word)
         keys = self._scores()
-        start = self._with_first_word(start)
-        times = [node.time for node in self.node_fields]
+        first = self.node_fields[start]
+        if first.get("W", NULL) not in SILENT:  # an arc to the start has its word
+            self.line = self.node_lines[start]
+            details = tuple((k, v) for k, v in first.items() if k not in NODE_KEYS)
+            after, start = start, self.node(-1)
+            self.add(Arc(start, after, first["W"], details=details))
+            self.node_fields.append({"t": first["t"]} if "t" in first else {})
+        times = [float(node["t"]) if "t" in node else None for node in self.node_fields]
+        names = {key: name for key, name in SCALES.items() if key in self.header}
+        scales = {name: float(self.header[key][1]) for key, name in names.items()}
+        if "word" in scales and self.base > 0:
+            scales["word"] *= math.log(self.base)
         return self.lattice(
             start,
             end,
             scores=tuple(SCORES[key] for key in keys or ("a",)),
-            scales=self._scales(),
+            scales=PathScales(**scales),
             times=times if any(time is not None for time in times) else (),
-            header=tuple((k, v) for k, v in self.header.items() if k not in WRITTEN),
+            header=tuple((k, v) for k, (_, v) in self.header.items() if k not in WRITTEN),
         )
 
     def _scores(self) -> List[str]:
@@ -274,11 +278,10 @@ class _Reader(LatticeBuilder):
     def _terminal(self, key: str) -> int:
         """Index of the start or end node: as the header says, or the only one that can be it."""
         if key in self.header:
-            name = int(self.header[key])
-            if name not in self.nodes:
-                problem = f"{key}={name}, and there is no node {name}"
-                raise self.error(problem, line=self.header_lines[key])
-            return self.nodes[name]
+            line, name = self.header[key]
+            if int(name) not in self.nodes:
+                raise self.error(f"{key}={name}, and there is no node {name}", line=line)
+            return self.nodes[int(name)]
         joined = {arc.source if key == "end" else arc.target for arc in self.arcs}
         free = [name for name, index in self.nodes.items() if index not in joined]
         if len(free) != 1:
@@ -289,44 +292,6 @@ class _Reader(LatticeBuilder):
                 f"Name the {what} node in the header: {key}=N.",
             )
         return self.nodes[free[0]]
-
-    def _set_labels(self) -> None:
-        """Give each arc the word of its link, or of the node where it ends."""
-        on_links = any(label is not None for label in self.labels)
-        for node, line in zip(self.node_fields, self.node_lines, strict=True):
-            if not on_links and node.word is None:
-                raise self.error("the field W is missing", line=line)
-            if on_links and node.word not in (None, *SILENT):
-                problem = f"the node has the word {node.word!r:.60}, and links have words too"
-                raise self.error(problem, line=line)
-        for number, (arc, label) in enumerate(zip(self.arcs, self.labels, strict=True)):
-            node = self.node_fields[arc.target]
-            if on_links and label is None:
-                raise self.error("the field W is missing", line=self.arc_lines[number])
-            own = {key for key, _ in arc.details}
-            self.arcs[number] = arc._replace(
-                label=(node.word or NULL) if label is None else label,
-                details=arc.details + tuple(pair for pair in node.details if pair[0] not in own),
-            )
-
-    def _with_first_word(self, start: int) -> int:
-        """Index of a node before the start, to which a word of the start is an arc."""
-        word, time, details = self.node_fields[start]
-        if word is None or word in SILENT:
-            return start
-        self.line = self.node_lines[start]
-        first = self.node(-1)
-        self.node_fields.append(_Node(None, time, ()))
-        self.add(Arc(first, start, word, details=details))
-        return first
-
-    def _scales(self) -> PathScales:
-        """Weights of the header."""
-        names = SCALES.items()
-        found = {name: float(self.header[key]) for key, name in names if key in self.header}
-        if "word" in found and self.base > 0:
-            found["word"] *= math.log(self.base)
-        return PathScales(**found)
 
 
 @contextlib.contextmanager
@@ -341,9 +306,13 @@ def htk_writer(folder: PathLike) -> Iterator[Callable[[Lattice], None]]:
     with known.staged(Path(folder), PATTERN) as temporary:
 
         def add(lattice: Lattice) -> None:
-            name = f"{lattice.utt}.lat"
-            check_file_name(lattice.utt, name)
             known.add(lattice.utt)
+            name = f"{lattice.utt}.lat"
+            if "/" in name or "\0" in name or len(os.fsencode(name)) > MAX_NAME:
+                raise InputError(
+                    f"the utterance id {lattice.utt[:80]!r} cannot be the name of a file",
+                    remedy="Write Kaldi lattices.",
+                )
             (temporary / name).write_text("".join(_lines(lattice)), encoding="utf-8")
 
         yield add

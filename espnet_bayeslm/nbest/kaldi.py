@@ -16,9 +16,17 @@ import re
 from pathlib import Path
 from typing import IO, Counter, Dict, Iterator, List, Set, Tuple
 
-from espnet_bayeslm.nbest.fields import check_has_keys, numbered, packed, parse_number
+from espnet_bayeslm.nbest.fields import (
+    AddList,
+    Writable,
+    check_has_keys,
+    format_number,
+    numbered,
+    packed,
+    parse_number,
+    words_line,
+)
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.nbest.writing import AddList, Writable, format_number, words_line
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
     Entry,
@@ -28,7 +36,7 @@ from espnet_bayeslm.utils.files import (
     read_text,
 )
 
-WORDS, ACOUSTIC, NOLM, WITHLM = "words_text", "acwt", "lmwt.nolm", "lmwt.withlm"
+FILES = WORDS, ACOUSTIC, NOLM, WITHLM = "words_text", "acwt", "lmwt.nolm", "lmwt.withlm"
 PATTERN = r"(words_text|acwt|lmwt\.nolm|lmwt\.withlm)(\.gz)?|archives\.[0-9]+"
 """Names that `read_kaldi` reads in a folder."""
 
@@ -57,23 +65,9 @@ def read_kaldi(path: PathLike) -> Iterator[NBest]:
     columns = _find_columns(Path(path))
     try:
         collections.deque(_side_by_side(columns), maxlen=0)
+        rows = _side_by_side(columns)
     except OutOfStep:
-        yield from _lists(_by_key(columns))  # which finds the fault
-    else:
-        yield from _lists(_side_by_side(columns))
-
-
-def read_kaldi_in_step(path: PathLike) -> Iterator[NBest]:
-    """Yield the lists of a folder whose files have the same keys in the same order.
-
-    Raises:
-        OutOfStep: The keys differ; the lists yielded before may be incomplete.
-        InputError: A file cannot be read, or a value cannot be used.
-    """
-    yield from _lists(_side_by_side(_find_columns(Path(path))))
-
-
-def _lists(rows: Rows) -> Iterator[NBest]:
+        rows = _by_key(columns)  # which finds the fault
     for utt, of_utterance in rows:
         yield NBest(utt, tuple(map(_hypothesis, of_utterance)))
 
@@ -102,52 +96,40 @@ def key_of(utt: str, rank: int) -> str:
 def _find_columns(folder: Path) -> Columns:
     """{name: its files, one for each part} of the files that are there."""
     parts = _parts(folder)
-    columns = {name: [packed(part / name) for part in parts] for name in (WORDS, ACOUSTIC)}
+    columns = {name: [packed(part / name) for part in parts] for name in FILES}
     for name in (NOLM, WITHLM):
-        paths = [packed(part / name) for part in parts]
-        there = [path.exists() for path in paths]
-        if any(there):
-            columns[name] = paths
-            if not all(there):
-                raise InputError(
-                    f"missing, and {paths[there.index(True)]} is there",
-                    path=paths[there.index(False)],
-                    remedy="All parts of an archive must have the same files.",
-                )
+        there = [path.exists() for path in columns[name]]
+        if any(there) and not all(there):
+            raise InputError(
+                f"missing, and {columns[name][there.index(True)]} is there",
+                path=columns[name][there.index(False)],
+                remedy="All parts of an archive must have the same files.",
+            )
+        if not any(there):
+            del columns[name]
     if WITHLM in columns and NOLM not in columns:
-        raise InputError(
-            f"missing, and {WITHLM} alone does not tell the LM's cost from the graph's",
-            path=parts[0] / NOLM,
-            remedy="Write both, or neither.",
-        )
+        problem = f"missing, and {WITHLM} alone does not tell the LM's cost from the graph's"
+        raise InputError(problem, path=parts[0] / NOLM, remedy="Write both, or neither.")
     return columns
 
 
 def _parts(folder: Path) -> List[Path]:
     """Folders of the files."""
     if not folder.is_dir():
-        raise InputError(
-            "not a folder of Kaldi N-best archives",
-            path=folder,
-            remedy="Give a folder with words_text, acwt, lmwt.nolm and lmwt.withlm.",
-        )
+        remedy = f"Give a folder with {', '.join(FILES)}."
+        raise InputError("not a folder of Kaldi N-best archives", path=folder, remedy=remedy)
     parts = numbered(folder, "archives.{}")
     if not parts:
         return [folder]
     if packed(folder / WORDS).exists():
-        raise InputError(
-            f"holds {WORDS} and {parts[0].name}",
-            path=folder,
-            remedy="Move one of them to another folder.",
-        )
-    if (jobs := packed(folder / "num_jobs")).is_file():
-        num_jobs = read_text(jobs).strip()
-        if num_jobs != str(len(parts)):
-            raise InputError(
-                f"says {num_jobs[:80]!r}, and there are {len(parts)} archives",
-                path=jobs,
-                remedy="Did a job fail, or was an archive not copied?",
-            )
+        remedy = "Move one of them to another folder."
+        raise InputError(f"holds {WORDS} and {parts[0].name}", path=folder, remedy=remedy)
+    jobs = packed(folder / "num_jobs")
+    num_jobs = read_text(jobs).strip() if jobs.is_file() else str(len(parts))
+    if num_jobs != str(len(parts)):
+        problem = f"says {num_jobs[:80]!r}, and there are {len(parts)} archives"
+        remedy = "Did a job fail, or was an archive not copied?"
+        raise InputError(problem, path=jobs, remedy=remedy)
     return parts
 
 
@@ -201,12 +183,12 @@ def _by_key(columns: Columns) -> Rows:
     for utt, keys in ranks.items():
         if max(keys) != len(keys):
             gap = next(n for n in range(1, len(keys) + 1) if n not in keys)
-            last = keys[max(keys)]
+            path, line, _ = text[keys[max(keys)]]
             raise InputError(
                 f"the hypothesis {key_of(utt[:80], gap)!r} is missing, {len(keys)} others of its"
-                f" utterance are there, up to {last[:80]!r}",
-                path=text[last][0],
-                line=text[last][1],
+                f" utterance are there, up to {keys[max(keys)][:80]!r}",
+                path=path,
+                line=line,
                 remedy="Ranks must go from 1 to N without gaps: was the file cut or filtered?",
             )
     for utt, keys in ranks.items():
@@ -231,11 +213,11 @@ def kaldi_writer(folder: Path) -> Iterator[AddList]:
     with known.staged(folder, PATTERN) as temporary, contextlib.ExitStack() as stack:
         files: Dict[str, IO[str]] = {
             name: stack.enter_context(open(temporary / name, "w", encoding="utf-8"))
-            for name in (WORDS, ACOUSTIC, NOLM, WITHLM)
+            for name in FILES
         }
 
         def add(nbest: NBest) -> None:
-            known.check(nbest)
+            known.add_list(nbest)
             problem = "has a reference" if nbest.ref is not None else ""
             if nbest.hypotheses[0].am_score is None:
                 problem = "has no am_score"

@@ -14,7 +14,6 @@ of infinite cost are on no path.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import re
 from pathlib import Path
@@ -22,13 +21,15 @@ from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     UniqueUtterances,
+    Writable,
     check_id,
+    check_no_others,
     files_matching,
+    format_number,
     packed,
 )
 from espnet_bayeslm.nbest.lattice import NULL, TRANSITIONS, Arc, Lattice, kaldi_scales
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
-from espnet_bayeslm.nbest.writing import Writable, check_no_others, format_number
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, compress_to, read_lines
 
@@ -84,15 +85,12 @@ def read_symbols(path: PathLike) -> Symbols:
         InputError: A line that is not `word id`, or an id that comes twice.
     """
     symbols: Symbols = {}
+    remedy = "Give Kaldi's words.txt of the graph that the lattices come from."
     for number, line in read_lines(path):
         fields = line.split()
         if len(fields) != 2 or not _STATE.fullmatch(fields[1]) or int(fields[1]) in symbols:
-            raise InputError(
-                f"{line[:80]!r} is not `word id` with a new id",
-                path=path,
-                line=number,
-                remedy="Give Kaldi's words.txt of the graph that the lattices come from.",
-            )
+            problem = f"{line[:80]!r} is not `word id` with a new id"
+            raise InputError(problem, path=path, line=number, remedy=remedy)
         symbols[int(fields[1])] = fields[0]
     return symbols
 
@@ -103,22 +101,16 @@ def _read_file(
     """Yield (lattice, line of its id)."""
     lines = read_lines(path)
     for number, line in lines:
-        if not line.strip():
-            continue
         fields = line.split()
-        if len(fields) != 1 or "\0" in line:
-            binary = "\0" in line
-            raise InputError(
-                f"{'a binary archive' if binary else repr(line[:80])} where an utterance id alone"
-                " was expected",
-                path=path,
-                line=number,
-                remedy="Write it as text: lattice-copy ark:- ark,t:-"
-                if binary
-                else "An empty line ends a lattice, an id begins one.",
-            )
-        check_id(fields[0], path=path, line=number)
-        yield _Reader(fields[0], path, symbols, max_arcs).read(lines, number), number
+        if len(fields) > 1 or "\0" in line:
+            found, remedy = repr(line[:80]), "An empty line ends a lattice, an id begins one."
+            if "\0" in line:
+                found, remedy = "a binary archive", "Write it as text: lattice-copy ark:- ark,t:-"
+            problem = f"{found} where an utterance id alone was expected"
+            raise InputError(problem, path=path, line=number, remedy=remedy)
+        if fields:
+            check_id(fields[0], path=path, line=number)
+            yield _Reader(fields[0], path, symbols, max_arcs).read(lines, number), number
 
 
 class _Reader(LatticeBuilder):
@@ -138,10 +130,6 @@ class _Reader(LatticeBuilder):
             fields = line.split()
             if not fields:
                 break
-            if len(fields) > 2 and len(self.arcs) == self.max_arcs:
-                rest = itertools.takewhile(str.strip, (text for _, text in lines))
-                others = sum(len(text.split()) > 2 for text in rest)
-                self.check_size(len(self.arcs) + 1 + others, first)
             if len(fields) > 4:
                 raise self.error(
                     f"{line[:80]!r} has {len(fields)} fields, 1 to 4 were expected",

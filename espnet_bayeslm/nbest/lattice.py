@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import itertools
 import math
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -139,16 +140,12 @@ def best_rest(lattice: Lattice, scales: PathScales) -> np.ndarray:
     return np.array(rest)
 
 
-# What is known of a path up to a node: the weighted sum, and the sums of am, lm and graph scores
+# Sums of a path up to a node: the weighted one, and of its am, lm and graph scores
 _Sums = Tuple[float, float, float, float]
+# Node -> sums of the best path to it
+_Nodes = Dict[int, _Sums]
 # The arcs of each node with their weighted scores
 _Outgoing = Sequence[Sequence[Tuple[Arc, float]]]
-
-
-def _after(sums: _Sums, arc: Arc, total: float) -> _Sums:
-    """Sums of a path that takes one more arc."""
-    before, am, lm, graph = sums
-    return before + total, am + arc.am_score, lm + arc.lm_score, graph + arc.graph_score
 
 
 def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
@@ -173,25 +170,24 @@ def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
         units = (rest[0] - total) / same
         return round(units) if math.isfinite(units) else units
 
-    # (units below the best total, the longest first, the first made first, words,
-    # node -> sums, or the sums of a whole path)
-    heap: List[Tuple[float, float, int, Words, Dict[int, _Sums], Optional[_Sums]]]
-    heap, count = [(0, 0, 0, (), {0: (0.0, 0.0, 0.0, 0.0)}, None)], 0
+    # (units below the best total, the longest first, the first made first, words, nodes reached);
+    # a whole path has its sums in place of the nodes
+    heap: List[Tuple[float, float, int, Words, Any]]
+    heap, count = [(0, 0, 0, (), {0: (0.0, 0.0, 0.0, 0.0)})], itertools.count(1)
     found: List[Path] = []
     while heap and len(found) < size:
-        *_, words, nodes, whole = heapq.heappop(heap)
-        if whole is not None:
-            found.append(Path(words, *whole[1:], whole[0]))
+        _, length, _, words, reached = heapq.heappop(heap)
+        if length == -math.inf:
+            total, am, lm, graph = reached
+            found.append(Path(words, am, lm, graph, total))
             continue
-        nodes = _closed(nodes, arcs)
+        nodes, following = _expanded(reached, arcs)
         if lattice.end in nodes:
-            count += 1
             sums = nodes[lattice.end]
-            heapq.heappush(heap, (below(sums[0]), -math.inf, count, words, {}, sums))
-        for word, reached in _next_words(nodes, arcs).items():
-            count += 1
-            best = max(sums[0] + rest[node] for node, sums in reached.items())
-            item = (below(best), -len(words) - 1, count, (*words, word), reached, None)
+            heapq.heappush(heap, (below(sums[0]), -math.inf, next(count), words, sums))
+        for word, after in following.items():
+            best = max(sums[0] + rest[node] for node, sums in after.items())
+            item = (below(best), -len(words) - 1, next(count), (*words, word), after)
             heapq.heappush(heap, item)
     return found
 
@@ -206,37 +202,24 @@ def _largest_sum(arcs: _Outgoing, rest: Sequence[float], end: int) -> float:
     return largest
 
 
-def _closed(nodes: Dict[int, _Sums], arcs: _Outgoing) -> Dict[int, _Sums]:
-    """Nodes that arcs without words lead to as well, with the best sums."""
+def _expanded(nodes: _Nodes, arcs: _Outgoing) -> Tuple[_Nodes, Dict[str, _Nodes]]:
+    """Nodes with those that arcs without words lead to, and the nodes that each word leads to."""
     nodes = dict(nodes)
-    queue = list(nodes)
-    heapq.heapify(queue)
-    done = -1
+    following: Dict[str, _Nodes] = {}
+    queue = sorted(nodes)
     while queue:
-        node = heapq.heappop(queue)
-        if node == done:
-            continue
-        done = node
+        node = heapq.heappop(queue)  # in topological order: its sums are final
+        before, am, lm, graph = nodes[node]
         for arc, total in arcs[node]:
-            if arc.label in SILENT:
-                sums = _after(nodes[node], arc, total)
-                if arc.target not in nodes or nodes[arc.target][0] < sums[0]:
-                    nodes[arc.target] = sums
-                    heapq.heappush(queue, arc.target)
-    return nodes
-
-
-def _next_words(nodes: Dict[int, _Sums], arcs: _Outgoing) -> Dict[str, Dict[int, _Sums]]:
-    """Best sums at the nodes that each word leads to."""
-    following: Dict[str, Dict[int, _Sums]] = {}
-    for node, sums in nodes.items():
-        for arc, total in arcs[node]:
-            if arc.label not in SILENT:
-                reached = following.setdefault(arc.label, {})
-                after = _after(sums, arc, total)
-                if arc.target not in reached or reached[arc.target][0] < after[0]:
-                    reached[arc.target] = after
-    return following
+            silent = arc.label in SILENT
+            reached = nodes if silent else following.setdefault(arc.label, {})
+            if arc.target in reached and reached[arc.target][0] >= before + total:
+                continue
+            if silent and arc.target not in reached:
+                heapq.heappush(queue, arc.target)
+            scores = am + arc.am_score, lm + arc.lm_score, graph + arc.graph_score
+            reached[arc.target] = (before + total, *scores)
+    return nodes, following
 
 
 def nbest_list(lattice: Lattice, size: int, scales: Optional[PathScales] = None) -> NBest:
@@ -277,48 +260,36 @@ def acoustic_scores(lattice: Lattice, hypotheses: Iterable[Sequence[str]]) -> Li
 
 def oracle_words(lattice: Lattice, ref: Sequence[str]) -> Words:
     """Words of a path with the fewest errors (unit costs) against a reference."""
-    costs, arcs = _oracle_costs(lattice, ref)
-    words: List[str] = []
-    node, position = lattice.end, len(ref)
-    while node or position:
-        cost = costs[node][position]
-        if position and cost == costs[node][position - 1] + 1:
-            position -= 1  # a deletion
-            continue
-        arc = lattice.arcs[arcs[node][position]]
-        node = arc.source
-        if arc.word is None:
-            continue
-        words.append(arc.word)
-        if cost != costs[node][position] + 1:
-            position -= 1  # the same word, or a substitution
-    return tuple(words[::-1])
-
-
-def _oracle_costs(
-    lattice: Lattice, ref: Sequence[str]
-) -> Tuple[Dict[int, np.ndarray], Dict[int, np.ndarray]]:
-    """Fewest errors of a path to each node against the first j words of a reference."""
-    differs = {word: np.array([word != other for other in ref], dtype=np.int64) for word in ref}
-    other = np.ones(len(ref), dtype=np.int64)
     columns = np.arange(len(ref) + 1)
-    costs = {0: columns.copy()}
-    taken = {0: np.full(len(ref) + 1, -1)}
-    for number, arc in enumerate(lattice.arcs):
-        before = costs[arc.source]
+    differs = {word: np.array([word != other for other in ref], dtype=int) for word in {*ref, ""}}
+
+    def after(arc: Arc, before: np.ndarray) -> np.ndarray:
+        """Fewest errors against the first j words of the reference, with one more arc."""
+        if arc.word is None:
+            return before
+        row = before + 1  # an insertion
+        np.minimum(row[1:], before[:-1] + differs.get(arc.word, differs[""]), out=row[1:])
+        return np.minimum.accumulate(row - columns) + columns  # deletions
+
+    costs = {0: columns}
+    incoming: Dict[int, List[Arc]] = {}
+    for arc in lattice.arcs:
+        row = after(arc, costs[arc.source])
+        costs[arc.target] = np.minimum(row, costs.get(arc.target, row))
+        incoming.setdefault(arc.target, []).append(arc)
+    words: List[str] = []
+    node, j = lattice.end, len(ref)
+    while node or j:
+        cost = costs[node][j]
+        if j and cost == costs[node][j - 1] + 1:
+            j -= 1  # a deletion
+            continue
+        arc = next(a for a in incoming[node] if after(a, costs[a.source])[j] == cost)
+        node = arc.source
         if arc.word is not None:
-            paired = before[:-1] + differs.get(arc.word, other)
-            before = before + 1  # an insertion
-            np.minimum(before[1:], paired, out=before[1:])
-            before = np.minimum.accumulate(before - columns) + columns  # deletions
-        if arc.target not in costs:
-            costs[arc.target] = before
-            taken[arc.target] = np.full(len(ref) + 1, number)
-        else:
-            better = before < costs[arc.target]
-            costs[arc.target] = np.where(better, before, costs[arc.target])
-            taken[arc.target][better] = number
-    return costs, taken
+            words.append(arc.word)
+            j -= cost != costs[node][j] + 1  # the same word, or a substitution
+    return tuple(words[::-1])
 
 
 def pruned(lattice: Lattice, scales: PathScales, beam: float) -> Lattice:

@@ -6,7 +6,7 @@ import graphlib
 import heapq
 import math
 import re
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from espnet_bayeslm.nbest.fields import parse_number
 from espnet_bayeslm.nbest.lattice import EQUAL, Arc, Lattice, pruned
@@ -66,18 +66,14 @@ class LatticeBuilder:
 
     def add(self, arc: Arc) -> None:
         """Take one more arc, whose ends are indices."""
-        self.arcs.append(arc)
-        self.arc_lines.append(self.line)
-
-    def check_size(self, size: int, line: Optional[int] = None) -> None:
-        """Check how many arcs the lattice has, before they are in memory."""
-        if size > self.max_arcs:
+        if len(self.arcs) == self.max_arcs:
             raise self.error(
-                f"the lattice of {self.utt[:80]!r} has {size} arcs, at most {self.max_arcs} were"
+                f"the lattice of {self.utt[:80]!r} has too many arcs, at most {self.max_arcs} were"
                 " expected",
                 "Prune it where it comes from, or raise --max_arcs (500 bytes each).",
-                line=line,
             )
+        self.arcs.append(arc)
+        self.arc_lines.append(self.line)
 
     def lattice(
         self, start: int, end: int, *, times: Sequence[Optional[float]] = (), **fields: Any
@@ -89,7 +85,6 @@ class LatticeBuilder:
         following: List[List[int]] = [[] for _ in self.nodes]
         for number, arc in enumerate(self.arcs):
             following[arc.source].append(number)
-        self._check_reached(start, following)
         order = self._order(start)
         if following[end]:
             raise self.error(
@@ -118,33 +113,14 @@ class LatticeBuilder:
             )
         return kept
 
-    def _check_reached(self, start: int, following: Sequence[Sequence[int]]) -> None:
-        """Raise an InputError where the start does not reach a node."""
-        seen = [False] * len(following)
-        seen[start] = True
-        stack = [start]
-        while stack:
-            for number in following[stack.pop()]:
-                target = self.arcs[number].target
-                if not seen[target]:
-                    seen[target] = True
-                    stack.append(target)
-        if all(seen):
-            return
-        index = seen.index(False)
-        raise self.error(
-            f"the node {self._name(index)} cannot be reached from the start node"
-            f" {self._name(start)}; {seen.count(False)} of {len(seen)} nodes cannot",
-            "All nodes must be connected: was a part of the lattice lost?",
-            line=self.node_lines[index],
-        )
-
     def _order(self, start: int) -> List[int]:
         """Nodes in topological order; of several possible next nodes the one of the lowest name."""
         names = list(self.nodes)
-        sorter = graphlib.TopologicalSorter({start: ()})
+        targets: Dict[int, List[int]] = {index: [] for index in range(len(names))}
+        sorter = graphlib.TopologicalSorter(dict.fromkeys(targets, ()))
         for arc in self.arcs:
             sorter.add(arc.target, arc.source)
+            targets[arc.source].append(arc.target)
         try:
             sorter.prepare()
         except graphlib.CycleError as error:
@@ -156,15 +132,25 @@ class LatticeBuilder:
                 "A word lattice has no cycles: was a node's number changed?",
                 line=self.arc_lines[ends.index((before, node))],
             ) from error
-        ready, order = [(names[start], start)], []
-        sorter.get_ready()  # the start alone, from which all nodes are reached
-        while ready:
+        ready: List[Tuple[int, int]] = []
+        order, reached = [], {start}
+        while sorter.is_active():
+            for index in sorter.get_ready():
+                heapq.heappush(ready, (names[index], index))
             _, index = heapq.heappop(ready)
             order.append(index)
             sorter.done(index)
-            for following_index in sorter.get_ready():
-                heapq.heappush(ready, (names[following_index], following_index))
+            if index in reached:
+                reached.update(targets[index])
+        lost = [index for index in targets if index not in reached]
+        if lost:
+            raise self.error(
+                f"the node {names[lost[0]]} cannot be reached from the start node {names[start]};"
+                f" {len(lost)} of {len(names)} nodes cannot",
+                "All nodes must be connected: was a part of the lattice lost?",
+                line=self.node_lines[lost[0]],
+            )
         return order
 
     def _name(self, index: int) -> int:
-        return next(name for name, place in self.nodes.items() if place == index)
+        return list(self.nodes)[index]

@@ -28,12 +28,12 @@ def read_segments(path: PathLike) -> Dict[str, Segment]:
     segments = {}
     for utt, (line, rest) in read_keyed_lines(path).items():
         fields = rest.split()
-        recording, start = ("", fields[0]) if len(fields) == 1 else (*fields, "", "")[:2]
+        recording, start = fields[:2] if len(fields) in (2, 3) else ("", rest)
         try:
             seconds = float(start)
         except ValueError:
             seconds = math.nan
-        if not math.isfinite(seconds) or len(fields) > 3:
+        if not math.isfinite(seconds):
             raise InputError(
                 f"expected `utterance recording start [end]` or `utterance start`, got {rest!r}",
                 path=path,

@@ -8,6 +8,7 @@ count them or not. The older formats with a header `NBestList1.0` or `NBestList2
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import os
@@ -31,6 +32,7 @@ PATTERN = r".*\.score(\.gz|\.Z)?"
 
 PAUSE = "-pau-"
 SUFFIXES = (".score", ".nbest")
+REMEDY = "Each hypothesis is a line `ascore lscore nwords word word ...`, scores log10."
 _COUNT = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
@@ -57,11 +59,8 @@ def _list_files(path: Path) -> List[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise InputError(
-            "not a folder of SRILM N-best lists",
-            path=path,
-            remedy="Give the folder that holds one file for each utterance.",
-        )
+        remedy = "Give the folder that holds one file for each utterance."
+        raise InputError("not a folder of SRILM N-best lists", path=path, remedy=remedy)
     names = sorted(os.listdir(path), key=natural_order)
     scores = [name for name in names if re.fullmatch(PATTERN, name, re.DOTALL)]
     if scores and len(scores) < len(names):
@@ -73,41 +72,28 @@ def _list_files(path: Path) -> List[Path]:
 
 def _hypothesis(text: str, path: Path, line: int) -> Hypothesis:
     """Hypothesis of one line."""
+    error = functools.partial(InputError, path=path, line=line, remedy=REMEDY)
     fields = text.split()
+    if fields and fields[0].startswith(("NBestList", "(")):
+        remedy = "SRILM's `nbest-lattice -write-nbest` writes lists that are read."
+        raise error(f"{text[:80]!r} is a Decipher list, which is not supported", remedy=remedy)
     if len(fields) < 3 or not _COUNT.fullmatch(fields[2]):
-        old = fields[:1] and fields[0].startswith(("NBestList", "("))
-        raise InputError(
-            f"{text[:80]!r} is {'a Decipher list, which is not supported;' if old else 'not'}"
-            " `ascore lscore nwords word word ...`",
-            path=path,
-            line=line,
-            remedy="SRILM's `nbest-lattice -write-nbest` writes such lines."
-            if old
-            else "Each hypothesis is one such line.",
-        )
+        raise error(f"{text[:80]!r} is not `ascore lscore nwords word word ...`")
     words, num_words = fields[3:], int(fields[2])
     num_marks = sum(words.count(mark) for mark in (START, END, PAUSE))
     if not len(words) - num_marks <= num_words <= len(words):
-        raise InputError(
-            f"nwords is {num_words}, and there are {len(words)} words",
-            path=path,
-            line=line,
-            remedy="Was the line cut? Multiwords must have been split.",
-        )
-    am_score, lm_score = (_from_log10(field, path, line) for field in fields[:2])
+        remedy = "Was the line cut? Multiwords must have been split."
+        problem = f"nwords is {num_words}, and there are {len(words)} words"
+        raise error(problem, remedy=remedy)
+    scores = []
+    for field in fields[:2]:
+        log10 = parse_number(field, path=path, line=line, remedy=REMEDY)
+        scores.append(log10 * math.log(10))
+        if not math.isfinite(scores[-1]):
+            raise error(f"{field[:80]!r} is too large a number")
     # pauses, and the marks of the sentence's ends, are no words
     words = [word for word in words if word != PAUSE]
     words = words[words[:1] == [START] :]
     words = words[: len(words) - (words[-1:] == [END])]
+    am_score, lm_score = scores
     return Hypothesis(tuple(words), am_score, lm_score)
-
-
-def _from_log10(text: str, path: Path, line: int) -> float:
-    """Natural log of a field's log10."""
-    remedy = "Lines are `ascore lscore nwords word word ...`, scores log10."
-    natural = parse_number(text, path=path, line=line, remedy=remedy) * math.log(10)
-    if not math.isfinite(natural):
-        raise InputError(
-            f"{text[:80]!r} is too large a number", path=path, line=line, remedy=remedy
-        )
-    return natural

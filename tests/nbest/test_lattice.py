@@ -19,7 +19,7 @@ from espnet_bayeslm.nbest.lattice import (
     Arc,
     Lattice,
     PathScales,
-    _next_words,
+    _expanded,
     acoustic_scores,
     best_paths,
     best_rest,
@@ -113,8 +113,8 @@ def test_equal_words_do_not_multiply_the_search(scale, monkeypatch):
         arcs += [Arc(node, node + 1, f"{w}{node}", score - scale * (w > "b")) for w in "abcd"]
     calls = []
     monkeypatch.setattr(
-        "espnet_bayeslm.nbest.lattice._next_words",
-        lambda *args: calls.append(1) or _next_words(*args),
+        "espnet_bayeslm.nbest.lattice._expanded",
+        lambda *args: calls.append(1) or _expanded(*args),
     )
     found = best_paths(Lattice("u", 41, 40, tuple(arcs)), PathScales(), 100)
     assert len({path.words for path in found}) == 100 and len(calls) < 100 * 41
