@@ -27,7 +27,7 @@ from espnet_bayeslm.loading.components import (
 )
 from espnet_bayeslm.loading.text_worker import TextOnWorkers
 from espnet_bayeslm.loading.weights_file import read_weights
-from espnet_bayeslm.report.table import columns
+from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.files import atomic_write, write_json
@@ -61,12 +61,12 @@ class PerplexityOptions(ScoredTextOptions, MixtureOptions, EngineOptions):
 def print_table(summaries: Sequence[Mapping[str, Any]]) -> None:
     """Print one row for each component: perplexity by unit, with OOVs and without."""
     units = [f"{unit}{part}" for unit in ("word", "token", "char") for part in ("", "-oov")]
-    rows = [["perplexity per", *units, "OOVs", "OOV %"]]
+    rows = []
     for row in summaries:
         values = [row[key][u] for u in UNITS for key in ("perplexity", "perplexity_without_oov")]
         oovs = [f"{row['oovs']}", f"{100 * row['oov_rate']:.2f}"]
         rows.append([row["name"], *map(perplexity_text, values), *oovs])
-    print(columns(rows))
+    print(Table("", ["perplexity per", *units, "OOVs", "OOV %"], rows).text())
     print(
         f"{summaries[0]['sentences']} sentences, {summaries[0]['words']} words; </s> is counted;"
         f" -oov: without the {summaries[0]['excluded']} words that some component does not know"

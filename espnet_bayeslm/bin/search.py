@@ -42,7 +42,7 @@ class SearchOptions(TokenOptions, TextOptions):
 def search(options: SearchOptions) -> None:
     """Search for the best architectures."""
     from espnet_bayeslm.kinds.search import derived_config, rank
-    from espnet_bayeslm.report.search_results import print_ranking, print_weights, write_files
+    from espnet_bayeslm.report.search_results import ranking_table, weight_table, write_files
 
     exp = options.exp
     check_options(options)
@@ -50,8 +50,9 @@ def search(options: SearchOptions) -> None:
     ranking = rank([run.weights for run in runs], options.top)
     configs = [derived_config(runs[0].config, item.choices, runs[0].options) for item in ranking]
     write_files(exp, runs, ranking, configs)
-    print_weights(runs)
-    print_ranking(ranking, runs)
+    print(weight_table(runs).text())
+    ranked = ranking_table(ranking, runs)
+    print(f"\n{ranked.caption}\n{ranked.text()}")
     if options.retrain:
         train_best(options, runs, ranking)
 
@@ -140,7 +141,7 @@ def train_best(
     was stopped goes on where it was.
     """
     from espnet_bayeslm.loading.experiment import find_files, read_config
-    from espnet_bayeslm.report.search_results import Retrained, print_retrained, write_retrained
+    from espnet_bayeslm.report.search_results import Retrained, ranking_table, write_retrained
 
     searched = read_config(find_files(Path(runs[0].path))[0])
     words = [f"--{name}={getattr(searched, name)}" for name in OF_A_RUN]
@@ -162,7 +163,7 @@ def train_best(
         start = [str(find_files(source)[1].resolve())]
         results.append(Retrained(number, str(folder), start, *best_of(folder)))
     write_retrained(exp / "retrain.json", results, ranking)
-    print_retrained(results, ranking)
+    print(f"\nTrained by themselves\n{ranking_table(ranking, runs, results).text()}")
 
 
 TOOL = Tool(

@@ -12,13 +12,18 @@ from espnet_bayeslm.evaluation.perplexity import Sentences, TextScores
 from espnet_bayeslm.evaluation.signal_to_noise import (
     PruningStep,
     prune_weights,
-    summarize_latent,
+    summarize,
     summarize_weights,
 )
 from espnet_bayeslm.evaluation.transcripts import read_sentences
 from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.components import ComponentOptions, GPUOptions, LMOptions
-from espnet_bayeslm.report.weight_noise import LocationRow, print_pruning, print_snr, write_files
+from espnet_bayeslm.report.weight_noise import (
+    LocationRow,
+    location_table,
+    pruning_table,
+    write_files,
+)
 from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
@@ -92,7 +97,7 @@ def location_rows(
     if sentences is not None and latents:
         texts = list(sentences.values())
         moments = latent_moments(trained_lm(component), texts, max_tokens=max_tokens)
-        latents = {name: summarize_latent(name, values) for name, values in moments.items()}
+        latents = {name: summarize(name, values) for name, values in moments.items()}
     return rows + [LocationRow(name, "latent", found) for name, found in latents.items()]
 
 
@@ -113,9 +118,10 @@ def snr(options: SnrOptions) -> None:
         steps = {c.name: prune_component(c, shares, sentences, **how) for c in components}
     if options.output is not None:
         write_files(Path(options.output), rows, steps, text=options.text)
-    print_snr(rows)
+    print(location_table(rows).text())
     for name, values in steps.items():
-        print_pruning(name, values)
+        table = pruning_table(name, values)
+        print(f"\n{table.caption}\n{table.text()}")
 
 
 def prune_component(

@@ -7,7 +7,6 @@ ICASSP 2004: utterances are drawn again and again with replacement, the same one
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,16 +60,9 @@ def bootstrap_wer_difference(
     Raises:
         InputError: The references have no words.
     """
-    totals = replicate_totals(
-        np.stack([errors_a, errors_b, words], axis=1), num_replicates=num_replicates, seed=seed
-    )
-    observed = (int(np.sum(errors_a)), int(np.sum(errors_b)), int(np.sum(words)))
-    drawn_a, drawn_b, drawn_words = totals.T
-    return difference_of_totals(
-        ErrorTotals(observed[0], observed[2], drawn_a, drawn_words),
-        ErrorTotals(observed[1], observed[2], drawn_b, drawn_words),
-        level=level,
-    )
+    counts = np.stack([errors_a, words, errors_b, words], axis=1)
+    drawn = replicate_totals(counts, num_replicates=num_replicates, seed=seed)
+    return difference_of_totals(counts.sum(axis=0), drawn, level=level)
 
 
 def replicate_totals(
@@ -103,42 +95,26 @@ def replicate_totals(
     return np.concatenate(totals)
 
 
-class ErrorTotals(NamedTuple):
-    """Errors and reference words of one system."""
-
-    errors: int
-    words: int
-    drawn_errors: np.ndarray
-    drawn_words: np.ndarray
-
-
-def difference_of_totals(a: ErrorTotals, b: ErrorTotals, *, level: float = LEVEL) -> WerDifference:
+def difference_of_totals(
+    totals: np.ndarray, drawn: np.ndarray, *, level: float = LEVEL
+) -> WerDifference:
     """Difference of two word error rates and its interval, from replicates.
 
     Args:
-        a: System A.
-        b: System B; the number of words differs from A's only where references have alternations.
-        level: Probability of the interval; a replicate without a word is left out.
+        totals: (4,) errors and words of system A, errors and words of system B. The words differ
+            only where references have alternations.
+        drawn: (num_replicates, 4) the same of each replicate; one without a word is left out.
+        level: Probability of the interval.
     """
-    drawn = (a.drawn_words > 0) & (b.drawn_words > 0)
-    if not a.words or not b.words or not drawn.any():
+    drawn = drawn[(drawn[:, 1] > 0) & (drawn[:, 3] > 0)]
+    if not (totals[1] and totals[3] and len(drawn)):
         raise InputError(
             "the references have no words, so there is no word error rate to compare",
             remedy="Give one system, or references with words.",
         )
-    differences = _difference(
-        *(values[drawn] for total in (a, b) for values in (total.drawn_errors, total.drawn_words))
-    )
+    # exactly 0 where the errors are equal and the words are
+    errors_a, words_a, errors_b, words_b = np.vstack([totals, drawn]).T
+    observed, *differences = (errors_a - errors_b * (words_a / words_b)) / words_a
     low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
-    return WerDifference(
-        float(_difference(a.errors, a.words, b.errors, b.words)),
-        float(low),
-        float(high),
-        float((differences > 0).mean()),
-        level,
-    )
-
-
-def _difference(errors_a: Any, words_a: Any, errors_b: Any, words_b: Any) -> Any:
-    """Rate of A less rate of B; exactly 0 where the errors are equal and the words are."""
-    return (errors_a - errors_b * (words_a / words_b)) / words_a
+    improvement = float((np.array(differences) > 0).mean())
+    return WerDifference(float(observed), float(low), float(high), improvement, level)

@@ -12,7 +12,6 @@ import numpy as np
 from espnet_bayeslm.evaluation.alignment import align_all
 from espnet_bayeslm.evaluation.bootstrap import (
     NUM_REPLICATES,
-    ErrorTotals,
     WerDifference,
     difference_of_totals,
     replicate_totals,
@@ -98,17 +97,17 @@ def compare_systems(
         return Scores(totals, [])
     # sorted, so that the replicates do not depend on the order of a file
     utts = sorted(by_utt[names[0]])
-    columns = [[by_utt[name][utt].errors for utt in utts] for name in names]
-    columns += [[by_utt[name][utt].words for utt in utts] for name in names]
-    # (replicates, 2 * systems) -> (2, systems, replicates)
-    drawn = replicate_totals(np.array(columns).T, num_replicates=num_replicates, seed=seed).T
-    replicates = {
-        name: ErrorTotals(totals[name].errors, totals[name].words, errors, words)
-        for name, errors, words in zip(names, *drawn.reshape(2, len(names), -1), strict=True)
-    }
+    table = np.array(
+        [[(by_utt[name][utt].errors, by_utt[name][utt].words) for name in names] for utt in utts]
+    )
+    # (utterances, systems, 2) -> (replicates, systems, 2)
+    drawn = replicate_totals(
+        table.reshape(len(utts), -1), num_replicates=num_replicates, seed=seed
+    ).reshape(-1, len(names), 2)
     pairs = []
-    for a, b in itertools.combinations(names, 2):
-        interval = difference_of_totals(replicates[a], replicates[b])
+    for (i, a), (j, b) in itertools.combinations(enumerate(names), 2):
+        both = table[:, [i, j]].sum(axis=0).ravel()
+        interval = difference_of_totals(both, drawn[:, [i, j]].reshape(-1, 4))
         segments = itertools.chain.from_iterable(part.segments[a, b] for part in sets)
         identical = all((a, b) in part.identical for part in sets)
         pairs.append(SystemPair(a, b, compare_segments(segments), interval, identical))

@@ -61,8 +61,9 @@ def _flat(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().reshape(-1).cpu().numpy().astype(np.float64)
 
 
-def summarize(location: str, snr: np.ndarray, std: np.ndarray) -> SnrSummary:
-    """Figures of one location."""
+def summarize(location: str, moments: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> SnrSummary:
+    """Figures of a location from (mean, std) of its weights, or of a latent variable's values."""
+    snr = np.concatenate([signal_to_noise(mean, std) for mean, std in moments])
     # numpy, since torch.quantile refuses more than 16 million elements
     percentiles = np.percentile(snr, PERCENTILES)
     binned = np.clip(snr, BIN_EDGES[0], BIN_EDGES[-1])
@@ -70,7 +71,7 @@ def summarize(location: str, snr: np.ndarray, std: np.ndarray) -> SnrSummary:
         location,
         len(snr),
         tuple(map(float, percentiles)),
-        float(np.median(std)),
+        float(np.median(np.concatenate([_flat(std) for _, std in moments]))),
         median_std_ratio=None,
         histogram=tuple(map(int, np.histogram(binned, BIN_EDGES)[0])),
     )
@@ -83,23 +84,12 @@ def summarize_weights(posteriors: Iterable[Block]) -> List[SnrSummary]:
         by_location.setdefault(posterior.location, []).append(posterior)
     found = []
     for location, members in by_location.items():
-        summary = summarize_latent(location, [(p.mean, p.std) for p in members])
+        summary = summarize(location, [(p.mean, p.std) for p in members])
         if not any(np.isnan(p.start_std) for p in members):
             ratios = np.concatenate([_flat(p.std) / p.start_std for p in members])
             summary = dataclasses.replace(summary, median_std_ratio=float(np.median(ratios)))
         found.append(summary)
     return found
-
-
-def summarize_latent(
-    location: str, moments: Sequence[Tuple[torch.Tensor, torch.Tensor]]
-) -> SnrSummary:
-    """Figures of a latent variable from its (mean, std) over the tokens of a text."""
-    return summarize(
-        location,
-        np.concatenate([signal_to_noise(mean, std) for mean, std in moments]),
-        np.concatenate([_flat(std) for _, std in moments]),
-    )
 
 
 Criterion = Callable[["torch.Tensor", "torch.Tensor"], np.ndarray]

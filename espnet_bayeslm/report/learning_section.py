@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -41,14 +42,12 @@ def read_epochs(path: str) -> List[Epoch]:
     with expecting("the statistics of a training", path=file, remedy=REMEDY):
         stats = content["reporter"]["stats"]
         epochs = [
-            Epoch(int(epoch), _chosen(stats[epoch].get("train", {})), _chosen(parts["valid"]))
+            Epoch(int(epoch), _chosen(parts.get("train", {})), _chosen(parts["valid"]))
             for epoch, parts in sorted(stats.items())
-            if "valid" in parts
+            if "ppl" in parts.get("valid", {})
         ]
-    if not epochs or not all(epoch.valid for epoch in epochs):
-        raise InputError(
-            "no epoch with `ppl`, `nll` or `kl` of the validation text", path=file, remedy=REMEDY
-        )
+    if not epochs:
+        raise InputError("no epoch with `ppl` of the validation text", path=file, remedy=REMEDY)
     return epochs
 
 
@@ -69,27 +68,24 @@ def learning_section(experiments: Mapping[str, Sequence[Epoch]]) -> Optional[Sec
 def learning_figure(experiments: Mapping[str, Sequence[Epoch]]) -> Figure:
     """Perplexity and KL over the epochs, a colour for each experiment."""
     panels = [("ppl", "perplexity per token")]
-    if _has(experiments, "nll") and not _has(experiments, "ppl"):
-        panels = [("nll", "nats per token")]
     if any(epoch.valid.get("kl") for epochs in experiments.values() for epoch in epochs):
         panels.append(("kl", "KL, nats per token"))
     rows = -(-(len(experiments) + 2) // MAX_LEGEND)
     figure = new_figure((8.5, 3.4 + 0.22 * rows))
-    for axes, (statistic, label) in zip(
-        figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-    ):
+    every = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (statistic, label) in zip(every, panels, strict=True):
         for number, epochs in enumerate(experiments.values()):
             for part, style in (("train", "--"), ("valid", "-")):
-                points = _points(epochs, part, statistic)
-                axes.plot(*points, style, marker="o", markersize=3, color=f"C{number % 10}")
+                values = [getattr(epoch, part).get(statistic, math.nan) for epoch in epochs]
+                line: Dict[str, Any] = {"marker": "o", "markersize": 3, "color": f"C{number % 10}"}
+                axes.plot([epoch.number for epoch in epochs], values, style, **line)
         axes.set(xlabel="epoch", ylabel=label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
-        if statistic == "ppl":
-            # first epochs are far above later ones
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(LogFormatter())
-            axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
+    # first epochs are far above later ones
+    every[0].set_yscale("log")
+    every[0].yaxis.set_major_formatter(LogFormatter())
+    every[0].yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
     handles = [
         Line2D([], [], color=f"C{n % 10}", label=plain(name)) for n, name in enumerate(experiments)
     ]
@@ -99,28 +95,17 @@ def learning_figure(experiments: Mapping[str, Sequence[Epoch]]) -> Figure:
     return figure
 
 
-def _has(experiments: Mapping[str, Sequence[Epoch]], statistic: str) -> bool:
-    return any(statistic in epochs[0].valid for epochs in experiments.values())
-
-
-def _points(epochs: Sequence[Epoch], part: str, statistic: str) -> Tuple[List[int], List[float]]:
-    """Numbers of the epochs and a statistic of them."""
-    found = [(e.number, getattr(e, part)) for e in epochs if statistic in getattr(e, part)]
-    return [number for number, _ in found], [stats[statistic] for _, stats in found]
-
-
 def epoch_table(experiments: Mapping[str, Sequence[Epoch]]) -> Table:
     """Rows of the experiments: the best epoch of each, and its bound at the end."""
     header = ["experiment", "epochs", "best epoch", "valid ppl"]
     header += ["train NLL", "train KL", "NLL + KL"]
     rows = []
     for name, epochs in experiments.items():
-        statistic = next(s for s in ("ppl", "nll", "kl") if s in epochs[0].valid)
-        best = min(epochs, key=lambda epoch: epoch.valid.get(statistic, float("inf")))
+        best = min(epochs, key=lambda epoch: epoch.valid["ppl"])
         last = epochs[-1].train
         bound = last["nll"] + last["kl"] if {"nll", "kl"} <= last.keys() else None
         figures = (fixed(value, 4) for value in (last.get("nll"), last.get("kl"), bound))
-        epoch = [f"{epochs[-1].number}", f"{best.number}", perplexity_text(best.valid.get("ppl"))]
+        epoch = [f"{epochs[-1].number}", f"{best.number}", perplexity_text(best.valid["ppl"])]
         rows.append([name, *epoch, *figures])
     caption = "Best epoch, and the last epoch's training figures in nats per token"
     return Table(caption, header, rows)

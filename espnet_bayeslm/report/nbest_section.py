@@ -12,9 +12,8 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.alignment import align
 from espnet_bayeslm.evaluation.calibration import auroc
-from espnet_bayeslm.evaluation.counting import ALL_WORDS
 from espnet_bayeslm.evaluation.mapsswe import Mapsswe, Segment, compare_segments, utterance_segments
-from espnet_bayeslm.evaluation.markup import MarkedWords, closest_reading
+from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import NO_WORDS, RATES, ErrorCounts, Words, word_errors
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.page import Section
@@ -104,25 +103,24 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
     for nbest in rescored.nbests:
         units = [rescored.counting.units(hyp.words) for hyp in nbest.hypotheses]
         best = rescored.best[nbest.utt]
-        pivot = units[0]
-        if refs:
-            pivot = closest_reading(rescored.counting.units(refs[nbest.utt]), units[best])
+        ref = rescored.counting.units(refs[nbest.utt]) if refs else units[0]
+        pivot = closest_reading(ref, units[best])
         places = [texts.add(pivot, words) for words in units]
         uncertainty = _counted_uncertainty(rescored, nbest)
-        lists.append(
-            {
-                "utt": nbest.utt,
-                "ref": " ".join(pivot),
-                "hyps": places,
-                "best": best,
-                "scores": _scores(rescored, nbest),
-                "words": {str(place): _rounded(values) for place, values in uncertainty.items()},
+        entry = {"utt": nbest.utt, "ref": " ".join(pivot), "hyps": places, "best": best}
+        entry["scores"] = {
+            name: [round(value, DIGITS) for value in values]
+            for name, values in rescored.scores[nbest.utt].items()
+        }
+        entry["words"] = {
+            str(place): {
+                name: [float(f"{value:.{SIGNIFICANT}g}") for value in values]
+                for name, values in measured.items()
             }
-        )
-        ref = rescored.counting.units(refs[nbest.utt]) if refs else pivot
-        counts = [
-            _counts(ref, words, texts.rows[k][1]) for words, k in zip(units, places, strict=True)
-        ]
+            for place, measured in uncertainty.items()
+        }
+        lists.append(entry)
+        counts = [word_errors(ref, words) for words in units]
         shown = {FIRST_PASS: 0, CONTROL: rescored.control.get(nbest.utt, 0), RESCORED: best}
         shown[ORACLE] = min(range(len(counts)), key=lambda place: counts[place].errors)
         for name in errors:
@@ -131,8 +129,11 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
             after = align(ref, units[best])
             for name, own in segments.items():
                 own += utterance_segments(align(ref, units[shown[name]]), after)
-        if best in uncertainty:
-            _judge(judged, uncertainty[best], texts.rows[places[best]][1])
+        wrong = [step != CORRECT for step in texts.rows[places[best]][1] if step != DELETION]
+        for name, values in uncertainty.get(best, {}).items():
+            of_words = judged.setdefault(name, ([], []))
+            of_words[0].extend(values[:-1])
+            of_words[1].extend(wrong)
     found = [values for places in rescored.uncertainty.values() for values in places.values()]
     measures = {name: LABELS[name] for name in MEASURES if any(name in v for v in found)}
     data = {"name": rescored.name, "measures": measures, "references": bool(refs), "lists": lists}
@@ -140,64 +141,14 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
     return View(data, errors, judged, tests)
 
 
-def _counts(ref: Words, hyp: Words, steps: str) -> ErrorCounts:
-    """Word errors of the reading nearest to a hypothesis."""
-    if isinstance(ref, MarkedWords):
-        return word_errors(ref, hyp)
-    return ErrorCounts(steps.count("s"), steps.count("d"), steps.count("i"), len(ref))
-
-
 def _counted_uncertainty(rescored: Rescored, nbest: NBest) -> Dict[int, Uncertainty]:
     """Uncertainties of the words that count and of `</s>`; none where characters are counted."""
-    found = rescored.uncertainty.get(nbest.utt, {})
-    if rescored.counting == ALL_WORDS:
-        return found
-    if rescored.counting.unit != "word":
-        return {}
-    kept = {}
-    for place, values in found.items():
+    kept: Dict[int, Uncertainty] = {}
+    for place, values in rescored.uncertainty.get(nbest.utt, {}).items():
         counts = [*map(rescored.counting.size, zip(nbest.hypotheses[place].words)), 1]
-        kept[place] = {name: [*itertools.compress(row, counts)] for name, row in values.items()}
+        if rescored.counting.unit == "word":
+            kept[place] = {name: [*itertools.compress(row, counts)] for name, row in values.items()}
     return kept
-
-
-def _scores(rescored: Rescored, nbest: NBest) -> Dict[str, List[float]]:
-    """Scores of a list that there are, by the names of the table's columns."""
-    hyps = nbest.hypotheses
-    columns: Dict[str, Optional[List[Optional[float]]]] = {
-        "acoustic": [hyp.am_score for hyp in hyps],
-        "graph": [hyp.graph_score for hyp in hyps],
-        "first LM": [hyp.lm_score for hyp in hyps],
-        "new LM": [*rescored.lm_scores[nbest.utt]] if rescored.lm_scores else None,
-        **{
-            f"subtracted {name}": [*values]
-            for name, values in rescored.subtracted.get(nbest.utt, {}).items()
-        },
-        "total": [*totals] if (totals := rescored.totals(nbest)) else None,
-    }
-    return {
-        name: [round(value, DIGITS) for value in values if value is not None]
-        for name, values in columns.items()
-        if values is not None and None not in values
-    }
-
-
-def _rounded(uncertainty: Uncertainty) -> Dict[str, List[float]]:
-    """An utterance's uncertainties in few digits; of ln p the negative."""
-    return {
-        name: [float(f"{-v if name == 'log_prob' else v:.{SIGNIFICANT}g}") for v in values]
-        for name, values in uncertainty.items()
-    }
-
-
-def _judge(judged: Judged, uncertainty: Uncertainty, steps: str) -> None:
-    """Add the words of a hypothesis: their uncertainties, and their errors."""
-    wrong = [step != CORRECT for step in steps if step != DELETION]
-    for name, values in uncertainty.items():
-        sign = -1.0 if name == "log_prob" else 1.0
-        known = judged.setdefault(name, ([], []))
-        known[0].extend(sign * value for value in values[:-1])
-        known[1].extend(wrong)
 
 
 def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Optional[Section]:

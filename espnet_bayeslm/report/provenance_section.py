@@ -7,15 +7,13 @@ import os
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Mapping, Sequence, Tuple
-
-import yaml
+from typing import Any, Dict, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.rescored_lists import SCALES
 from espnet_bayeslm.report.table import MISSING, Table
 from espnet_bayeslm.utils.cli import command_file
-from espnet_bayeslm.utils.files import sha256
+from espnet_bayeslm.utils.files import read_yaml_mapping, sha256
 
 PACKAGES = ("espnet_bayeslm", "espnet", "torch", "numpy")
 # Column -> key of scales.yaml, and of a training's config.yaml
@@ -42,7 +40,7 @@ def provenance_section(command: str, read: Mapping[str, Sequence[Tuple[str, str]
         command: The command line.
         read: Option -> (name, path) of each file or folder that was read.
     """
-    settings = {name: dict(_read(Path(path) / SCALES)) for name, path in read["rescored"]}
+    settings = {name: _read(Path(path) / SCALES) for name, path in read["rescored"]}
     trainings = {name: _read(Path(path) / "config.yaml") for name, path in read["exp"]}
     for found in settings.values():
         found.setdefault("features", {key: found.get(key) for key in ("lmwt", "word_penalty")})
@@ -80,15 +78,9 @@ def _now() -> datetime.datetime:
     return datetime.datetime.fromtimestamp(int(epoch), now.tzinfo) if epoch.isdigit() else now
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read(path: Path) -> Dict[str, Any]:
     """Settings of a yaml file; none where there is none."""
-    if not path.is_file():
-        return {}
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    return read_yaml_mapping(path) if path.is_file() else {}
 
 
 def _settings_table(

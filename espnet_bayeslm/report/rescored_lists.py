@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
-import yaml
 
 from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
@@ -27,7 +26,7 @@ from espnet_bayeslm.report.inputs import (
 from espnet_bayeslm.rescoring.decision import Scales, ScoredList, read_scales
 from espnet_bayeslm.rescoring.output_files import SUBTRACTED, WITHOUT_LM
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_keyed_lines
+from espnet_bayeslm.utils.files import read_keyed_lines, read_yaml_mapping
 
 BEST, COSTS, SCALES, UNCERTAINTY = "text", "lmwt.nn", "scales.yaml", "uncertainty.ndjson"
 # The lists of this format are looked for by name: there are other *.jsonl in the folder.
@@ -35,8 +34,12 @@ JSON_LISTS = {"jsonl": ("nbest.jsonl", "nbest.jsonl.gz")}
 MEASURES = ("log_prob", "entropy", "mutual_information", "variance")
 REMEDY = "Write the folder anew with `bayeslm rescore`."
 
+NEW_LM = "new LM"
+
 # Measure -> its value of each word and of `</s>`
 Uncertainty = Dict[str, List[float]]
+# Score -> its value for each hypothesis of a list
+Scores = Dict[str, List[float]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +50,7 @@ class Rescored:
         name: Name in the report.
         nbests: The lists.
         best: Utterance id -> place (from 0) of the new best hypothesis in its list.
-        lm_scores: Utterance id -> ln P of each hypothesis under the new LM, where it is known.
-        scales: Weights of the scores, where they are known.
+        scores: Utterance id -> score, as the report names it -> its value for each hypothesis.
         uncertainty: Utterance id -> place -> uncertainty of the hypothesis' words; of the
             first pass' best and the new best.
         normalization: Normalization of words before they were scored; the lists' words have it
@@ -56,28 +58,16 @@ class Rescored:
         counting: Unit of error counts and words left out.
         control: Utterance id -> place of the best hypothesis by the scales that were tuned without
             the new LMs' scores; empty where there are none.
-        subtracted: Utterance id -> subtracted LM -> ln P of each hypothesis under it.
     """
 
     name: str
     nbests: List[NBest]
     best: Dict[str, int]
-    lm_scores: Dict[str, List[float]]
-    scales: Optional[Scales]
+    scores: Dict[str, Scores]
     uncertainty: Dict[str, Dict[int, Uncertainty]]
     normalization: Normalization = AS_IT_IS
     counting: Counting = ALL_WORDS
     control: Dict[str, int] = dataclasses.field(default_factory=dict)
-    subtracted: Dict[str, Dict[str, List[float]]] = dataclasses.field(default_factory=dict)
-
-    def totals(self, nbest: NBest) -> Optional[List[float]]:
-        """Objective that was maximised, None where it is not known."""
-        # of each LM: the folder has the mixture's scores only
-        if self.scales is None or self.scales.of_each_lm or nbest.utt not in self.lm_scores:
-            return None
-        others = {n: np.array(v) for n, v in self.subtracted.get(nbest.utt, {}).items()}
-        scored = ScoredList(nbest, np.array(self.lm_scores[nbest.utt]), subtracted=others)
-        return scored.totals(self.scales).tolist()
 
 
 def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
@@ -92,33 +82,41 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
     best = _best_places(nbests, path / BEST, lists=folder)
     without_lm = path / WITHOUT_LM
     control = _best_places(nbests, without_lm, lists=folder) if without_lm.exists() else {}
-    scales = read_scales(path / SCALES) if (path / SCALES).exists() else None
-    content = yaml.safe_load((path / SCALES).read_text(encoding="utf-8")) if scales else None
-    facts = typed(Dict[str, Any], content or {})
+    scales, facts = None, {}
+    if (path / SCALES).exists():
+        scales, facts = read_scales(path / SCALES), read_yaml_mapping(path / SCALES)
     counting = Counting.of(str(facts.get("unit", "word")), list(facts.get("ignore_words", ())))
     normalization = Normalization(str(facts.get("normalize", "")), kept=counting.ignored)
     if normalization:
         nbests = list(normalized(nbests, normalization, report=False))
-    lm_scores: Dict[str, List[float]] = {}
-    if (path / COSTS).exists():
-        costs = _read_costs(path / COSTS, nbests, 1)
-        lm_scores = {utt: [row[0] for row in rows] for utt, rows in costs.items()}
-    others: Dict[str, Dict[str, List[float]]] = {}
+    new = _read_costs(path / COSTS, nbests, [NEW_LM]) if (path / COSTS).exists() else {}
     names = [row.name for row in scales.subtracted] if scales is not None else []
-    if names:
-        costs = _read_costs(path / SUBTRACTED, nbests, len(names))
-        others = {
-            utt: {name: [row[k] for row in rows] for k, name in enumerate(names)}
-            for utt, rows in costs.items()
-        }
+    subtracted = _read_costs(path / SUBTRACTED, nbests, names) if names else {}
+    scores = {n.utt: _scores(n, new.get(n.utt), subtracted.get(n.utt, {}), scales) for n in nbests}
     uncertainty = {}
     if (path / UNCERTAINTY).exists():
         uncertainty = _read_uncertainty(path / UNCERTAINTY, nbests, best)
-    return Rescored(
-        *(name, nbests, best, lm_scores, scales, uncertainty, normalization, counting),
-        control=control,
-        subtracted=others,
-    )
+    return Rescored(name, nbests, best, scores, uncertainty, normalization, counting, control)
+
+
+def _scores(
+    nbest: NBest, new: Optional[Scores], subtracted: Scores, scales: Optional[Scales]
+) -> Scores:
+    """Scores of a list that are known, and the total that was maximised."""
+    hyps = nbest.hypotheses
+    columns: Dict[str, List[Any]] = {
+        "acoustic": [hyp.am_score for hyp in hyps],
+        "graph": [hyp.graph_score for hyp in hyps],
+        "first LM": [hyp.lm_score for hyp in hyps],
+        **(new or {}),
+        **{f"subtracted {name}": values for name, values in subtracted.items()},
+    }
+    # of each LM: the folder has the mixture's scores only
+    if new is not None and scales is not None and not scales.of_each_lm:
+        others = {name: np.array(values) for name, values in subtracted.items()}
+        scored = ScoredList(nbest, np.array(new[NEW_LM]), subtracted=others)
+        columns["total"] = scored.totals(scales).tolist()
+    return {name: values for name, values in columns.items() if None not in values}
 
 
 def _best_places(nbests: Sequence[NBest], path: Path, *, lists: str) -> Dict[str, int]:
@@ -138,13 +136,13 @@ def _best_places(nbests: Sequence[NBest], path: Path, *, lists: str) -> Dict[str
     return places
 
 
-def _read_costs(path: Path, nbests: Sequence[NBest], columns: int) -> Dict[str, List[List[float]]]:
-    """{utterance id: ln P of each hypothesis in each column}."""
+def _read_costs(path: Path, nbests: Sequence[NBest], names: Sequence[str]) -> Dict[str, Scores]:
+    """{utterance id: {LM: ln P of each hypothesis}}; a line has a cost for each LM."""
     costs = {}
     for key, (line, values) in read_keyed_lines(path).items():
-        parts = values.split() if columns > 1 else [values]
-        if len(parts) != columns:
-            problem = f"{len(parts)} costs, {columns} were expected"
+        parts = values.split() if len(names) > 1 else [values]
+        if len(parts) != len(names):
+            problem = f"{len(parts)} costs, {len(names)} were expected"
             raise InputError(problem, path=path, line=line, remedy=REMEDY)
         costs[key] = [-parse_number(v, path=path, line=line, remedy=REMEDY) for v in parts]
     scores = {}
@@ -153,7 +151,8 @@ def _read_costs(path: Path, nbests: Sequence[NBest], columns: int) -> Dict[str, 
         missing = [key for key in keys if key not in costs]
         if missing:
             raise InputError(f"no cost of {missing[0][:80]!r}", path=path, remedy=REMEDY)
-        scores[nbest.utt] = [costs[key] for key in keys]
+        columns = zip(*(costs[key] for key in keys), strict=True)
+        scores[nbest.utt] = {name: [*column] for name, column in zip(names, columns, strict=True)}
     return scores
 
 
@@ -176,6 +175,8 @@ def _read_uncertainty(
                 raise ValueError("its words are not those of the list")
             measures = [name for name in MEASURES if name in content]
             values = {name: typed(List[float], content[name]) for name in measures}
+            if "log_prob" in values:  # as a measure of uncertainty: its negative
+                values["log_prob"] = [-value for value in values["log_prob"]]
             for name, given in values.items():
                 if len(given) != len(words) + 1:
                     raise ValueError(f"{len(given)} values of {name}, not {len(words)} + 1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from espnet_bayeslm.evaluation.bootstrap import WerDifference
@@ -11,7 +10,17 @@ from espnet_bayeslm.evaluation.comparison import Scores, SystemPair
 from espnet_bayeslm.evaluation.mapsswe import Mapsswe
 from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts
 from espnet_bayeslm.report.inputs import expecting, read_json, typed
-from espnet_bayeslm.report.table import BETTER, WORSE, columns
+from espnet_bayeslm.report.table import (
+    BETTER,
+    MISSING,
+    WORSE,
+    Cell,
+    Row,
+    Table,
+    fixed,
+    printed,
+    typeset,
+)
 
 # Keys of the JSON beside the names of the systems.
 RESERVED = ("significance", "conditions", "average_wer")
@@ -20,7 +29,6 @@ ORACLE, FIRST_PASS = "oracle", "first pass"
 REMEDY = "Make it with `bayeslm score --output FILE`."
 # Of a bootstrap interval these are in percent in the JSON, as `wer` is
 IN_PERCENT = ("difference", "low", "high")
-NO_MARKS: Mapping[str, str] = {}
 
 
 def print_scores(
@@ -31,82 +39,76 @@ def print_scores(
     unit: str = "word",
 ) -> None:
     """Print error rates and the significance of their differences."""
-    sign = signs()
-    if len(conditions) > 1:
-        for name, scores in conditions.items():
-            print(f"{name}:")
-            print_errors(scores, baseline, unit)
+    several = len(conditions) > 1
+    parts = {f"{name}:": scores for name, scores in conditions.items()} if several else {}
+    for title, scores in {**parts, "all conditions, pooled:": pooled}.items():
+        if several:
+            print(title)
+        print(error_text(scores.errors, unit, marks(scores.pairs, baseline)))
+        if scores.pairs:
+            print(f"\n{pair_table(scores, '', unit).text()}")
+        if several:
             print()
-        print("all conditions, pooled:")
-    print_errors(pooled, baseline, unit)
-    if len(conditions) > 1:
-        print()
-        print(columns(condition_rows(conditions, pooled, baseline, unit)))
+    if several:
+        header = [f"{RATES[unit]} %", *conditions, "average", "pooled"]
+        rows: List[Row] = [
+            [name, *rates(conditions, pooled, name, baseline)] for name in pooled.errors
+        ]
+        print(Table("", header, rows).text())
     if pooled.pairs:
         rate = RATES[unit]
-        legend = f"A - B: {rate} of A less {rate} of B"
-        print(f"\n{legend}; P(B<A): bootstrap probability that B is better")
-        what = f"{sign[BETTER]} fewer, {sign[WORSE]} more errors than {baseline}"
-        print(f"{what}: significant at 0.05 by MAPSSWE")
-
-
-def print_errors(scores: Scores, baseline: Optional[str], unit: str) -> None:
-    """Print a table of errors, and one of the pairs of systems where there are any."""
-    found, sign = marks(scores.pairs, baseline), signs()
-    print(error_text(scores.errors, unit, {name: sign[mark] for name, mark in found.items()}))
-    if scores.pairs:
-        print(f"\n{columns(pair_rows(scores.pairs), words=(0, 1))}")
+        print(f"\nA - B: {rate} of A less {rate} of B; P(B better): of the bootstrap")
+        what = f"{BETTER} fewer, {WORSE} more errors than {baseline}"
+        print(printed(f"{what}: significant at 0.05 by MAPSSWE; beside B: than A"))
 
 
 def error_text(
-    errors: Mapping[str, ErrorCounts], unit: str = "word", marks: Mapping[str, str] = NO_MARKS
+    errors: Mapping[str, ErrorCounts], unit: str = "word", marks: Optional[Mapping[str, str]] = None
 ) -> str:
-    """Table of error counts, with a mark of one character after some rates."""
-    rows = [["", f"{RATES[unit]} % ", "sub", "del", "ins", f"{unit}s"]]
+    """Table of error counts, with marks after some rates."""
+    rows: List[Row] = []
     for name, c in errors.items():
-        rate = f"{100 * c.rate:.2f}{marks.get(name, ' ')}"
+        rate = Cell(f"{100 * c.rate:.2f}", (marks or {}).get(name, ""))
         rows.append([name, rate, *map(str, (c.substitutions, c.deletions, c.insertions, c.words))])
-    return columns(rows)
+    return Table("", ["", f"{RATES[unit]} %", "sub", "del", "ins", f"{unit}s"], rows).text()
 
 
-def pair_rows(pairs: Sequence[SystemPair]) -> List[List[str]]:
+def pair_table(scores: Scores, caption: str, unit: str) -> Table:
     """One row for every two systems: bootstrap interval and MAPSSWE."""
-    level = f"{100 * pairs[0].interval.level:g} % interval"
-    rows = [["A", "B", "A - B %", level, "P(B<A)", "segments", "mean", "Z", "p"]]
-    for pair in pairs:
-        test, interval = pair.test, pair.interval
-        ends = f"[{100 * interval.low:.2f}, {100 * interval.high:.2f}]"
-        bootstrap = [IDENTICAL, "-"] if pair.identical else [ends, f"{interval.improvement:.3f}"]
-        mapsswe = [f"{test.segments}", f"{test.mean:.4f}", f"{test.z:.3f}", f"{test.p:.2g}"]
-        rows.append([pair.a, pair.b, f"{100 * interval.difference:.2f}", *bootstrap, *mapsswe])
-    return rows
+    header = ["A", "B", f"{RATES[unit]} A\u00a0−\u00a0B", level_of(scores), "P(B better)"]
+    header += ["segments", "mean", "Z", "p"]
+    rows: List[Row] = []
+    for pair in scores.pairs:
+        interval, test = pair.interval, pair.test
+        ends = f"{typeset(100 * interval.low)} to {typeset(100 * interval.high)}"
+        better = f"{interval.improvement:.3f}"
+        if pair.identical:
+            ends, better = IDENTICAL, MISSING
+        other = Cell(pair.b, marks([pair], pair.a).get(pair.b, ""))
+        bootstrap = [typeset(100 * interval.difference), ends, better]
+        mapsswe = [f"{test.segments}", typeset(test.mean, 4), typeset(test.z, 3), f"{test.p:.2g}"]
+        rows.append([pair.a, other, *bootstrap, *mapsswe])
+    return Table(caption, header, rows, words=(1,))
 
 
-def condition_rows(
-    conditions: Mapping[str, Scores], pooled: Scores, baseline: Optional[str], unit: str
-) -> List[List[str]]:
-    """Error rates, a column for each condition, for their average, and pooled."""
-    sign = signs()
-
-    def rate(scores: Scores, system: str) -> str:
-        mark = sign[marks(scores.pairs, baseline).get(system, "")]
-        return f"{100 * scores.errors[system].rate:.2f}{mark}"
-
-    rows = [[f"{RATES[unit]} %", *conditions, "average", "pooled"]]
-    for system in pooled.errors:
-        average = f"{100 * average_rate(conditions, system):.2f} "
-        rates = [rate(scores, system) for scores in conditions.values()]
-        rows.append([system, *rates, average, rate(pooled, system)])
-    return rows
+def level_of(scores: Scores) -> str:
+    """Name of the column of bootstrap intervals."""
+    return f"{100 * scores.pairs[0].interval.level if scores.pairs else 95:g} % interval"
 
 
-def signs() -> Dict[str, str]:
-    """Marks as they are printed: plus and minus where the output's encoding has no daggers."""
-    try:
-        f"{BETTER}{WORSE}".encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return {BETTER: "+", WORSE: "-", "": " "}
-    return {BETTER: BETTER, WORSE: WORSE, "": " "}
+def rates(
+    conditions: Mapping[str, Scores], pooled: Scores, system: str, baseline: Optional[str]
+) -> List[Cell]:
+    """Error rates of a system in each condition, their mean, and the pooled one.
+
+    Rates that differ significantly from the baseline's have a mark.
+    """
+    cells = [
+        Cell(fixed(100 * part.errors[system].rate, 2), marks(part.pairs, baseline).get(system, ""))
+        for part in (*conditions.values(), pooled)
+    ]
+    average = [Cell(f"{100 * average_rate(conditions, system):.2f}")] if conditions else []
+    return [*cells[:-1], *average, cells[-1]]
 
 
 def marks(pairs: Sequence[SystemPair], baseline: Optional[str]) -> Dict[str, str]:

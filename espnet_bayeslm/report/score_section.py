@@ -11,14 +11,8 @@ from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.evaluation.wer import RATES
 from espnet_bayeslm.report.inputs import expecting, read_json, typed
 from espnet_bayeslm.report.page import Section
-from espnet_bayeslm.report.score_results import (
-    FIRST_PASS,
-    IDENTICAL,
-    ScoreFile,
-    average_rate,
-    marks,
-)
-from espnet_bayeslm.report.table import MISSING, Cell, Row, Table, fixed, typeset
+from espnet_bayeslm.report.score_results import FIRST_PASS, ScoreFile, level_of, pair_table, rates
+from espnet_bayeslm.report.table import MISSING, Row, Table, typeset
 from espnet_bayeslm.utils.errors import InputError
 
 PAIRS = "Every two systems: bootstrap and MAPSSWE"
@@ -100,17 +94,14 @@ def error_table(scores: ScoreFile, perplexities: Sequence[Perplexities]) -> Tabl
     pooled, conditions, baseline = scores.pooled, scores.conditions, scores.baseline
     reference = reference_of(scores)
     changed = [] if reference is None else ["change", level_of(pooled), "relative %"]
-    rates = [*conditions, "average", "pooled"] if conditions else [f"{RATES[scores.unit]} %"]
+    columns = [*conditions, "average", "pooled"] if conditions else [f"{RATES[scores.unit]} %"]
     rows: List[Row] = []
     for system, counts in pooled.errors.items():
-        cells = [_rate(part, system, baseline) for part in conditions.values()]
-        if conditions:
-            cells.append(Cell(f"{100 * average_rate(conditions, system):.2f}"))
         change = [] if reference is None else _change(pooled, system, reference)
         errors = [counts.substitutions, counts.deletions, counts.insertions, counts.words]
-        cells.append(_rate(pooled, system, baseline))
-        rows.append([system, *cells_of(system), *cells, *change, *map(str, errors)])
-    header = ["system", *names, *rates, *changed, "sub", "del", "ins", f"{scores.unit}s"]
+        marked = rates(conditions, pooled, system, baseline)
+        rows.append([system, *cells_of(system), *marked, *change, *map(str, errors)])
+    header = ["system", *names, *columns, *changed, "sub", "del", "ins", f"{scores.unit}s"]
     caption = "Word error rates in %" if scores.unit == "word" else "Character error rates in %"
     return Table(caption, header, rows)
 
@@ -118,17 +109,6 @@ def error_table(scores: ScoreFile, perplexities: Sequence[Perplexities]) -> Tabl
 def reference_of(scores: ScoreFile) -> Optional[str]:
     """System from which changes count: the first pass, else the baseline."""
     return FIRST_PASS if FIRST_PASS in scores.pooled.errors else scores.baseline
-
-
-def level_of(scores: Scores) -> str:
-    """Name of the column of bootstrap intervals."""
-    return f"{100 * scores.pairs[0].interval.level if scores.pairs else 95:g} % interval"
-
-
-def _rate(scores: Scores, system: str, baseline: Optional[str]) -> Cell:
-    """Word error rate, marked where it differs significantly from the baseline's."""
-    mark = marks(scores.pairs, baseline).get(system, "")
-    return Cell(fixed(100 * scores.errors[system].rate, 2), mark)
 
 
 def _change(scores: Scores, system: str, reference: str) -> List[str]:
@@ -178,24 +158,6 @@ def short_names(paths: Sequence[str]) -> List[str]:
     while len(parts) > 1 and min(map(len, parts)) > 1 and len({part[-1] for part in parts}) == 1:
         parts = [part[:-1] for part in parts]
     return ["/".join(part) for part in parts]
-
-
-def pair_table(scores: Scores, caption: str, unit: str) -> Table:
-    """One row for every two systems: bootstrap interval and MAPSSWE."""
-    header = ["A", "B", f"{RATES[unit]} A\u00a0−\u00a0B", level_of(scores), "P(B better)"]
-    header += ["segments", "mean", "Z", "p"]
-    rows: List[Row] = []
-    for pair in scores.pairs:
-        interval, test = pair.interval, pair.test
-        ends = f"{typeset(100 * interval.low)} to {typeset(100 * interval.high)}"
-        better = f"{interval.improvement:.3f}"
-        if pair.identical:
-            ends, better = IDENTICAL, MISSING
-        other = Cell(pair.b, marks([pair], pair.a).get(pair.b, ""))
-        bootstrap = [typeset(100 * interval.difference), ends, better]
-        mapsswe = [f"{test.segments}", typeset(test.mean, 4), typeset(test.z, 3), f"{test.p:.2g}"]
-        rows.append([pair.a, other, *bootstrap, *mapsswe])
-    return Table(caption, header, rows, words=(1,))
 
 
 def component_table(perplexities: Sequence[Perplexities]) -> Table:

@@ -1,4 +1,4 @@
-"""Results of `bayeslm search`: printed, written, read, and the report's section of them."""
+"""Results of `bayeslm search`: tables, files, and the report's section of them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from espnet_bayeslm.kinds.search.ranking import (
     RankedArchitecture,
     Run,
     num_architectures,
+    rank,
     shares,
 )
 from espnet_bayeslm.kinds.search.space import architecture_yaml, uncertainty_of
 from espnet_bayeslm.report.inputs import expecting, read_json, typed
 from espnet_bayeslm.report.page import Section
-from espnet_bayeslm.report.table import Table, columns
+from espnet_bayeslm.report.table import MISSING, Table
+from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_json, write_text
 
 SEARCH, RETRAINED = "search.json", "retrain.json"
@@ -43,52 +45,51 @@ def describe(choices: Mapping[str, str]) -> str:
     return ", ".join(f"{entry} {kind}" for entry, kind in entries) or "point at all locations"
 
 
-def print_weights(runs: Sequence[Run]) -> None:
-    """Print the share of each kind at each location, and each run's architecture weights."""
+def weight_table(runs: Sequence[Run]) -> Table:
+    """Share of each kind at each location, and each run's architecture weights."""
     tables = [shares(run.weights) for run in runs]
-    rows = [["location", "kind", "share", *(f"weight, {run.name}" for run in runs)]]
+    rows = []
     for location, kinds in tables[0].items():
         for kind in kinds:
             share = sum(table[location][kind] for table in tables) / len(tables)
             weights = [f"{run.weights[location][kind]:+.4f}" for run in runs]
             rows.append([location, kind, f"{share:.3f}", *weights])
-    print(columns(rows, words=range(len(rows[0]))))
+    header = ["location", "kind", "share", *(f"weight, {run.name}" for run in runs)]
+    return Table("", header, rows, words=(1,))
 
 
-def print_ranking(ranking: Sequence[RankedArchitecture], runs: Sequence[Run]) -> None:
-    """Print one row for each architecture, the best first."""
+def ranking_table(
+    ranking: Sequence[RankedArchitecture], runs: Sequence[Run], retrained: Sequence[Retrained] = ()
+) -> Table:
+    """One row for each architecture, the best first; perplexities of those trained by themselves.
+
+    The probability is the geometric mean over the runs.
+    """
     several = len(runs) > 1
-    mean = f", by the mean over {len(runs)} runs of ln p" if several else ""
-    print(f"\nThe best of {num_architectures(runs[0].weights)} architectures{mean}")
-    ranks = ["mean rank", *(f"rank, {run.name}" for run in runs)] if several else []
-    rows = [["rank", "probability", *ranks, "architecture"]]
+    header = ["rank", "architecture", "probability"]
+    header += ["mean rank", *(f"rank, {run.name}" for run in runs)] if several else []
+    header += ["valid ppl, trained by itself", "epoch"] if retrained else []
+    found = {result.rank: result for result in retrained}
+    rows = []
     for number, item in enumerate(ranking, 1):
         ranks = [_text(rank) for rank in (item.mean_rank, *item.ranks)] if several else []
-        rows.append([f"{number}", _probability(item), *ranks, describe(item.choices)])
-    print(columns(rows, words=range(len(rows[0]))))
-
-
-def print_retrained(results: Sequence[Retrained], ranking: Sequence[RankedArchitecture]) -> None:
-    """Print perplexities of architectures trained by themselves, beside their probability."""
-    print("\nTrained by themselves")
-    rows = [["rank", "probability", "valid ppl", "epoch", "architecture"]]
-    for result in results:
-        item = ranking[result.rank - 1]
-        figures = [perplexity_text(result.valid_ppl), f"{result.epoch} of {result.num_epochs}"]
-        rows.append([f"{result.rank}", _probability(item), *figures, describe(item.choices)])
-    print(columns(rows, words=range(len(rows[0]))))
+        figures = [MISSING] * 2 if retrained else []
+        if number in found:
+            result = found[number]
+            figures = [perplexity_text(result.valid_ppl), f"{result.epoch} of {result.num_epochs}"]
+        rows.append([f"{number}", describe(item.choices), _probability(item), *ranks, *figures])
+    mean = f", by the mean over {len(runs)} runs of ln p" if several else ""
+    caption = f"The best of {num_architectures(runs[0].weights)} architectures{mean}"
+    return Table(caption, header, rows, words=(1,))
 
 
 def _probability(item: RankedArchitecture) -> str:
-    """Probability of an architecture, the geometric mean over the runs."""
     return f"{math.exp(item.mean_log_prob):.4g}"
 
 
 def _text(rank: Optional[float]) -> str:
     """Rank or a mean of ranks; a dash where it is beyond the limit of the ranking."""
-    if rank is None:
-        return "-"
-    return str(rank) if isinstance(rank, int) else f"{rank:.1f}"
+    return MISSING if rank is None else f"{rank:g}"
 
 
 def write_files(
@@ -174,7 +175,7 @@ class Search(NamedTuple):
 
     runs: List[Run]
     ranking: List[RankedArchitecture]
-    retrained: Dict[int, Optional[float]]
+    retrained: List[Retrained]
 
 
 def read_search(folder: str) -> Search:
@@ -182,29 +183,19 @@ def read_search(folder: str) -> Search:
     path = Path(folder) / SEARCH
     content = read_json(path, remedy=REMEDY)
     with expecting("architecture weights and a ranking", path=path, remedy=REMEDY):
-        runs = [_run(item) for item in typed(List[Dict[str, Any]], content["runs"])]
-        if not runs:
-            raise ValueError("there is no run")
-        spaces = {
-            str([(name, list(shares(run.weights)[name])) for name in run.weights]) for run in runs
-        }
-        if len(spaces) > 1:
-            raise ValueError("the runs have different locations or kinds")
-        ranking = [_ranked(item) for item in content["ranking"]]
-    for number, run in enumerate(runs):
-        # the folder may have been moved
-        places = (Path(folder) / Path(run.path).name / HISTORY, Path(run.path) / HISTORY)
-        history = next((read_history(place) for place in places if place.is_file()), [])
-        runs[number] = dataclasses.replace(run, history=history)
+        runs = [_run(item, Path(folder)) for item in typed(List[Dict[str, Any]], content["runs"])]
+        try:
+            ranking = rank([run.weights for run in runs], len(content["ranking"]))
+        except InputError as error:
+            raise ValueError(str(error)) from error
     path = Path(folder) / RETRAINED
     rows = read_json(path, remedy=REMEDY) if path.exists() else []
     with expecting("trained architectures", path=path, remedy=REMEDY):
-        retrained = {row.rank: row.valid_ppl for row in typed(List[Retrained], rows)}
-    return Search(runs, ranking, retrained)
+        return Search(runs, ranking, typed(List[Retrained], rows))
 
 
-def _run(content: Dict[str, Any]) -> Run:
-    """Run of JSON; null is a weight of minus infinity."""
+def _run(content: Dict[str, Any], folder: Path) -> Run:
+    """Run of JSON, where null is a weight of minus infinity, with its history."""
     weights = {
         location: {kind: -math.inf if value is None else value for kind, value in kinds.items()}
         for location, kinds in typed(
@@ -212,22 +203,10 @@ def _run(content: Dict[str, Any]) -> Run:
         ).items()
     }
     run: Run = typed(Run, {**content, "weights": weights})
-    return run
-
-
-def _ranked(content: Dict[str, Any]) -> RankedArchitecture:
-    """Architecture of JSON."""
-    return RankedArchitecture(
-        typed(Dict[str, str], content["choices"]),
-        _log(typed(float, content["probability"])),
-        tuple(map(_log, typed(List[float], content["probabilities"]))),
-        tuple(typed(List[Optional[int]], content["ranks"])),
-    )
-
-
-def _log(probability: float) -> float:
-    """Ln of a probability, which may be zero."""
-    return math.log(probability) if probability else -math.inf
+    # the folder may have been moved
+    places = (folder / Path(run.path).name / HISTORY, Path(run.path) / HISTORY)
+    history = next((read_history(place) for place in places if place.is_file()), [])
+    return dataclasses.replace(run, history=history)
 
 
 def search_section(searches: Mapping[str, Search]) -> Optional[Section]:
@@ -244,21 +223,6 @@ def search_section(searches: Mapping[str, Search]) -> Optional[Section]:
         history = {run.name: run.history for run in search.runs if run.history}
         if history:
             figures.append(svg(history_figure(history), f"Shares over the training: {name}"))
-        parts.append({"name": name, "figures": figures, "ranking": ranking_table(search, name)})
+        ranked = ranking_table(search.ranking, search.runs, search.retrained)
+        parts.append({"name": name, "figures": figures, "ranking": ranked})
     return Section("search", "Architecture weights", {"searches": parts})
-
-
-def ranking_table(search: Search, name: str) -> Table:
-    """Best architectures."""
-    header = ["rank", "uncertain", "probability", "rank in each run"]
-    header += ["valid ppl, trained by itself"] if search.retrained else []
-    rows = []
-    for number, item in enumerate(search.ranking, 1):
-        ranks = ", ".join("–" if rank is None else f"{rank}" for rank in item.ranks)
-        probability = f"{math.exp(item.mean_log_prob):.3g}"
-        row = [f"{number}", describe(item.choices), probability, ranks]
-        if search.retrained:
-            row.append(perplexity_text(search.retrained.get(number)))
-        rows.append(row)
-    total = num_architectures(search.runs[0].weights)
-    return Table(f"The best of {total} architectures: {name}", header, rows, words=(1,))

@@ -1,13 +1,15 @@
-"""Tables: cells, as data and as Markdown, and how numbers are written in them."""
+"""Tables: cells, as data, Markdown and plain text, and how numbers are written in them."""
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 BETTER, WORSE, MISSING = "†", "‡", "–"
 # Typeset numbers as programs read them
 _NUMBERS = str.maketrans({"−": "-", "\u00a0": " ", "∞": "inf", MISSING: ""})
+_PRINTED = str.maketrans({"−": "-", "\u00a0": " ", MISSING: "-"})
 
 
 class Cell(NamedTuple):
@@ -65,30 +67,43 @@ class Table:
 
     def markdown(self) -> str:
         """Table in Markdown: columns of equal width, numbers to the right."""
-        lines = [[*self.header], *([cell.text + cell.mark for cell in row] for row in self.cells)]
-        widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
+        cells = [[cell.text + cell.mark for cell in row] for row in self.cells]
+        header, *rows = self._padded([self.header, *cells], width=3)
         rule = [
-            "-" * width if self.is_words(n) else "-" * (width - 1) + ":"
-            for n, width in enumerate(widths)
+            "-" * len(head) if self.is_words(n) else "-" * (len(head) - 1) + ":"
+            for n, head in enumerate(header)
         ]
-        padded = [
+        return "".join(f"| {' | '.join(line)} |\n" for line in [header, rule, *rows])
+
+    def text(self) -> str:
+        """Table in columns, as tools print it."""
+        marked = self.marked
+        lines = [[head + " " * mark for head, mark in zip(self.header, marked, strict=True)]]
+        for row in self.cells:
+            lines.append([c.text + (c.mark or " " * m) for c, m in zip(row, marked, strict=True)])
+        return printed("\n".join("  ".join(line).rstrip() for line in self._padded(lines)))
+
+    def _padded(self, lines: Sequence[Sequence[str]], width: int = 0) -> List[List[str]]:
+        """Lines whose columns have the same width: words to the left, numbers to the right."""
+        widths = [max(width, *map(len, column)) for column in zip(*lines, strict=True)]
+        return [
             [
                 text.ljust(width) if self.is_words(n) else text.rjust(width)
                 for n, (text, width) in enumerate(zip(line, widths, strict=True))
             ]
             for line in lines
         ]
-        return "".join(f"| {' | '.join(line)} |\n" for line in [padded[0], rule, *padded[1:]])
 
 
-def columns(rows: Sequence[Sequence[str]], *, words: Sequence[int] = (0,)) -> str:
-    """Rows as text in columns; columns that hold words are aligned to the left."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        [cell.ljust(w) if n in words else cell.rjust(w) for n, (cell, w) in enumerate(cells)]
-        for cells in (list(zip(row, widths, strict=True)) for row in rows)
-    ]
-    return "\n".join("  ".join(line).rstrip() for line in lines)
+def printed(text: str) -> str:
+    """Text for the console: plain signs, and no daggers where the output's encoding has none."""
+    text, encoding = text.translate(_PRINTED), sys.stdout.encoding or "ascii"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.replace(BETTER, "+").replace(WORSE, "-")
+        return text.encode(encoding, "replace").decode(encoding)
+    return text
 
 
 def fixed(number: Optional[float], digits: int) -> str:

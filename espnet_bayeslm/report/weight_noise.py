@@ -1,4 +1,4 @@
-"""Results of `bayeslm snr`: printed, written, read, and the report's section of them."""
+"""Results of `bayeslm snr`: tables, files, and the report's section of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
 )
 from espnet_bayeslm.report.inputs import expecting, read_json, typed
 from espnet_bayeslm.report.page import Section
-from espnet_bayeslm.report.table import MISSING, Table, columns
+from espnet_bayeslm.report.table import MISSING, Table
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_json
 
@@ -35,36 +35,15 @@ class LocationRow(NamedTuple):
     summary: Optional[SnrSummary]
 
 
-def print_snr(lms: Mapping[str, Sequence[LocationRow]]) -> None:
-    """Print one row for each LM and location."""
-    others = [f"{p} %" for p in PERCENTILES if p != 50]
-    rows = [["LM", "location", "random", "median SNR", *others, "sigma", "/ start"]]
-    for name, of_lm in lms.items():
-        rows += [[name, row.location, *_figures(row.summary)] for row in of_lm if row.summary]
-    print(columns(rows, words=(0, 1)))
-    for name, of_lm in lms.items():
-        for row in of_lm:
-            if row.summary is None:
-                print(f"{name}  {row.location}  {NEEDS_TEXT}")
-
-
-def _figures(summary: SnrSummary) -> List[str]:
-    """Figures of a row of the table."""
-    spread = [v for p, v in zip(PERCENTILES, summary.percentiles, strict=True) if p != 50]
-    start = "-" if summary.median_std_ratio is None else f"{summary.median_std_ratio:.3g}"
-    values = [f"{value:.3g}" for value in (summary.median, *spread, summary.median_std)]
-    return [f"{summary.count}", *values, start]
-
-
-def print_pruning(name: str, steps: Sequence[PruningStep]) -> None:
-    """Print the perplexities of an LM, one row for each share."""
+def pruning_table(name: str, steps: Sequence[PruningStep]) -> Table:
+    """Perplexities of an LM, one row for each share of its weights at zero."""
     by_snr, by_magnitude = ([s for s in steps if s.criterion == name] for name in CRITERIA)
-    print(f"\n{name}: perplexity per word with the least random weights set to zero")
-    rows = [["share %", "weights", "by SNR", "by |mean|"]]
+    rows = []
     for pair in zip(by_snr, by_magnitude, strict=True):
         values = [perplexity_text(_word_perplexity(step)) for step in pair]
         rows.append([f"{100 * pair[0].share:.1f}", f"{pair[0].num_zeroed}", *values])
-    print(columns(rows, words=()))
+    caption = f"{name}: perplexity per word with the least random weights set to zero"
+    return Table(caption, ["share %", "weights", "by SNR", "by |mean|"], rows)
 
 
 def _word_perplexity(step: PruningStep) -> float:
@@ -185,7 +164,7 @@ def location_table(lms: Mapping[str, Sequence[LocationRow]]) -> Table:
     for name, location, summary in (
         (n, r.location, r.summary) for n, rs in lms.items() for r in rs
     ):
-        cells = ["needs a text", *[MISSING] * 4]
+        cells = [NEEDS_TEXT, *[MISSING] * 4]
         if summary is not None:
             ratio = summary.median_std_ratio
             cells = [

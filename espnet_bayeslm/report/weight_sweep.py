@@ -23,6 +23,8 @@ REMEDY = "Tune again with `bayeslm rescore --tune_ref`, or delete it."
 # Rates above this part of all have the same colour: only rates near the best matter.
 SHOWN = 0.75
 MAX_TICKS = 16
+# Points along the side of a cell when borders are drawn
+FINE = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,19 +172,10 @@ def sweep_figure(sweep: SweepTable) -> Figure:
 
 def _draw_border(axes: Axes, inside: np.ndarray, *, color: str, linestyle: str) -> None:
     """Draw the border between the cells that are inside and the cells outside."""
-    near = np.pad(inside, 1)
-    lines = []
-    for row, column in np.argwhere(near):
-        x, y = column - 1, row - 1
-        sides = (
-            (near[row - 1, column], (x, x + 1), (y, y)),
-            (near[row + 1, column], (x, x + 1), (y + 1, y + 1)),
-            (near[row, column - 1], (x, x), (y, y + 1)),
-            (near[row, column + 1], (x + 1, x + 1), (y, y + 1)),
-        )
-        lines += [ends for inside, *ends in sides if not inside]
-    for xs, ys in lines:
-        axes.plot(xs, ys, color=color, linestyle=linestyle, linewidth=1.2)
+    # each cell as many points, so that the contour of the points is nearly that of the cells
+    fine = np.pad(np.kron(inside, np.ones((FINE, FINE))), 1)
+    x, y = ((np.arange(size) - 0.5) / FINE for size in fine.shape[::-1])
+    axes.contour(x, y, fine, levels=[0.5], colors=color, linestyles=linestyle, linewidths=1.2)
 
 
 def value_table(sweep: SweepTable, caption: str) -> Table:

@@ -182,7 +182,7 @@ def test_files_hold_the_weight_and_the_costs(options, tmp_path, capsys):
     # the report's totals are what was maximised, and it shows the subtracted LM in a column
     item = read_rescored("x", tuned, None)
     for nbest in item.nbests:
-        totals = item.totals(nbest)
+        totals = item.scores[nbest.utt]["total"]
         assert totals[item.best[nbest.utt]] == pytest.approx(max(totals), abs=1e-5)
     columns = make_view(item, {}, Texts()).data["lists"][0]["scores"]
     assert {"new LM", "subtracted source", "total"} <= columns.keys()

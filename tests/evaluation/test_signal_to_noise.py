@@ -15,7 +15,7 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     PERCENTILES,
     prune_weights,
     signal_to_noise,
-    summarize_latent,
+    summarize,
     summarize_weights,
     zero_means,
 )
@@ -82,7 +82,7 @@ def test_latent_variables_over_batches_of_tokens():
         (torch.randn(*shape, 4, generator=generator), torch.rand(*shape, 4, generator=generator))
         for shape in ((2, 3), (1, 5))
     ]
-    summary = summarize_latent("hidden@1", moments)
+    summary = summarize("hidden@1", moments)
     means, stds = (torch.cat([m.reshape(-1) for m in part]) for part in zip(*moments, strict=True))
     assert summary.count == (6 + 5) * 4 and summary.median_std_ratio is None
     expected = np.percentile(signal_to_noise(means, stds), PERCENTILES)

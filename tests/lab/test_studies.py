@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import written_outputs as out
 
 from espnet_bayeslm.utils.errors import InputError
@@ -127,7 +128,7 @@ def test_median_of_locations_together():
 
     rng = np.random.default_rng(0)
     parts = [np.exp(rng.normal(mean, 1.0, size=n)) for mean, n in ((0.0, 4000), (2.0, 1000))]
-    summaries = [summarize("x", part, part) for part in parts]
+    summaries = [summarize("x", [(torch.from_numpy(p), torch.ones(len(p)))]) for p in parts]
     exact = np.median(np.concatenate(parts))
     assert outputs.pooled_median(summaries) == pytest.approx(exact, rel=0.03)
 

@@ -105,7 +105,7 @@ def write_snr(exp, name, ratios, *, std=0.02, start=0.01):
             place,
             "weights",
             dataclasses.replace(
-                summarize(place, np.array(values), np.full(len(values), std)),
+                summarize(place, [(torch.tensor(values) * std, torch.full((len(values),), std))]),
                 median_std_ratio=std / start,
             ),
         )

@@ -10,8 +10,8 @@ from espnet_bayeslm.evaluation.bootstrap import WerDifference
 from espnet_bayeslm.evaluation.comparison import Scores, SystemPair
 from espnet_bayeslm.evaluation.mapsswe import Mapsswe
 from espnet_bayeslm.evaluation.wer import ErrorCounts
-from espnet_bayeslm.report import score_results as report
-from espnet_bayeslm.report.score_results import print_scores, scores_json
+from espnet_bayeslm.report import table
+from espnet_bayeslm.report.score_results import RESERVED, print_scores, scores_json
 
 
 def result(z, errors_b, words=100):
@@ -37,8 +37,9 @@ def test_one_condition(capsys):
         ["b", "15.00†"],
         ["oracle", "3.00"],
     ]
-    assert lines[6][:3] == ["a", "b", "5.00"]
-    assert lines[6][3:] == ["[-0.10,", "12.34]", "0.975", "30", "0.2500", "2.500", "0.04"]
+    assert lines[6][:3] == ["a", "b†", "+5.00"]
+    assert lines[6][3:6] == ["-0.10", "to", "+12.34"]
+    assert lines[6][6:] == ["0.975", "30", "+0.2500", "+2.500", "0.04"]
     assert " ".join(lines[-1]).startswith("† fewer, ‡ more errors than a:")
 
 
@@ -68,15 +69,15 @@ def test_several_conditions(capsys):
 
 def test_an_encoding_without_daggers(monkeypatch):
     for encoding, marks in (("utf-8", "†‡ "), ("latin-1", "+- "), ("ascii", "+- ")):
-        monkeypatch.setattr(report.sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
-        assert "".join(report.signs().values()) == marks
+        monkeypatch.setattr(table.sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
+        assert table.printed("†‡ ") == marks
 
 
 def test_json():
     conditions = {"near": result(0.5, 18), "far": result(3, 10, words=300)}
     pooled = result(2.8, 28, words=400)
     found = json.loads(json.dumps(scores_json(conditions, pooled, baseline="a")))
-    assert list(found) == ["a", "b", "oracle", *report.RESERVED]
+    assert list(found) == ["a", "b", "oracle", *RESERVED]
     assert found["b"]["errors"] == 28 and found["b"]["wer"] == pytest.approx(7.0)
     assert found["conditions"]["far"]["b"]["wer"] == pytest.approx(10 / 3)
     assert found["average_wer"]["b"] == pytest.approx((18 + 10 / 3) / 2)
@@ -93,7 +94,7 @@ def test_identical_outputs(capsys):
     pair = dataclasses.replace(scores.pairs[0], identical=True)
     scores = Scores(scores.errors, [pair])
     lines = printed(capsys, {"": scores}, scores, "a")
-    assert lines[6][2:6] == ["5.00", "identical", "outputs", "-"]
+    assert lines[6][2:6] == ["+5.00", "identical", "outputs", "-"]
     (found,) = scores_json({"": scores}, scores, baseline="a")["significance"]["pairs"]
     assert found["identical"] is True
 

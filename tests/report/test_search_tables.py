@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 import yaml
@@ -10,8 +11,7 @@ from espnet_bayeslm.kinds.search import derived_config, rank
 from espnet_bayeslm.report.search_results import (
     Retrained,
     Run,
-    print_ranking,
-    print_retrained,
+    ranking_table,
     write_files,
     write_retrained,
 )
@@ -31,36 +31,28 @@ RANKING = rank([run.weights for run in RUNS], 3)
 CONFIGS = [derived_config(CONFIG, item.choices) for item in RANKING]
 
 
-@pytest.fixture
-def rows(capsys):
-    """Return a function that prints a table and returns the cells of its lines."""
-
-    def printed(function, *args):
-        capsys.readouterr()
-        function(*args)
-        return [line.split("  ") for line in capsys.readouterr().out.splitlines()]
-
-    def stripped(*args):
-        return [[cell.strip() for cell in row if cell.strip()] for row in printed(*args)]
-
-    return stripped
+def rows(*args):
+    """Return the cells of a printed table."""
+    lines = [re.split("  +", line) for line in ranking_table(*args).text().splitlines()]
+    return [[cell.strip() for cell in row if cell.strip()] for row in lines]
 
 
-def test_table_of_the_ranking(rows):
-    _, title, header, *found = rows(print_ranking, RANKING[:2], RUNS)
-    assert title == ["The best of 4 architectures, by the mean over 2 runs of ln p"]
+def test_table_of_the_ranking():
+    caption = "The best of 4 architectures, by the mean over 2 runs of ln p"
+    assert ranking_table(RANKING, RUNS).caption == caption
+    header, *found = rows(RANKING[:2], RUNS)
     ranks = ["mean rank", "rank, seed0", "rank, seed1"]
-    assert header == ["rank", "probability", *ranks, "architecture"]
-    assert [row[2:] for row in found] == [
-        ["1.5", "1", "2", "ffn@1 bayes"],
-        ["1.5", "2", "1", "ffn@1-2 bayes"],
+    assert header == ["rank", "architecture", "probability", *ranks]
+    assert [[row[1], *row[3:]] for row in found] == [
+        ["ffn@1 bayes", "1.5", "1", "2"],
+        ["ffn@1-2 bayes", "1.5", "2", "1"],
     ]
 
 
-def test_a_rank_beyond_the_limit_is_a_dash(rows):
+def test_a_rank_beyond_the_limit_is_a_dash():
     runs = [Run(f"seed{n}", "", n, weights(*[w] * 14)) for n, w in enumerate((1.0, -0.9))]
     ranking = rank([run.weights for run in runs], 1, limit=10)
-    assert rows(print_ranking, ranking, runs)[-1][2:5] == ["-", "1", "-"]
+    assert rows(ranking, runs)[-1][3:6] == ["-", "1", "-"]
 
 
 def test_files(tmp_path):
@@ -87,7 +79,7 @@ def test_a_share_of_zero_is_valid_json(tmp_path):
     assert content["ranking"][1]["probability"] == 0
 
 
-def test_retrained(rows, tmp_path):
+def test_retrained(tmp_path):
     results = [Retrained(n, f"exp/top{n}", ["start.pth"], 50.0 + n, n, 5) for n in (1, 2)]
     write_retrained(tmp_path / "retrain.json", results, RANKING)
     found = json.loads((tmp_path / "retrain.json").read_text())
@@ -95,5 +87,6 @@ def test_retrained(rows, tmp_path):
     assert [[row[key] for key in keys] for row in found] == [
         [n, 50.0 + n, n, RANKING[n - 1].choices] for n in (1, 2)
     ]
-    last = rows(print_retrained, results, RANKING)[-1]
-    assert last[0] == "2" and last[2:] == ["52.00", "2 of 5", "ffn@1-2 bayes"]
+    first, second, third = rows(RANKING, RUNS[:1], results)[1:]
+    assert second[:2] == ["2", "ffn@1-2 bayes"] and second[3:] == ["52.00", "2 of 5"]
+    assert first[3:] == ["51.00", "1 of 5"] and third[3:] == ["-", "-"]

@@ -26,7 +26,7 @@ from espnet_bayeslm.report.search_results import (
     write_retrained,
 )
 from espnet_bayeslm.report.search_results import write_files as write_search
-from espnet_bayeslm.report.weight_noise import LocationRow, read_snr, snr_section
+from espnet_bayeslm.report.weight_noise import NEEDS_TEXT, LocationRow, read_snr, snr_section
 from espnet_bayeslm.report.weight_noise import write_files as write_snr
 from espnet_bayeslm.report.weight_sweep import read_sweep, sweep_section
 from espnet_bayeslm.utils.errors import InputError
@@ -198,7 +198,7 @@ def test_signal_to_noise(tmp_path):
     page = Page(section.body)
     assert page.tags.count("svg") == 2 and page.text.count("$one^$<lm>") == 3
     first = ["$one^$<lm>", "ffn@1", "100", "0.3", "0.1 to 0.5", "0.01", "–"]
-    assert page.cells[7:17] == [*first, "two", "hidden_output@1", "needs a text"]
+    assert page.cells[7:17] == [*first, "two", "hidden_output@1", NEEDS_TEXT]
     # the file alone has no pruning beside it
     assert snr_section(*read_snr([f"{tmp_path}/snr/snr.json"])).body.count("<svg") == 1
     with pytest.raises(InputError, match=r"is in another file too"):
@@ -224,8 +224,8 @@ def test_architecture_weights(tmp_path):
     section = search_section({"search": read_search(write_folder(tmp_path / "search"))})
     page = Page(section.body)
     assert page.tags.count("svg") == 2
-    assert page.cells[5:9] == ["1", "ffn@1-2 bayes", "0.731", "1, 1"]
-    assert page.cells[10:15] == ["2", "ffn@2 bayes", "0.269", "2, 2", "44.40"]
+    assert page.cells[8:14] == ["1", "ffn@1-2 bayes", "0.7311", "1", "1", "1"]
+    assert page.cells[16:] == ["2", "ffn@2 bayes", "0.2689", "2", "2", "2", "44.40", "1 of 1"]
     assert search_section({}) is None
 
 
@@ -247,9 +247,9 @@ BAD_SWEEPS = [
 # Of other locations than the first run's
 OTHER_RUN = {"name": "b", "path": "b", "seed": 1, "weights": {"ffn@1": {"point": 0, "gp": 1}}}
 BAD_SEARCHES = [
-    (["runs", 1], OTHER_RUN, "the runs have different locations"),
-    (["runs"], [], "there is no run"),
-    (["ranking", 0, "choices"], None, "no 'choices'"),
+    (["runs", 1], OTHER_RUN, "run 2 has the candidates ['gp', 'point'] at ffn@1"),
+    (["runs"], [], "no run of the search to rank"),
+    (["ranking"], None, "no 'ranking'"),
 ]
 
 
