@@ -57,7 +57,7 @@ def print_scores(
         print(Table("", header, rows).text())
     if pooled.pairs:
         rate = RATES[unit]
-        print(f"\nA - B: {rate} of A less {rate} of B; P(B better): of the bootstrap")
+        print(f"\nA - B: {rate} of A less {rate} of B; P(B better): by the bootstrap")
         what = f"{BETTER} fewer, {WORSE} more errors than {baseline}"
         print(printed(f"{what}: significant at 0.05 by MAPSSWE; beside B: than A"))
 

@@ -158,7 +158,7 @@ def sweep_figure(sweep: SweepTable) -> Figure:
     figure.colorbar(mesh, ax=axes, label="WER %", extend="max" if cut else "neither", pad=0.01)
     # the cells that are at most 0.1 above the lowest rate
     _draw_border(axes, rates <= rates.min() + 0.1, color="0.1", linestyle="-")
-    if sweep.first_pass is not None:
+    if sweep.first_pass is not None and (rates <= sweep.first_pass).any():
         _draw_border(axes, rates <= sweep.first_pass, color="white", linestyle="--")
     column, row = sweep.best
     axes.plot(column + 0.5, row + 0.5, "o", markersize=8, markerfacecolor="none", color="red")
