@@ -23,11 +23,6 @@ UNPAIRED, SUBSTITUTION, DELETABLE = 3, 4, 2
 class Deletable(str):
     """A word that a system may leave out, with its parentheses: `(uh)`."""
 
-    @property
-    def bare(self) -> str:
-        """The word that is said."""
-        return self[1:-1]
-
 
 class MarkedWords(Tuple[str, ...]):
     """A transcript with markup; as a tuple it holds the tokens of its first reading."""
@@ -64,7 +59,7 @@ def _first_reading(items: Items) -> Iterator[str]:
 
 def bare(word: str) -> str:
     """Word without the parentheses that make it deletable."""
-    return word.bare if isinstance(word, Deletable) else word
+    return word[1:-1] if isinstance(word, Deletable) else word
 
 
 def items_of(words: Sequence[str]) -> Items:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import re
 import unicodedata
 from typing import (
@@ -85,18 +87,12 @@ def _follows_letter(text: str, place: int) -> bool:
     return False
 
 
-def _whisper(text: str) -> str:
-    return str(_whisper_normalizer()(text))
-
-
 @functools.cache
-def _whisper_normalizer() -> Any:
+def _whisper_normalizer() -> TextFunction:
     for module in ("whisper.normalizers", "whisper_normalizer.english"):
-        try:
-            found: Any = __import__(module, fromlist=["EnglishTextNormalizer"])
-        except ImportError:
-            continue
-        return found.EnglishTextNormalizer()
+        with contextlib.suppress(ImportError):
+            normalize: TextFunction = importlib.import_module(module).EnglishTextNormalizer()
+            return normalize
     raise InputError(
         "--normalize whisper needs Whisper's own normaliser",
         remedy="pip install whisper-normalizer (or openai-whisper).",
@@ -106,7 +102,7 @@ def _whisper_normalizer() -> Any:
 # In the order in which they are applied: a step that reads a sign comes before one that removes it.
 STEPS: Mapping[str, TextFunction] = {
     "nfc": nfc,
-    "whisper": _whisper,
+    "whisper": lambda text: _whisper_normalizer()(text),
     "lower": str.lower,
     "contractions": contractions,
     "numbers": spoken_numbers,

@@ -124,18 +124,15 @@ class _Reader(LatticeBuilder):
 
     def _fields(self, line: str) -> Fields:
         """Fields of a line, by their short names."""
+        rest = _FIELD.sub("", line).strip()
+        if rest:
+            raise self.error(f"{rest[:60]!r} stands where `key=value` was expected")
         fields: Fields = {}
-        position, text = 0, line.rstrip()
-        while position < len(text):
-            match = _FIELD.match(text, position)
-            if match is None:
-                shown = text[position : position + 60].strip()
-                raise self.error(f"{shown!r} stands where `key=value` was expected")
+        for match in _FIELD.finditer(line):
             key = LONG_NAMES.get(match[1], match[1])
             if key in fields:
                 raise self.error(f"the field {key[:40]!r} comes twice in the line")
             fields[key] = self._unescaped(match[3] if match[2] is None else match[2][1:-1])
-            position = match.end()
         return fields
 
     def _unescaped(self, value: str) -> str:
