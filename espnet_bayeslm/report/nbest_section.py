@@ -54,11 +54,6 @@ class Texts:
             self.rows.append((" ".join(words), operations(pivot, words)))
         return self._places[key]
 
-    def errors(self, place: int) -> int:
-        """Number of wrong words of a hypothesis."""
-        operations = self.rows[place][1]
-        return len(operations) - operations.count(CORRECT)
-
 
 def operations(ref: Sequence[str], hyp: Sequence[str]) -> str:
     """Letter for each step from `ref` to `hyp`: right, another word, missing, added.
