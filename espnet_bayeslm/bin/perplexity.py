@@ -153,12 +153,12 @@ def write_per_sentence(path: str, result: TextScores) -> None:
     names = "component key log_prob words tokens characters excluded perplexity"
     with atomic_write(path) as f:
         print(names.replace(" ", "\t"), file=f)
-        for index, component in enumerate(result.components):
+        for index, (name, _) in enumerate(result.names):
             perplexities = result.perplexities(index)
             for key, value in zip(result.sentences, perplexities, strict=True):
                 sums = value.all
                 print(
-                    *(component.name, key, f"{sums.log_prob:.6f}", sums.words, sums.tokens),
+                    *(name, key, f"{sums.log_prob:.6f}", sums.words, sums.tokens),
                     *(sums.characters, value.oov.words, f"{sums.perplexity():.4f}"),
                     sep="\t",
                     file=f,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from espnet_bayeslm.evaluation.em import em_weights
-from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
+from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.utils.weights import check_weights
 
 
@@ -24,27 +24,8 @@ def combined(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
         return np.logaddexp.reduce(log_probs[used] + np.log(weights[used])[:, None], axis=0)
 
 
-class MixtureScorer:
-    """A fixed mixture of scorers."""
-
-    def __init__(
-        self,
-        components: Sequence[WordScorer],
-        weights: ArrayLike,
-        *,
-        name: str = "mixture",
-    ):
-        self.weights = check_weights(weights, len(components))
-        self.components = list(components)
-        self.name = name
-
-    def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
-        """Scores of the mixture; a word is OOV where a component does not know it."""
-        return mix([c.word_scores(sentences) for c in self.components], self.weights)
-
-
 def mix(scores: Sequence[Sequence[WordScores]], weights: ArrayLike) -> List[WordScores]:
-    """Ln sum_k w_k p_k of each word."""
+    """Ln sum_k w_k p_k of each word; a word is OOV where a component does not know it."""
     checked = check_weights(weights, len(scores))
     mixed = []
     for sentence in zip(*scores, strict=True):

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 import numpy as np
 
 from espnet_bayeslm.evaluation.counting import UnknownWords
-from espnet_bayeslm.evaluation.interpolation import MixtureScorer, mix
+from espnet_bayeslm.evaluation.interpolation import mix
 from espnet_bayeslm.evaluation.word_scores import Component, CountingScorer, WordScorer, WordScores
 
 UNITS = {"word": "words", "token": "tokens", "character": "characters"}
@@ -123,7 +123,7 @@ def sentence_perplexity(
     return Perplexity(tally(~out), tally(out), 1)
 
 
-def token_counts(scorer: WordScorer, words: Sequence[str]) -> np.ndarray:
+def token_counts(scorer: Optional[WordScorer], words: Sequence[str]) -> np.ndarray:
     """(n + 1,) LM tokens of each word and `</s>`: one each, or as the scorer counts."""
     if isinstance(scorer, CountingScorer):
         return scorer.token_counts(words)
@@ -190,19 +190,21 @@ class TextScores:
         weights: Optional[np.ndarray] = None,
     ):
         self.sentences = sentences
-        self.components = list(components)
+        self.names = [(c.name, c.kind) for c in components]
+        """Name and kind of each component, and of the mixture."""
+        self._scorers: List[Optional[WordScorer]] = [c.scorer for c in components]
         self.scores = list(scores)
         self._excluded = [
             np.logical_or.reduce([s.oov for s in row]) for row in zip(*scores, strict=True)
         ]
         if weights is not None and len(components) > 1:
-            mixture = MixtureScorer([c.scorer for c in components], weights)
-            self.components.append(Component(mixture.name, "mixture", mixture))
+            self.names.append(("mixture", "mixture"))
+            self._scorers.append(None)
             self.scores.append(mix(scores, weights))
 
     def perplexities(self, index: int) -> List[Perplexity]:
         """Perplexity of each sentence under a component (the mixture comes last)."""
-        scorer = self.components[index].scorer
+        scorer = self._scorers[index]
         rows = zip(self.sentences.values(), self.scores[index], self._excluded, strict=True)
         return [
             sentence_perplexity(words, score, tokens=token_counts(scorer, words), excluded=excluded)
@@ -211,14 +213,14 @@ class TextScores:
 
     def summary(self, index: int) -> Dict[str, Any]:
         """Figures of a component over the whole text."""
-        found = self.perplexities(index)
+        (name, kind), found = self.names[index], self.perplexities(index)
         total = sum(found, Perplexity())
         known = sum((sentence for sentence in found if not sentence.oov.words), Perplexity())
         num_words = total.all.words - total.sentences
         num_oovs = int(sum(score.oov.sum() for score in self.scores[index]))
         return {
-            "name": self.components[index].name,
-            "kind": self.components[index].kind,
+            "name": name,
+            "kind": kind,
             "log_prob": total.all.log_prob,
             "words": num_words,
             "sentences": total.sentences,
@@ -235,4 +237,4 @@ class TextScores:
 
     def summaries(self) -> List[Dict[str, Any]]:
         """Figures of every component, the mixture last."""
-        return [self.summary(index) for index in range(len(self.components))]
+        return [self.summary(index) for index in range(len(self.names))]

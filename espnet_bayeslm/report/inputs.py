@@ -55,9 +55,12 @@ def named_paths(option: str, values: Repeated, *, unique: bool = False) -> List[
     return pairs
 
 
-def read_json(path: PathLike, *, remedy: str) -> Any:
-    """Content of a JSON file."""
-    return _parsed(read_text(path), path, None, remedy)
+@contextlib.contextmanager
+def json_content(path: PathLike, what: str, *, remedy: str) -> Iterator[Any]:
+    """Content of a JSON file, for a block that turns it into `what`."""
+    content = _parsed(read_text(path), path, None, remedy)
+    with expecting(what, path=path, remedy=remedy):
+        yield content
 
 
 def read_json_lines(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:

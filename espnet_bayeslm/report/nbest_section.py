@@ -10,16 +10,16 @@ from urllib.parse import quote
 import kaldialign
 import numpy as np
 
-from espnet_bayeslm.evaluation.alignment import align
 from espnet_bayeslm.evaluation.calibration import auroc
-from espnet_bayeslm.evaluation.mapsswe import Mapsswe, Segment, compare_segments, utterance_segments
+from espnet_bayeslm.evaluation.mapsswe import Mapsswe
 from espnet_bayeslm.evaluation.markup import closest_reading
-from espnet_bayeslm.evaluation.wer import NO_WORDS, RATES, ErrorCounts, Words, word_errors
+from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, Words
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.rescored_lists import MEASURES, Rescored, Uncertainty
 from espnet_bayeslm.report.table import MISSING, Cell, Row, Table, fixed, typeset
-from espnet_bayeslm.rescoring.tally import FIRST_PASS, ORACLE, RESCORED
+from espnet_bayeslm.rescoring.pipeline import RescoredList
+from espnet_bayeslm.rescoring.tally import FIRST_PASS, ORACLE, RESCORED, ListTally
 from espnet_bayeslm.rescoring.tuning import CONTROL
 
 LABELS = {
@@ -90,9 +90,7 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
 
     Without references the first pass takes their place.
     """
-    known = [name for name in WHAT if name != CONTROL or rescored.control]
-    errors = dict.fromkeys(known, NO_WORDS)
-    segments: Dict[str, List[Segment]] = {n: [] for n in known if n in (FIRST_PASS, CONTROL)}
+    tally = ListTally(refs or None, rescored.counting)
     judged: Judged = {}
     lists = []
     for nbest in rescored.nbests:
@@ -115,15 +113,8 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
             for place, measured in uncertainty.items()
         }
         lists.append(entry)
-        counts = [word_errors(ref, words) for words in units]
-        shown = {FIRST_PASS: 0, CONTROL: rescored.control.get(nbest.utt, 0), RESCORED: best}
-        shown[ORACLE] = min(range(len(counts)), key=lambda place: counts[place].errors)
-        for name in errors:
-            errors[name] += counts[shown[name]]
-        if refs:
-            after = align(ref, units[best])
-            for name, own in segments.items():
-                own += utterance_segments(align(ref, units[shown[name]]), after)
+        control = rescored.control.get(nbest.utt)
+        tally.add(RescoredList(nbest, (), (), best, control=control))
         wrong = [step != CORRECT for step in texts.rows[places[best]][1] if step != DELETION]
         for name, values in uncertainty.get(best, {}).items():
             of_words = judged.setdefault(name, ([], []))
@@ -132,8 +123,7 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
     found = [values for places in rescored.uncertainty.values() for values in places.values()]
     measures = {name: LABELS[name] for name in MEASURES if any(name in v for v in found)}
     data = {"name": rescored.name, "measures": measures, "references": bool(refs), "lists": lists}
-    tests = {name: compare_segments(found) for name, found in segments.items()}
-    return View(data, errors, judged, tests)
+    return View(data, tally.errors, judged, tally.tests())
 
 
 def _counted_uncertainty(rescored: Rescored, nbest: NBest) -> Dict[int, Uncertainty]:

@@ -9,7 +9,7 @@ from espnet_bayeslm.evaluation.bootstrap import WerDifference
 from espnet_bayeslm.evaluation.comparison import Scores, SystemPair
 from espnet_bayeslm.evaluation.mapsswe import Mapsswe
 from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts
-from espnet_bayeslm.report.inputs import expecting, read_json, typed
+from espnet_bayeslm.report.inputs import json_content, typed
 from espnet_bayeslm.report.table import (
     BETTER,
     MISSING,
@@ -196,8 +196,7 @@ class ScoreFile(NamedTuple):
 
 def read_scores(path: str) -> ScoreFile:
     """Results of a file."""
-    content = read_json(path, remedy=REMEDY)
-    with expecting("word errors of systems", path=path, remedy=REMEDY):
+    with json_content(path, "word errors of systems", remedy=REMEDY) as content:
         pooled = _scores(content)
         parts = typed(Dict[str, Any], content.get("conditions", {}))
         conditions = {name: _scores(part) for name, part in parts.items()}

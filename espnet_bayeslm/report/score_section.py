@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from espnet_bayeslm.evaluation.comparison import Scores
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.evaluation.wer import RATES
-from espnet_bayeslm.report.inputs import expecting, read_json, typed
+from espnet_bayeslm.report.inputs import json_content, typed
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.score_results import FIRST_PASS, ScoreFile, level_of, pair_table, rates
 from espnet_bayeslm.report.table import MISSING, Row, Table, typeset
@@ -41,8 +41,7 @@ def read_perplexities(pairs: Sequence[Tuple[str, str]]) -> List[Perplexities]:
     """Perplexities of (system, file), each of one text."""
     found: Dict[Tuple[str, str], Perplexities] = {}
     for system, path in pairs:
-        content = read_json(path, remedy=REMEDY)
-        with expecting("perplexities of components", path=path, remedy=REMEDY):
+        with json_content(path, "perplexities of components", remedy=REMEDY) as content:
             text = typed(str, content["text"])
             rows = typed(List[ComponentPerplexity], content["components"])
             if not rows or any("word" not in row.perplexity for row in rows):

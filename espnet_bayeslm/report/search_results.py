@@ -17,7 +17,7 @@ from espnet_bayeslm.kinds.search.ranking import (
     shares,
 )
 from espnet_bayeslm.kinds.search.space import architecture_yaml, uncertainty_of
-from espnet_bayeslm.report.inputs import expecting, read_json, typed
+from espnet_bayeslm.report.inputs import json_content, typed
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.table import MISSING, Table
 from espnet_bayeslm.utils.errors import InputError
@@ -181,16 +181,16 @@ class Search(NamedTuple):
 def read_search(folder: str) -> Search:
     """Search of a folder."""
     path = Path(folder) / SEARCH
-    content = read_json(path, remedy=REMEDY)
-    with expecting("architecture weights and a ranking", path=path, remedy=REMEDY):
+    with json_content(path, "architecture weights and a ranking", remedy=REMEDY) as content:
         runs = [_run(item, Path(folder)) for item in typed(List[Dict[str, Any]], content["runs"])]
         try:
             ranking = rank([run.weights for run in runs], len(content["ranking"]))
         except InputError as error:
             raise ValueError(str(error)) from error
     path = Path(folder) / RETRAINED
-    rows = read_json(path, remedy=REMEDY) if path.exists() else []
-    with expecting("trained architectures", path=path, remedy=REMEDY):
+    if not path.exists():
+        return Search(runs, ranking, [])
+    with json_content(path, "trained architectures", remedy=REMEDY) as rows:
         return Search(runs, ranking, typed(List[Retrained], rows))
 
 

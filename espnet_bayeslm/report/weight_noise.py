@@ -14,7 +14,7 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     PruningStep,
     SnrSummary,
 )
-from espnet_bayeslm.report.inputs import expecting, read_json, typed
+from espnet_bayeslm.report.inputs import json_content, typed
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.table import MISSING, Table
 from espnet_bayeslm.utils.errors import InputError
@@ -105,8 +105,7 @@ def read_snr(paths: Sequence[str]) -> Tuple[Dict[str, List[LocationRow]], Curves
     curves: Curves = {}
     for name in paths:
         path = Path(name) / SNR if Path(name).is_dir() else Path(name)
-        content = read_json(path, remedy=REMEDY)
-        with expecting("signal-to-noise ratios of LMs", path=path, remedy=REMEDY):
+        with json_content(path, "signal-to-noise ratios of LMs", remedy=REMEDY) as content:
             rows = typed(Dict[str, List[Dict[str, Any]]], content["lms"])
             found = {lm: [_row(row) for row in values] for lm, values in rows.items()}
         twice = [lm for lm in found if lm in lms]
@@ -119,8 +118,7 @@ def read_snr(paths: Sequence[str]) -> Tuple[Dict[str, List[LocationRow]], Curves
         lms.update(found)
         if Path(name).is_dir() and (path.parent / PRUNING).exists():
             path = path.parent / PRUNING
-            content = read_json(path, remedy=REMEDY)
-            with expecting("perplexities of pruned LMs", path=path, remedy=REMEDY):
+            with json_content(path, "perplexities of pruned LMs", remedy=REMEDY) as content:
                 steps = typed(Dict[str, List[PruningStep]], content["lms"])
                 for step in (step for values in steps.values() for step in values):
                     if step.criterion not in CRITERIA:

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from espnet_bayeslm.report.inputs import expecting, read_json, typed
+from espnet_bayeslm.report.inputs import json_content, typed
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.plots import new_figure, save_figure, svg
 from espnet_bayeslm.report.table import Cell, Row, Table
@@ -104,8 +104,8 @@ def read_sweep(folder: Path) -> Optional[SweepTable]:
     path = folder / SWEEP
     if not path.exists():
         return None
-    content = read_json(path, remedy=REMEDY)
-    with expecting("word error rates over the weights of two features", path=path, remedy=REMEDY):
+    what = "word error rates over the weights of two features"
+    with json_content(path, what, remedy=REMEDY) as content:
         table: SweepTable = typed(SweepTable, content)
     return table
 

@@ -6,7 +6,6 @@ from oracles.em_plain import plain_em
 
 from espnet_bayeslm.evaluation.interpolation import check_weights, estimate_weights, mix
 from espnet_bayeslm.evaluation.word_scores import WordScores
-from espnet_bayeslm.rescoring import MixtureScorer
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.utils.errors import InputError
 
@@ -39,13 +38,11 @@ def components():
 
 def test_probabilities_are_mixed_word_by_word(components):
     weights = [0.5, 0.3, 0.2]
-    mixture = MixtureScorer(components, weights, name="m")
     parts = [c.word_scores(SENTENCES) for c in components]
-    for n, scores in enumerate(mixture.word_scores(SENTENCES)):
+    for n, scores in enumerate(mix(parts, weights)):
         p = sum(w * np.exp(part[n].log_probs) for w, part in zip(weights, parts, strict=True))
         np.testing.assert_allclose(np.exp(scores.log_probs), p, rtol=1e-12)
         np.testing.assert_array_equal(scores.oov, sum(part[n].oov for part in parts) > 0)
-    assert mixture.name == "m"
 
 
 @pytest.mark.filterwarnings("error")
@@ -87,7 +84,7 @@ def test_weights_are_scaled_to_one():
 )
 def test_weights_that_do_not_fit(components, weights, message):
     with pytest.raises(InputError, match=message):
-        MixtureScorer(components, weights)
+        mix([c.word_scores(SENTENCES) for c in components], weights)
 
 
 def cached(scorer, folder, fingerprint="v1"):
