@@ -86,33 +86,6 @@ def test_the_gradient_that_autograd_gave_is_not_changed():
     torch.testing.assert_close(found[0], alone[0] + kept)
 
 
-def test_the_kl_of_a_sample_is_computed_with_it(monkeypatch, fast_kernels):
-    _, posterior = make()
-    expected, calls = posterior.kl(), []
-    monkeypatch.setattr(
-        "espnet_bayeslm.bayes.weights.kl_weights",
-        lambda *args: calls.append(args) or kl_weights(*args),
-    )
-    with posterior.sampled(noise_generator(0, 0, 0), with_kl=True) as sample:
-        pass
-    assert torch.allclose(sample.kl(), expected) and not calls
-    with posterior.sampled(noise_generator(0, 0, 0)) as sample:
-        assert torch.allclose(sample.kl(), expected) and len(calls) == len(posterior.blocks())
-
-
-def test_only_the_blocks_rows_are_sampled():
-    module, posterior = make()
-    mean = module.weight
-    with posterior.sampled(noise_generator(0, 0, 0)):
-        same = (module.weight == mean).all(dim=1)
-        assert all(block.whole is mean for block in posterior.blocks())
-    assert same.tolist() == [True, False, True, True, False]
-    assert module.weight is mean
-    (name, value), *others = posterior.sample(noise_generator(0, 0, 0)).items()
-    assert name == "weight" and not others
-    assert (value == mean).all(dim=1).tolist() == same.tolist()
-
-
 @pytest.mark.parametrize("other", [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
 def test_noise_depends_on_seed_rank_and_step(other):
     draw = [

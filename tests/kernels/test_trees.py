@@ -1,12 +1,10 @@
-"""The layers over prefix trees: attention against a full mask, the LSTM against torch's."""
+"""Attention over prefix trees against a full mask."""
 
 import pytest
 import torch
 from torch import nn
 
-from espnet_bayeslm.kernels.tree_lstm import run_tree
 from espnet_bayeslm.layers import tree_attention
-from espnet_bayeslm.layers.lstm import run_tree as step_tree
 from espnet_bayeslm.layers.tree_attention import TreeAttention
 from espnet_bayeslm.lm.tree import build_tree
 
@@ -45,24 +43,3 @@ def test_attention_equals_that_with_a_full_mask(monkeypatch, block, max_keys):
     found = attention.attend(x[attention.order], 3)[attention.rows]
     torch.testing.assert_close(found, expected.transpose(0, 1).flatten(1), rtol=0, atol=1e-12)
     assert torch.equal(attention.order[attention.rows], torch.arange(len(tree)))
-
-
-@pytest.mark.parametrize("run", [run_tree, step_tree])
-@pytest.mark.parametrize("with_state", [False, True])
-@torch.no_grad()
-def test_lstm_equals_torchs(run, with_state):
-    tree, paths = make_tree(length=30, num=20)
-    lstm = nn.LSTM(6, 5, num_layers=2, batch_first=True).double()
-    table = torch.randn(10, 6, dtype=torch.float64)
-    state = None
-    if with_state:  # before each of the two roots
-        state = (torch.randn(2, 2, 5).double(), torch.randn(2, 2, 5).double())
-    found, (h, c) = run(lstm, table, tree.tokens, tree.parents, tree.levels(), state)
-    assert found.shape == (len(tree), 5) and h.shape == c.shape == (2, len(tree), 5)
-    for path in paths:
-        start = None if state is None else tuple(s[:, path[0], None] for s in state)
-        nodes = torch.from_numpy(path)
-        y, (last_h, last_c) = lstm(table[tree.tokens[nodes]].unsqueeze(0), start)
-        torch.testing.assert_close(found[nodes], y[0], rtol=0, atol=1e-12)
-        torch.testing.assert_close(h[:, nodes[-1:]], last_h, rtol=0, atol=1e-12)
-        torch.testing.assert_close(c[:, nodes[-1:]], last_c, rtol=0, atol=1e-12)

@@ -66,22 +66,12 @@ def test_under_autocast_the_kl_is_in_single_precision():
     torch.testing.assert_close(found, exact, rtol=1e-5, atol=1e-5)
 
 
-def test_kl_is_least_where_q_is_p():
-    """Zero there with a zero gradient, and above zero wherever one network is moved."""
+def test_it_starts_with_a_kl_of_zero_and_no_gradient():
     latent, h = build(), hidden()
-
-    def kl():
-        return kl_of(latent, h)
-
-    assert torch.equal(kl(), torch.zeros(3, 4, dtype=torch.float64))
-    gradients = torch.autograd.grad(kl().sum(), list(latent.parameters()))
+    kl = kl_of(latent, h)
+    assert torch.equal(kl, torch.zeros(3, 4, dtype=torch.float64))
+    gradients = torch.autograd.grad(kl.sum(), list(latent.parameters()))
     assert all(gradient.abs().max() < 1e-12 for gradient in gradients)
-    for name, parameter in latent.named_parameters():
-        start = parameter.detach().clone()
-        for size in (-0.1, 0.1):
-            parameter.data = start + size * torch.randn_like(start)
-            assert (kl() > 0).all(), name
-        parameter.data = start
 
 
 @pytest.mark.parametrize("latent_dim", [None, SIZE, 1, 4, 9])

@@ -1,4 +1,4 @@
-"""The LSTM loop against torch's LSTM and finite differences."""
+"""The LSTM loop against finite differences."""
 
 import pytest
 import torch
@@ -49,19 +49,6 @@ def test_gradcheck(uncertainty):
     state = rand(1, BATCH, UNITS), rand(1, BATCH, UNITS)
     inputs = (rand(BATCH, STEPS, UNITS), *state, *parameters.values())
     assert gradcheck(function, inputs, atol=1e-6)
-
-
-def test_without_processes_it_is_torchs_lstm():
-    torch.manual_seed(0)
-    lstm = LSTM(6, UNITS).double()
-    x, h, c = rand(STEPS, BATCH, 6), rand(BATCH, UNITS), rand(BATCH, UNITS)
-    loop = Loop(lstm, 0)
-    output, state, latents = lstm_loop(loop, loop.gates_in(x), (h, c))
-    expected, expected_state = torch.nn.LSTM.forward(lstm, x, (h[None], c[None]))
-    assert not latents
-    assert torch.allclose(output, expected, atol=1e-13)
-    for found, other in zip(state, expected_state, strict=True):
-        assert torch.allclose(found, other[0], atol=1e-13)
 
 
 @pytest.mark.parametrize("beyond, limit", [(9.0, 4.0), (-30.0, -20.0)])

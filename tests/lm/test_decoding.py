@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lm_cases import LSTM, RANDOM, SOME, TRANSFORMER, VOCAB, build, make_generic, name
 from search_contract import SearchContract, check_scores, teacher_forced, walk
 
-from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_blocks
+from espnet_bayeslm.bayes.whole import add_whole_posterior
 from espnet_bayeslm.layers.key_value_cache import CAPACITY, KeyValueCache, membership
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 
@@ -182,15 +182,6 @@ class TestDraws:
         assert not close(scores, teacher_forced(lm, prefixes), atol=1e-6)
         assert all(torch.equal(v, before[k]) for k, v in lm.state_dict().items())
         assert list(lm.state_dict()) == list(before)
-
-    def test_a_posterior_over_all_weights(self):
-        lm = build((BayesLSTMLM, LSTM, {}), num_samples=2)
-        add_whole_posterior(lm.posterior, log_std=-2.0)
-        assert whole_blocks(lm.posterior)
-        before = {key: value.clone() for key, value in lm.state_dict().items()}
-        for prefixes, scores in walk(lm.eval(), random.Random(0), length=4):
-            assert close(scores, sampled_mean(lm, prefixes, 2), atol=1e-9)
-        assert all(torch.equal(v, before[k]) for k, v in lm.state_dict().items())
 
     @pytest.mark.parametrize("whole", [False, True])
     @pytest.mark.parametrize("watched", [True, False], ids=["", "unwatched"])
