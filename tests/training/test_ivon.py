@@ -102,47 +102,6 @@ def test_every_step_is_that_of_the_algorithm(options):
     assert np.allclose(stds, expected[-1][1], rtol=1e-12, atol=0)
 
 
-def test_linear_regression_has_its_exact_posterior():
-    num_points, num_weights, prior_variance = 1000, 6, 2.0
-    scales = torch.linspace(0.5, 2.5, num_weights, dtype=torch.float64)
-    orthogonal = torch.linalg.qr(torch.randn(num_points, num_weights, dtype=torch.float64)).Q
-    design = orthogonal * scales * math.sqrt(num_points)
-    noise = torch.randn(num_points, dtype=torch.float64)
-    observed = design @ torch.randn(num_weights, dtype=torch.float64) + noise
-    precision = num_points * scales**2 + 1 / prior_variance
-
-    class Regression(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.zeros(num_weights, dtype=torch.float64))
-
-        def forward(self):
-            return (design @ self.weight - observed).square().mean() / 2
-
-    model = Regression()
-    posterior = Posterior(model)
-    add_whole_posterior(posterior)
-    decay = 1 / (num_points * prior_variance)
-    optimizer = IVON(
-        model.parameters(),
-        **dict(lr=0.02, ess=num_points, hess_init=1.0, beta2=0.998, weight_decay=decay),
-        rescale_lr=False,
-    )
-    optimizer.attach(model, posterior)
-    for _ in range(3000):
-        optimizer.zero_grad()
-        model().backward()
-        optimizer.step()
-    model.eval()
-    model()
-    sigma = precision.rsqrt()
-    # h is a mean over some 1 / (1 - beta2) = 500 draws, each of relative deviation sqrt(2):
-    # 4.5 % of h, 2.2 % of sigma.
-    assert torch.allclose(model.weight_log_std.exp(), sigma, rtol=0.1)
-    exact = design.T @ observed / precision
-    assert ((model.weight - exact) / sigma).abs().max() < 0.5
-
-
 def test_micro_batches_share_a_draw():
     net, optimizer = make()
     means = flat(net)

@@ -8,7 +8,7 @@ from training_options import ADAM, CELL, IVON, LSTM, SGD, stats
 
 from espnet_bayeslm.bayes import Posterior, kl_per_token
 from espnet_bayeslm.evaluation.signal_to_noise import summarize_weights
-from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.model import BayesLanguageModel
@@ -105,26 +105,6 @@ def test_schedulers_change_both_rates():
     assert [group["lr"] for group in optimizer.posterior.param_groups] == [0.005]
 
 
-@pytest.mark.parametrize("family", [BayesLSTMLM, BayesTransformerLM])
-def test_variational_lms_are_stable_under_sgd(family):
-    """At the paper's learning rates and more, where by SGD alone the KL diverges."""
-    conf = dict(unit=32, dropout_rate=0.0)
-    conf |= dict(nlayers=2) if family is BayesLSTMLM else dict(att_unit=32, head=2, layer=2)
-    text, lengths = torch.randint(1, 49, (16, 12)), torch.full((16,), 12)
-    torch.manual_seed(0)
-    lm = family(50, uncertainty={"hidden_output@*": "variational"}, **conf)
-    model = BayesLanguageModel(lm, 50, num_train_tokens=200).train()
-    optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.1), model)
-    kls = []
-    for _ in range(60):
-        loss, stats, _ = model(text, lengths)
-        kls.append(stats["kl"].item())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert max(kls) < 3.0 and kls[-1] < 1.0
-
-
 def test_it_works_with_a_gradient_scaler():
     """ESPnet's `use_amp`: to the scaler it is one optimizer, whose gradients are unscaled once."""
     torch.manual_seed(0)
@@ -132,6 +112,9 @@ def test_it_works_with_a_gradient_scaler():
     lm = BayesLSTMLM(20, unit=8, uncertainty=uncertainty)
     model = BayesLanguageModel(lm, 20, num_train_tokens=100).train()
     optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.1), model)
+    # networks of latent outputs have a tenth of the rate
+    rates = [group["lr"] for group in optimizer.posterior.param_groups]
+    assert rates == pytest.approx([model.posterior_lr, model.posterior_lr / 10])
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     batch = (torch.randint(1, 19, (4, 6)), torch.full((4,), 6))
