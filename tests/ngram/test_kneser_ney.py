@@ -53,20 +53,6 @@ def test_discounts_that_cannot_be_estimated():
         closed_form_discounts(np.array([0, 10, 5, 20, 3]))
 
 
-def test_bigram_by_hand(tmp_path):
-    # "a", "a": bigrams `<s> a` and `a </s>`, twice each; unigrams a, </s> with one left word each
-    corpus = corpus_of(tmp_path, [["a"], ["a"]])
-    tables = count_ngrams(corpus, order=2)
-    assert tables[0].adjusted.tolist() == [0, 0, 1, 1]  # <unk> <s> </s> a
-    assert tables[1].words.tolist() == [[3, 2], [1, 3]]
-    assert tables[1].raw.tolist() == [2, 2]
-    unigrams, bigrams = estimate_ngram(tables, discounts=[FALLBACK, FALLBACK])
-    # gamma = (0.5 + 0.5) / 2; uniform over <unk>, </s>, a
-    np.testing.assert_allclose(unigrams.prob, [1 / 6, 1, 0.25 + 1 / 6, 0.25 + 1 / 6])
-    np.testing.assert_allclose(unigrams.backoff, [1, 0.5, 1, 0.5])
-    np.testing.assert_allclose(bigrams.prob, 0.5 + 0.5 * (0.25 + 1 / 6))
-
-
 @pytest.mark.parametrize("order", [4, 6])
 def test_order_beyond_every_sentence(tmp_path, order):
     # lmplz too writes empty sections, and KenLM reads them

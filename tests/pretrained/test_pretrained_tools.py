@@ -4,12 +4,11 @@ import json
 
 import numpy as np
 import pytest
-import yaml
 from oracles.lattice_paths import random_lattice, write_htk
 from tiny_models import write_model
 
 import espnet_bayeslm
-from espnet_bayeslm.bin import export, interpolate, lattice, perplexity, rescore
+from espnet_bayeslm.bin import export, lattice, perplexity, rescore
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.utils.errors import InputError
 
@@ -17,16 +16,6 @@ LISTS = {
     "u1": ["so we could put the remote", "so we could put a remote", "so"],
     "u2": ["i think that's okay", "i think that is okay"],
 }
-ARPA = """\\data\\
-ngram 1=5
-\\1-grams:
--99 <s>
--0.5 </s>
--1.0 <unk>
--0.7 so
--0.7 we
-\\end\\
-"""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +30,6 @@ def files(tmp_path):
             hyps = [{"text": text, "am_score": -float(n)} for n, text in enumerate(texts)]
             print(json.dumps({"utt": utt, "hypotheses": hyps, "ref": texts[1]}), file=f)
     (tmp_path / "text").write_text("".join(f"{texts[0]}\n" for texts in LISTS.values()))
-    (tmp_path / "1.arpa").write_text(ARPA)
     return tmp_path
 
 
@@ -55,16 +43,6 @@ def test_perplexity_is_the_models_own(model, files):
     total = sum(lm.score(text) for text in texts)
     count = sum(len(text.split()) + 1 for text in texts)
     assert row["perplexity"]["word"] == pytest.approx(np.exp(-total / count), rel=1e-4)
-
-
-def test_interpolation_with_an_ngram(model, files):
-    words = ["--text", str(files / "text"), "--ngram", str(files / "1.arpa")]
-    output = files / "weights.yaml"
-    options = ["--max_oov_rate", "1", "--output", str(output)]
-    interpolate.main(["--lm", str(model), *words, *options])
-    rows = yaml.safe_load(output.read_text())["components"]
-    assert sum(row["weight"] for row in rows) == pytest.approx(1.0, abs=1e-5)
-    assert [row["name"] for row in rows] == ["tiny", "1"]
 
 
 def test_lists_and_the_front_door(model, files):

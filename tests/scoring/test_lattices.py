@@ -1,16 +1,15 @@
 """Rescoring of lattices against the exhaustive rescoring of all their paths."""
 
 import dataclasses
-import itertools
 
 import numpy as np
 import pytest
 import torch
-from oracles.lattice_paths import all_paths, arc_paths, random_lattice
+from oracles.lattice_paths import all_paths, random_lattice
 from test_neural import make
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
-from espnet_bayeslm.nbest.lattice import PathScales, best_paths, best_rest, kaldi_scales
+from espnet_bayeslm.nbest.lattice import PathScales, best_paths, kaldi_scales
 from espnet_bayeslm.ngram.build import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.scoring.lattices import MergeOptions, rescore_lattices
@@ -100,60 +99,6 @@ def check_exact(lattices, scorers, weights, options, scales=SCALES, tolerance=1e
 def test_an_n_gram_is_exact_from_its_order_on(lattices, trigram):
     check_exact(lattices, [trigram], [1.0], EXACT._replace(order=2))
     check_exact(lattices, [trigram], [1.0], EXACT, PathScales(1.0, 7.0, 2.0, -1.0))
-
-
-def keys_of_paths(lattice, order):
-    """Return {(node, at most `order` last words, True if there are more)} of all paths."""
-    found = {(0, (), False)}
-    for arcs in arc_paths(lattice):
-        words = ()
-        for arc in arcs:
-            words = words if arc.word is None else (*words, arc.word)
-            found.add((arc.target, words[-order:], len(words) > order))
-    return found
-
-
-def merged_by_hand(lattice, scorer, scales, order):
-    """Return {key: (total, words)}: the best path to each node with some last words goes on."""
-    rest = best_rest(lattice, scales)
-    best = {(0, (), False): (0.0, ())}
-    for node in range(lattice.num_nodes):
-        here = [item for key, item in best.items() if key[0] == node]
-        for (total, words), arc in itertools.product(here, lattice.outgoing()[node]):
-            if rest[arc.target] == -INF:
-                continue
-            after = words if arc.word is None else (*words, arc.word)
-            score = 0.0 if arc.word is None else scorer.word_scores([after])[0].log_probs[-2]
-            new = total + scales._replace(lm=0.0).total(arc) + scales.lm * score
-            key = (arc.target, after[-order:], len(after) > order)
-            if key not in best or best[key][0] < new:
-                best[key] = new, after
-    return best
-
-
-@pytest.mark.parametrize("order", [1, 2, 3])
-@pytest.mark.parametrize("scales", [SCALES, PathScales(0.1, 7.0, 2.0, -1.0)])
-def test_hypotheses_are_merged_that_share_their_last_words_and_no_others(
-    lattices, trigram, order, scales
-):
-    """Against all paths: which hypotheses there are, and which of those merged goes on."""
-    options, mix = EXACT._replace(order=order), linear([1.0])
-    found = rescore_lattices(lattices[:8], [trigram], mix, scales=scales, options=options)
-    sizes = 0
-    for lattice, item in zip(lattices[:8], found, strict=True):
-        best = merged_by_hand(lattice, trigram, scales, order)
-        assert best.keys() == keys_of_paths(lattice, order)
-        assert item.num_nodes == len(best) + 1
-        sizes += len(keys_of_paths(lattice, 100)) - len(best)
-        totals = {
-            words: total + scales.lm * trigram.word_scores([words])[0].log_probs[-1]
-            for (node, *_), (total, words) in best.items()
-            if node == lattice.end
-        }
-        (path,) = best_paths(item, scales, 1)
-        assert path.words == max(totals, key=totals.get)
-        assert path.total == pytest.approx(max(totals.values()))
-    assert sizes > 5
 
 
 @pytest.mark.parametrize("token_type", ["word", "bpe"])
