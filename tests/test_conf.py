@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from espnet2.tasks.abs_task import scheduler_classes
 
 from espnet_bayeslm.bayes import parse_uncertainty
 from espnet_bayeslm.configs import shipped
@@ -170,22 +169,6 @@ def test_there_is_no_other_file():
 @pytest.mark.parametrize("name", [name for name in FIRST if name not in HELPS])
 def test_files_to_start_from_are_lines(name):
     assert yaml.safe_load((CONF / f"{name}.yaml").read_text()) == line_options(*FIRST[name])
-
-
-@pytest.mark.parametrize("name", HELPS)
-def test_the_rate_rises_first(name, corpus):
-    """Six post-norm layers of the paper's size stay at the words' frequencies otherwise."""
-    args, model = build(CONF / f"{name}.yaml", corpus)
-    (optimizer,) = BayesLMTask.build_optimizers(args, model)
-    scheduler = scheduler_classes[args.scheduler](optimizer, **args.scheduler_conf)
-    rates = []
-    for _ in range(1000):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        scheduler.step()
-    top = max(rates)
-    assert rates[0] < top / 100 and rates.index(top) == pytest.approx(200, abs=2)
-    assert top == pytest.approx(args.optim_conf["lr"]) and rates[-1] < top / 2
 
 
 def places(config):
