@@ -136,14 +136,6 @@ def test_line_ends_byte_order_marks_and_gzip_change_nothing(format, tmp_path):
     assert list(read(tmp_path / "windows")) == list(read(tmp_path / "packed")) == plain
 
 
-@pytest.mark.parametrize("format", READERS)
-def test_jsonl_holds_what_any_format_has(format, tmp_path):
-    write_files(tmp_path, nbest_mutations.KINDS[format][1])
-    lists = list(read_nbest(tmp_path, format))
-    write_nbest(lists, tmp_path / "again", format="jsonl")
-    assert list(read_nbest(tmp_path / "again", "jsonl")) == lists
-
-
 GOOD = Hypothesis(("a",), -1.0, -2.0)
 PLAIN = Hypothesis(("a",), -1.0)
 
