@@ -107,9 +107,16 @@ class IVON(torch.optim.Optimizer):
             posterior: The posterior over its weights, after `add_whole_posterior`.
         """
         self._posterior = posterior
-        model.register_forward_pre_hook(
-            lambda module, _: self._use_draw() if module.training else self.use_means()
-        )
+
+        def before_forward(module: nn.Module, _: Any) -> None:
+            if module is not model:
+                raise InputError(
+                    "IVON cannot draw for the replicas of torch.nn.DataParallel",
+                    remedy="Use --multiprocessing_distributed true.",
+                )
+            self._use_draw() if module.training else self.use_means()
+
+        model.register_forward_pre_hook(before_forward)
         for module in model.modules():
             module.register_state_dict_pre_hook(lambda *_: self.use_means())
             # What is loaded must not be overwritten by the means of before.
