@@ -18,7 +18,7 @@ from typing import Any, Callable, ContextManager, Optional, Tuple
 
 import torch
 
-from espnet_bayeslm.pretrained.lora import need_peft, read_adapter_config
+from espnet_bayeslm.pretrained.lora import read_adapter_config
 from espnet_bayeslm.pretrained.names import ADAPTER, PREFIX
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
@@ -193,10 +193,9 @@ def _read_error(shown: str, error: Exception) -> InputError:
 
 def _read_adapter(folder: Path) -> Tuple[Any, Any]:
     """A base model with a peft adapter on it, and its tokenizer."""
-    need_peft(folder)
+    base = read_adapter_config(folder)[1]
     from peft import PeftModel
 
-    base = read_adapter_config(folder)["base"]
     own = load_causal_lm(base)
     try:
         return PeftModel.from_pretrained(own.model, str(folder)), own.tokenizer

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from espnet_bayeslm.pretrained.names import ADAPTER, PREFIX, is_pretrained
 from espnet_bayeslm.utils.errors import InputError
@@ -60,21 +59,20 @@ def is_adapter(source: PathLike) -> bool:
     return (Path(str(source).removeprefix(PREFIX)) / ADAPTER).is_file()
 
 
-def read_adapter_config(folder: PathLike) -> Dict[str, Any]:
-    """Configuration of a peft adapter, `base` being its base model as `--lm` names it.
+def read_adapter_config(folder: PathLike) -> Tuple[Any, str]:
+    """Configuration of a peft adapter, by peft, and its base model as `--lm` names it.
 
     Raises:
-        InputError: It is no LoRA adapter, or names no base model.
+        InputError: peft is not installed, or the adapter names no base model.
     """
-    path = Path(str(folder).removeprefix(PREFIX)) / ADAPTER
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"not a JSON file ({error})", path=path) from error
-    base = content.get("base_model_name_or_path") if isinstance(content, dict) else None
+    need_peft(folder)
+    from peft import PeftConfig
+
+    config = PeftConfig.from_pretrained(str(folder).removeprefix(PREFIX))
+    base = config.base_model_name_or_path
     if not base:
-        raise InputError("the adapter names no base model", path=path)
-    return {**content, "base": base if is_pretrained(base) else f"{PREFIX}{base}"}
+        raise InputError("the adapter names no base model", path=folder)
+    return config, base if is_pretrained(base) else f"{PREFIX}{base}"
 
 
 def adapter_conf(folder: PathLike) -> Dict[str, Any]:
@@ -83,12 +81,13 @@ def adapter_conf(folder: PathLike) -> Dict[str, Any]:
     Raises:
         InputError: It is no plain LoRA adapter.
     """
-    content = read_adapter_config(folder)
-    if content.get("peft_type") != "LORA":
-        raise InputError(f"an adapter of the type {content.get('peft_type')}; expected LORA")
-    names = {"r": "r", "alpha": "lora_alpha", "target_modules": "target_modules"}
-    lora = {ours: content[theirs] for ours, theirs in names.items()}
-    return {"model": content["base"], "lora": {**lora, "dropout": content.get("lora_dropout", 0.0)}}
+    config, base = read_adapter_config(folder)
+    if config.peft_type != "LORA":
+        raise InputError(f"an adapter of the type {config.peft_type}; expected LORA", path=folder)
+    targets = config.target_modules
+    targets = targets if isinstance(targets, str) else sorted(targets)
+    lora = {"r": config.r, "alpha": config.lora_alpha, "dropout": config.lora_dropout}
+    return {"model": base, "lora": {**lora, "target_modules": targets}}
 
 
 def write_start(folder: PathLike, path: Path) -> Path:
