@@ -14,7 +14,7 @@ import collections
 import contextlib
 import unittest.mock
 import warnings
-from typing import Any, Callable, Counter, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Counter, Dict, Iterator, List, Mapping, Tuple
 
 import torch
 from torch import nn
@@ -22,7 +22,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from espnet_bayeslm.kernels import fused as fused_module
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.lm.tree import build_tree
 from espnet_bayeslm.training.model import BayesLanguageModel
@@ -42,8 +41,6 @@ FREE = frozenset(
         *("_unsafe_view", "lift_fresh", "alias", "_reshape_alias"),
     )
 )
-# Not elementwise, and nothing that a compiler would need a kernel of its own for.
-FUSED = frozenset(["cat", "zeros_like", "new_zeros", "copy_", "clone", "fill_", "zeros", "stack"])
 LSTM, LSTM_BACKWARD = "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"
 
 
@@ -60,7 +57,6 @@ class Counts:
         self.kernels: Counter[str] = collections.Counter()
         self.syncs: Counter[str] = collections.Counter()
         self.copies: Counter[str] = collections.Counter()
-        self.fused = False
 
     def add(self, func: Any, args: Any, kwargs: Any) -> None:
         """Count an operator."""
@@ -82,17 +78,11 @@ class Counts:
         if name in (LSTM, LSTM_BACKWARD):
             steps = args[0].size(0)
             self.kernels[name] += 2 * steps + (1 if name == LSTM else 4)
-        elif self.fused:
-            known = torch.Tag.pointwise in func.tags or func.is_view or name in FREE | FUSED
-            assert known or name == "sum", f"{name} in a function that is to be one kernel"
-            self.kernels["compiled sum"] += name == "sum"
         elif not (func.is_view or name in FREE or name in SYNCS):
             self.kernels[name] += 1
 
 
 _counts: List[Counts] = [Counts()]
-# whether there is a compiler for the device
-_has_compiler = [True]
 
 
 class OnDevice(torch.Tensor):
@@ -240,32 +230,12 @@ class HostGenerator(torch.Generator):
         return super().__new__(cls, "cpu")
 
 
-def as_one_kernel(function: Callable[..., Any], constants: Sequence[Any]) -> Callable[..., Any]:
-    """Return what a compiler makes of a function of some first arguments.
-
-    That is a kernel, and one more for each sum.
-    """
-
-    def run(*args: Any) -> Any:
-        counts = _counts[-1]
-        counts.kernels[f"compiled {function.__name__}"] += 1
-        counts.fused = True
-        try:
-            return function(*constants, *args)
-        finally:
-            counts.fused = False
-
-    return run
-
-
 @contextlib.contextmanager
 def pretended() -> Iterator[None]:
     """Let tensors be made on the device that is not there."""
     patch = unittest.mock.patch.object
     with (
         patch(torch, "Generator", HostGenerator),
-        patch(fused_module, "_has_compiler", lambda: _has_compiler[-1]),
-        patch(fused_module, "_compiled", as_one_kernel),
         warnings.catch_warnings(),
         Placement(),
     ):
@@ -288,7 +258,6 @@ SIZES: Dict[str, Dict[str, Any]] = {
     "lstm": dict(unit=32, nlayers=2),
     "transformer": dict(att_unit=32, head=4, unit=64, layer=4),
 }
-FEEDBACK = {"kind": "variational", "feedback": True}
 CASES: Dict[str, Dict[str, Dict[str, Any]]] = {
     "lstm": {
         "point": {},
@@ -301,7 +270,6 @@ CASES: Dict[str, Dict[str, Dict[str, Any]]] = {
         "gp cell_state@1-2": {"cell_state@1-2": "gp"},
         "gp hidden_input@1-2": {"hidden_input@1-2": "gp"},
         "variational@1-2": {"hidden_output@1-2": "variational"},
-        "variational@1-2 feedback": {"hidden_output@1-2": FEEDBACK},
     },
     "transformer": {
         "point": {},

@@ -39,7 +39,6 @@ SHAPES: Dict[str, Tuple[int, Dict[str, Dict[str, int]]]] = {
 }
 BATCH = (32, 35)
 OTHER = {"lstm": "nn.LSTM", "transformer": "ESPnet"}
-FEEDBACK = {"kind": "variational", "feedback": True}
 
 
 def search(kind: str, *positions: str) -> Dict[str, Any]:
@@ -55,7 +54,6 @@ UNCERTAIN: Dict[str, Dict[str, Mapping[str, Any]]] = {
         "cell_input@1-2 gp": {"cell_input@1-2": "gp"},
         "hidden_input@1-2 gp": {"hidden_input@1-2": "gp"},
         "hidden_output@1-2 variational": {"hidden_output@1-2": "variational"},
-        "hidden_output@1-2 feedback": {"hidden_output@1-2": FEEDBACK},
         "search, point or bayes": search(
             "bayes", "input_gate", "forget_gate", "cell_input", "output_gate"
         ),

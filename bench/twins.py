@@ -18,17 +18,15 @@ from unittest.mock import patch
 
 import torch
 from decode import search
-from steps import FEEDBACK, SHAPES, make_batch, make_lm, timed, train_step
+from steps import SHAPES, make_batch, make_lm, timed, train_step
 
 from espnet_bayeslm import kernels
 from espnet_bayeslm.rescoring import score_hypotheses
 
-# What is of no use alone.
-TOGETHER = {"run_step": "run_tree"}
 TRAINING: List[Tuple[str, Dict[str, Any]]] = [
     ("lstm", {"all_gates@1-2": "bayes"}),
     ("lstm", {"cell_input@1-2": "gp"}),
-    ("lstm", {"hidden_output@1-2": FEEDBACK}),
+    ("lstm", {"hidden_output@1-2": "variational"}),
     ("transformer", {"ffn@*": "bayes"}),
     ("transformer", {"embedding": "bayes"}),
     ("transformer", {"ffn@*": "gp"}),
@@ -105,12 +103,12 @@ def used_by(work: Work) -> List[str]:
     }
     with patch.dict(kernels.KERNELS, twins):
         work()
-    return sorted({TOGETHER.get(name, name) for name in found})
+    return sorted(found)
 
 
 def without(name: str, work: Work) -> None:
     """Do it without a kernel."""
-    with kernels.plain(name, *(a for a, b in TOGETHER.items() if b == name)):
+    with kernels.plain(name):
         work()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Any, Callable, ClassVar, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
+from typing import Any, ClassVar, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
 
 import torch
 from torch import nn
@@ -48,29 +48,13 @@ class Function(NamedTuple):
 
     Attributes:
         native: The activation function; None: there is none, and the mean function is the identity.
+        path: Name of the module whose `add_process` puts the mixture there, `{k}` for the layer.
         weights: Weights that compute the function's argument.
-        replace: Names of basis functions -> the parameters that are new, the coefficients first.
-        path: Name of the module that computes it after `replace`.
     """
 
     native: Optional[str]
-    weights: List[Weights]
-    replace: Callable[[Tuple[str, ...]], List[Weights]]
     path: str
-
-
-class Output(NamedTuple):
-    """A hidden output that may become a latent variable.
-
-    Attributes:
-        size: Number of units.
-        recurs: True if the next time step may get the layer's output.
-        replace: Puts a layer (B, L, size) -> (B, L, size) behind the hidden output.
-    """
-
-    size: int
-    recurs: bool
-    replace: Callable[[Any], None]
+    weights: Tuple[Weights, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,15 +63,16 @@ class Position:
 
     Attributes:
         weights: Weights that a kind may make random; None: there are none.
-        function: A function that may be replaced, by (LM, layer).
-        output: An output that may become latent, by (LM, layer).
+        function: A function that may be replaced.
+        output: Name of the module with a hidden output of `output_size` units that may become
+            latent, by its `add_latent`; `{k}` for the layer.
         layered: True if it comes once a layer.
         parts: Positions it stands for together (`all_gates`).
     """
 
     weights: Optional[Tuple[Weights, ...]] = None
-    function: Optional[Callable[[Any, Any], Function]] = None
-    output: Optional[Callable[[Any, Any], Output]] = None
+    function: Optional[Function] = None
+    output: Optional[str] = None
     layered: bool = True
     parts: Tuple[str, ...] = ()
 
@@ -113,18 +98,32 @@ class Place:
     layer: Optional[int]
     position: Any
 
-    def weights(self) -> List[Weights]:
-        """Weights of the position at this layer."""
-        k = "" if self.layer is None else str(self.layer - 1)
-        return [w._replace(pattern=w.pattern.replace("{k}", k)) for w in self.position.weights]
+    @property
+    def key(self) -> str:
+        """`{position}_l{layer from 0}`."""
+        return f"{self.location.partition('@')[0]}_l{(self.layer or 1) - 1}"
 
-    def function(self) -> Function:
-        """A function that may be replaced."""
-        return self.position.function(self.lm, self.layer)
+    def at_layer(self, pattern: str) -> str:
+        """A name of the table at this layer."""
+        return pattern.replace("{k}", "" if self.layer is None else str(self.layer - 1))
 
-    def output(self) -> Output:
-        """An output that may become latent."""
-        return self.position.output(self.lm, self.layer)
+    def weights_of(self, offer: Any) -> List[Weights]:
+        """Weights of the position or of its function (`offer`), at this layer."""
+        return [w._replace(pattern=self.at_layer(w.pattern)) for w in offer.weights]
+
+    def add_process(self, basis: Tuple[str, ...]) -> List[Weights]:
+        """Replace the function by a mixture; its new parameters, the coefficients first."""
+        path = self.at_layer(self.position.function.path)
+        new = self.lm.get_submodule(path).add_process(self.key, basis)
+        return [Weights(f"{path}.{name}", is_new=True) for name in new]
+
+    def output(self) -> Any:
+        """Module whose hidden output may become latent."""
+        return self.lm.get_submodule(self.at_layer(self.position.output))
+
+    def add_latent(self, latent: nn.Module) -> None:
+        """Put a layer (B, L, size) -> (B, L, size) behind the hidden output."""
+        self.output().add_latent(self.key, latent)
 
 
 @dataclasses.dataclass
@@ -136,7 +135,7 @@ class Kind:
         needs: Attribute of a `Position` that it needs: `weights`, `function` or `output`; None:
             nothing.
         inherits: Options whose default is the LM's.
-        retired: Options of earlier versions, which are ignored with a warning.
+        retired: Options of earlier versions -> values that are ignored, the first silently.
         is_uncertain: True if anything is random then.
         group: Group of its parameters in the optimizer: `posterior`, `networks`, `architecture`.
         colour: Colour in figures.
@@ -147,7 +146,7 @@ class Kind:
     name: ClassVar[str]
     needs: ClassVar[Optional[str]] = None
     inherits: ClassVar[Tuple[str, ...]] = ()
-    retired: ClassVar[Tuple[str, ...]] = ()
+    retired: ClassVar[Mapping[str, Tuple[Any, ...]]] = {}
     is_uncertain: ClassVar[bool] = True
     group: ClassVar[str] = "posterior"
     colour: ClassVar[str] = "tab:gray"
@@ -230,8 +229,8 @@ def parse_kind(value: Any) -> Kind:
     if not isinstance(name, str) or name not in KINDS:
         raise InputError(f"kind {name!r}: valid kinds are {', '.join(KINDS)}")
     found = KINDS[name]
-    for old in found.retired:
-        if options.pop(old, None) not in (None, "shared"):
+    for old, ignored in found.retired.items():
+        if options.get(old) in ignored and options.pop(old) != ignored[0]:
             logging.warning(f"kind {name}: option {old} is ignored, as it is no option any more")
     valid = [field.name for field in dataclasses.fields(found)]
     for given in options:

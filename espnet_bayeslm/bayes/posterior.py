@@ -16,7 +16,6 @@ from espnet_bayeslm.bayes.kinds import (
     is_posterior_key,
     parse_kind,
 )
-from espnet_bayeslm.bayes.look_up import SampledRows, can_look_up
 from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.utils.errors import InputError
 
@@ -219,17 +218,14 @@ class Posterior:
 
     def sample(self, generator: torch.Generator) -> Dict[str, torch.Tensor]:
         """One sample of all parameters with random weights, {name in the state_dict: value}."""
-        values, _ = Sample(self, generator).values()
         names = {id(module): name for name, module in self.module.named_modules()}
         return {
             f"{names[id(owner)]}.{parameter}".lstrip("."): value
-            for (owner, parameter), value in values.items()
+            for (owner, parameter), value in Sample(self, generator).values.items()
         }
 
     @contextlib.contextmanager
-    def sampled(
-        self, generator: torch.Generator, *, one_pass: bool = False, with_kl: bool = False
-    ) -> Iterator[Sample]:
+    def sampled(self, generator: torch.Generator, *, with_kl: bool = False) -> Iterator[Sample]:
         """Compute with one sample of all random weights within the block, and the mean outside.
 
         Within the block `module.parameters()` has the sample, so that optimizers and `zero_grad`
@@ -237,15 +233,13 @@ class Posterior:
 
         Args:
             generator: Source of the noise, on the device of the weights.
-            one_pass: True if one forward pass uses the sample: then only those rows of an
-                embedding are sampled that the pass looks up.
             with_kl: True if the KL is wanted of the same pass over the weights, which costs little.
 
         Yields:
             The sample; `sample.kl()` is the KL of the posterior.
         """
-        sample = Sample(self, generator, one_pass=one_pass)
-        with sample.used(with_kl=with_kl):
+        sample = Sample(self, generator, with_kl=with_kl)
+        with sample.used():
             yield sample
 
     def kl(
@@ -307,102 +301,68 @@ class Posterior:
 
 
 class Sample:
-    """One sample of all random weights.
+    """One sample of all random weights; with `with_kl` it has their KL where that costs little.
 
-    With `one_pass` one forward pass uses it, and looked-up rows are sampled then.
+    Attributes:
+        values: {(module, name of its parameter): value}.
     """
 
-    def __init__(self, posterior: Posterior, generator: torch.Generator, *, one_pass: bool = False):
-        self.posterior, self.generator = posterior, generator
-        self._kl: Dict[Block, torch.Tensor] = {}
-        every = posterior.blocks()
-        rows = {
-            block: SampledRows(block, generator)
-            for block in every
-            if one_pass and isinstance(block.owner, nn.Embedding) and can_look_up(block)
-        }
-        self._looked_up = list(rows.values())
-        self._blocks = [block for block in every if block not in rows]
-
-    def values(
-        self, *, with_kl: bool = False
-    ) -> Tuple[Dict[Place, torch.Tensor], Dict[Block, torch.Tensor]]:
-        """Value of each parameter that is sampled, and the KL of blocks that came with it."""
-        values: Dict[Place, torch.Tensor] = {}
-        terms: Dict[Block, torch.Tensor] = {}
+    def __init__(self, posterior: Posterior, generator: torch.Generator, *, with_kl: bool = False):
+        self.posterior, self._with_kl = posterior, with_kl
+        self._terms: Dict[Block, torch.Tensor] = {}
+        self.values: Dict[Place, torch.Tensor] = {}
         parameters: Dict[Tuple[str, str], List[Block]] = {}
-        for block in self._blocks:
+        for block in posterior.blocks():
             parameters.setdefault((block.path, block.parameter), []).append(block)
         for blocks in parameters.values():
-            blocks.sort(key=lambda block: block.rows)
-            value = self._value(blocks, terms if with_kl else None)
-            values[blocks[0].owner, blocks[0].parameter] = value
+            value = self._value(sorted(blocks, key=lambda block: block.rows), generator)
+            self.values[blocks[0].owner, blocks[0].parameter] = value
             for path, name in blocks[0].aliases:
-                values[self.posterior.module.get_submodule(path), name] = value
-        return values, terms
+                self.values[posterior.module.get_submodule(path), name] = value
 
-    def _value(
-        self, blocks: Sequence[Block], terms: Optional[Dict[Block, torch.Tensor]]
-    ) -> torch.Tensor:
-        """Value of a parameter: sampled rows of all its blocks, ascending, and the mean elsewhere.
-
-        `terms`, if given, gets the KL of the blocks whose KL costs little here.
-        """
+    def _value(self, blocks: Sequence[Block], generator: torch.Generator) -> torch.Tensor:
+        """Value of a parameter: sampled rows of its blocks, ascending, and the mean elsewhere."""
         whole, sizes, parts = blocks[0].whole, [], []
         for before, block in zip([0, *(b.rows[1] for b in blocks)], blocks, strict=False):
             sizes += [block.rows[0] - before, block.rows[1] - block.rows[0]]
         # split and not sliced: the gradients of slices would each be as large as the parameter
         rows = whole.split([*sizes, len(whole) - blocks[-1].rows[1]])
         for kept, mean, block in zip(rows[::2], rows[1::2], blocks, strict=False):
-            value, kl = block.kind.sample_with_kl(
-                block, mean, self.generator, wants_kl=terms is not None
-            )
+            value, kl = block.kind.sample_with_kl(block, mean, generator, wants_kl=self._with_kl)
             parts += [kept, value]
-            if terms is not None and kl is not None:
-                terms[block] = kl
+            if kl is not None:
+                self._terms[block] = kl
         parts = [part for part in (*parts, rows[-1]) if len(part)]
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     @contextlib.contextmanager
-    def used(self, *, with_kl: bool = False) -> Iterator[Sample]:
+    def used(self) -> Iterator[None]:
         """Put the sample in place of the parameters within the block."""
-        values, terms = self.values(with_kl=with_kl)
-        self._kl.update(terms)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(_substituted(values))
-            for rows in self._looked_up:
-                stack.enter_context(rows.installed())
-            yield self
+        undo = []
+        for (owner, parameter), value in self.values.items():
+            store: Dict[str, Any] = owner._parameters
+            means = vars(owner).setdefault(MEANS, {})
+            undo.append((owner, store, parameter, store[parameter], parameter in means))
+            means.setdefault(parameter, store[parameter])
+            store[parameter] = value
+        recurrent = {owner for owner, _ in self.values if isinstance(owner, nn.RNNBase)}
+        for layer in recurrent:
+            _refresh(layer)
+        try:
+            yield
+        finally:
+            for owner, store, parameter, before, is_inner in undo:
+                store[parameter] = before
+                if not is_inner:
+                    del vars(owner)[MEANS][parameter]
+                if not vars(owner).get(MEANS, True):
+                    del vars(owner)[MEANS]
+            for layer in recurrent:
+                _refresh(layer)
 
     def kl(self, *, per_weight: bool = False) -> torch.Tensor:
         """KL of the posterior, as `Posterior.kl` gives it."""
-        return self.posterior.kl(per_weight=per_weight, known=self._kl)
-
-
-@contextlib.contextmanager
-def _substituted(values: Mapping[Place, torch.Tensor]) -> Iterator[None]:
-    """Have tensors in the place of modules' parameters within the block."""
-    undo = []
-    for (owner, parameter), value in values.items():
-        store: Dict[str, Any] = owner._parameters
-        means = vars(owner).setdefault(MEANS, {})
-        undo.append((owner, store, parameter, store[parameter], parameter in means))
-        means.setdefault(parameter, store[parameter])
-        store[parameter] = value
-    recurrent = {owner for owner, _ in values if isinstance(owner, nn.RNNBase)}
-    for layer in recurrent:
-        _refresh(layer)
-    try:
-        yield
-    finally:
-        for owner, store, parameter, before, is_inner in undo:
-            store[parameter] = before
-            if not is_inner:
-                del vars(owner)[MEANS][parameter]
-            if not vars(owner).get(MEANS, True):
-                del vars(owner)[MEANS]
-        for layer in recurrent:
-            _refresh(layer)
+        return self.posterior.kl(per_weight=per_weight, known=self._terms)
 
 
 def _refresh(owner: nn.RNNBase) -> None:

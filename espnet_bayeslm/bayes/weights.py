@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Callable, ClassVar, List, Optional, Tuple
+from typing import Any, ClassVar, List, Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes.gaussian import draw_weights, kl_learned_prior, kl_weights
@@ -43,12 +42,10 @@ class WeightKind(Kind):
     needs = "weights"
     # False: `UncertainLM` uses the means in training, where an optimizer samples
     samples_in_training: ClassVar[bool] = True
-    # samples some rows of a table, in place of all; None: they are sampled together
-    look_up: Optional[Callable[..., torch.Tensor]] = None
 
     def apply(self, place: Place) -> None:
         """Make all weights of a place random."""
-        place.lm.posterior.add(place.weights(), self, place.location)
+        place.lm.posterior.add(place.weights_of(place.position), self, place.location)
 
     def has_posterior_of(self, other: WeightKind) -> bool:
         """True if another kind has an equal posterior, start and prior."""
@@ -115,7 +112,7 @@ class Bayes(WeightKind):
 
     name = "bayes"
     inherits = ("init_std", "init_std_unit", "prior_variance")
-    retired = ("noise",)
+    retired: ClassVar = {"noise": ("shared", "flipout", "local", "sequence", "token")}
     colour = "tab:blue"
 
     init_std: Any = option("Standard deviation of the weights' posterior at the start.", None)
@@ -226,16 +223,3 @@ class Bayes(WeightKind):
         if not wants_kl or self.learns_prior or mean.dtype not in (torch.float32, torch.float64):
             return draw_weights(mean, log_std, noise)[0], None
         return draw_weights(mean, log_std, noise, block.tensor(PRIOR_MEAN), self.prior_std)
-
-    def look_up(
-        self,
-        block: Block,
-        ids: torch.Tensor,
-        mean: torch.Tensor,
-        generator: torch.Generator,
-    ) -> torch.Tensor:
-        """A sample of the rows `ids` (N,) of a table, whose means are (N, M)."""
-        padding: Any = block.owner.padding_idx
-        log_std = F.embedding(ids, block.tensor(LOG_STD), padding)
-        noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
-        return draw_weights(mean, log_std, noise)[0]

@@ -8,7 +8,6 @@ from typing import Any, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from espnet_bayeslm.kernels.gp import tanh
 from espnet_bayeslm.kernels.product import linear, product
 
 State = Tuple[torch.Tensor, torch.Tensor]
@@ -17,7 +16,6 @@ State = Tuple[torch.Tensor, torch.Tensor]
 def run_tree(
     lstm: nn.LSTM,
     inputs: torch.Tensor,
-    which: torch.Tensor,
     parents: torch.Tensor,
     levels: Sequence[slice],
     state: Optional[State] = None,
@@ -26,22 +24,13 @@ def run_tree(
     value = functools.partial(getattr, lstm)
     hidden, cells = [], []
     for k in range(lstm.num_layers):
-        weight = value(f"weight_ih_l{k}")
-        gates = linear(inputs, weight, value(f"bias_ih_l{k}") + value(f"bias_hh_l{k}"))
-        # of equal inputs the product is done once
-        gates = gates[which] if k == 0 else gates
+        bias = value(f"bias_ih_l{k}") + value(f"bias_hh_l{k}")
+        gates = linear(inputs, value(f"weight_ih_l{k}"), bias)
         start = None if state is None else (state[0][k], state[1][k])
-        h, c = _run_layer(gates, value(f"weight_hh_l{k}"), parents, levels, start)
-        inputs = h
-        hidden.append(h)
+        inputs, c = _run_layer(gates, value(f"weight_hh_l{k}"), parents, levels, start)
+        hidden.append(inputs)
         cells.append(c)
     return inputs, (torch.stack(hidden), torch.stack(cells))
-
-
-def run_step(lstm: nn.LSTM, inputs: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
-    """Fast twin of `layers.lstm.run_step`."""
-    rows = torch.arange(len(inputs), device=inputs.device)
-    return run_tree(lstm, inputs, rows, rows, [slice(0, len(inputs))], state)
 
 
 def _run_layer(
@@ -58,17 +47,17 @@ def _run_layer(
     # to pack the weights anew costs more than one level gains
     recur: Any = product(weight, widest) if len(levels) > 1 else lambda h: linear(h, weight)
     for depth, level in enumerate(levels):
-        z = gates[level]
-        if depth > 0 or start is not None:
-            before = parents[level]
-            h_before, c_before = (h[before], c[before]) if depth > 0 else start  # type: ignore[misc]
-            z += recur(h_before)
+        z, before = gates[level], start
+        if depth > 0:
+            before = (h[parents[level]], c[parents[level]])
+        if before is not None:
+            z += recur(before[0])
         i, f, g, o = z.chunk(4, dim=1)
-        tanh(g, out=g)
+        g.tanh_()
         i.sigmoid_()
         o.sigmoid_()
         torch.mul(i, g, out=c[level])
-        if depth > 0 or start is not None:
-            c[level].addcmul_(f.sigmoid_(), c_before)
-        torch.mul(o, tanh(c[level]), out=h[level])
+        if before is not None:
+            c[level].addcmul_(f.sigmoid_(), before[1])
+        torch.mul(o, c[level].tanh(), out=h[level])
     return h, c

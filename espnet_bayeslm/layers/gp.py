@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import Bayes, Place, register_kind
-from espnet_bayeslm.kernels import gp, has_kernel
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
 
@@ -29,26 +28,25 @@ BASIS = tuple(FUNCTIONS)
 RANDOM = ("coefficients", "weights")
 
 
-@has_kernel(gp.mixture)
 def mixture(x: torch.Tensor, coefficients: torch.Tensor, basis: Sequence[str]) -> torch.Tensor:
     """sum_j lambda_j phi_j(x) (Eq. 25), (..., units), in x's dtype.
 
     The coefficients lambda are (J, units); `basis` has the names of phi.
     """
-    first, *others = [
-        row * FUNCTIONS[name](x) for name, row in zip(basis, coefficients.to(x.dtype), strict=True)
-    ]
-    return sum(others, first)
+    total = x.new_zeros(())
+    for name, row in zip(basis, coefficients.to(x.dtype), strict=True):
+        total = torch.addcmul(total, FUNCTIONS[name](x), row)
+    return total
 
 
 def initial_coefficients(
     units: int, basis: Sequence[str], native: Optional[str] = None
-) -> nn.Parameter:
+) -> torch.Tensor:
     """Coefficients (len(basis), units): 1 for the native activation, else 0."""
     coefficients = torch.zeros(len(basis), units)
     if native is not None:
         coefficients[list(basis).index(native)] = 1.0
-    return nn.Parameter(coefficients)
+    return coefficients
 
 
 @register_kind
@@ -68,14 +66,14 @@ class GP(Bayes):
 
     def apply(self, place: Place) -> None:
         """Replace the function of a place."""
-        function, random, basis = place.function(), self.random, self.basis
+        function, random, basis = place.position.function, self.random, self.basis
         check_gp_options(place.location, random, basis, native=function.native)
-        coefficients, *more = function.replace(tuple(basis))
+        coefficients, *more = place.add_process(tuple(basis))
         posterior = place.lm.posterior
         if "coefficients" in random:
             posterior.add([coefficients], self, place.location)
         if "weights" in random:
-            posterior.add([*more, *function.weights], self, place.location)
+            posterior.add([*more, *place.weights_of(function)], self, place.location)
 
     def point_form(self) -> Any:
         """The basis functions, which belong to the LM."""
@@ -114,7 +112,7 @@ class GPActivation(nn.Module):
     def __init__(self, units: int, native: str, basis: Tuple[str, ...] = BASIS):
         super().__init__()
         self.basis, self.native = basis, native
-        self.gp_coefficients = initial_coefficients(units, basis, native)
+        self.gp_coefficients = nn.Parameter(initial_coefficients(units, basis, native))
 
     def reset(self) -> None:
         """Make it the function that it starts as."""

@@ -141,7 +141,6 @@ class CachedStep:
     """
 
     def __init__(self, prefixes: Sequence[Prefix]):
-        prefixes = [p if isinstance(p, Prefix) else _alone(p.keys_values()) for p in prefixes]
         self.cache = max(prefixes, key=len).cache
         prefixes = [self.cache.adopt(prefix) for prefix in prefixes]
         new = self.cache.allocate(len(prefixes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ClassVar, List, Optional
 
 import torch
 from torch import nn
@@ -12,7 +12,6 @@ from torch import nn
 from espnet_bayeslm.bayes import kl_gaussians
 from espnet_bayeslm.bayes.kinds import Kind, Place, register_kind
 from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
-from espnet_bayeslm.kernels import has_kernel, latent_sample
 from espnet_bayeslm.layers.linear import linear
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import LEAST_START, MOST_START, clamp_log_std, start_error
@@ -37,25 +36,12 @@ class LatentSampling:
     wants_kl: bool = False
     kl: Optional[torch.Tensor] = None
 
-
-@has_kernel(latent_sample.sample_with_kl)
-def sample_with_kl(
-    packed: torch.Tensor, noise: Optional[torch.Tensor]
-) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Z = mean + std * noise (Eq. 22) and KL(q(z) || p(z)) (Eq. 32), in float32 or better.
-
-    Args:
-        packed: Mean and log standard deviation of q, then of p, (..., 4 * latent_dim).
-        noise: (..., latent_dim), or None for the mean.
-
-    Returns:
-        z (..., latent_dim); the KL of each token in nats (...).
-    """
-    packed = packed.to(torch.promote_types(packed.dtype, torch.float32))
-    mean, log_std, prior_mean, prior_log_std = packed.chunk(4, dim=-1)
-    log_std, prior_log_std = clamp_log_std(log_std), clamp_log_std(prior_log_std)
-    z = mean if noise is None else mean + log_std.exp() * noise
-    return z, kl_gaussians(mean, log_std, prior_mean, prior_log_std).sum(-1)
+    def noise(self, like: torch.Tensor) -> Optional[torch.Tensor]:
+        """Noise as `like`, (..., latent_dim); None where the mean is wanted."""
+        if self.generator is not None:
+            noise = torch.empty_like(like, requires_grad=False)
+            return noise.normal_(generator=self.generator)
+        return None if self.held is None else self.held.to(like.dtype).expand_as(like)
 
 
 class LatentOutput(nn.Module):
@@ -72,8 +58,6 @@ class LatentOutput(nn.Module):
         init_std: Standard deviation of q and p at the start; the KL's curvature is 1 / init_std^2.
 
     Attributes:
-        feedback: True if z_t takes the place of h_t in the next time step too, and not only in the
-            layer above.
         sampling: Sampling options of forward passes; None: they use the mean of z_t.
 
     Raises:
@@ -89,7 +73,7 @@ class LatentOutput(nn.Module):
         dim = size if latent_dim is None else latent_dim
         if not isinstance(dim, int) or isinstance(dim, bool) or dim < 1:
             raise InputError(f"latent_dim of {location}: expected 1 or more, got {latent_dim!r}")
-        self.location, self.feedback = location, False
+        self.location = location
         if isinstance(init_std, bool) or not isinstance(init_std, (int, float)):
             raise InputError(f"init_std of {location}: expected a number above 0, got {init_std!r}")
         if not LEAST_START <= init_std <= MOST_START:
@@ -125,19 +109,12 @@ class LatentOutput(nn.Module):
     @property
     def typical_std(self) -> Optional[float]:
         """The geometric mean of q's standard deviations in the last pass that computed the KL."""
-        if self.mean_log_std is None:
-            return None
-        return float(clamp_log_std(self.mean_log_std).exp())
+        return None if self.mean_log_std is None else float(self.mean_log_std.exp())
 
     @property
     def dim(self) -> int:
         """The size of z_t."""
         return self.infer_mean.out_features
-
-    @property
-    def wants_kl(self) -> bool:
-        """True if the forward pass is to compute the KL."""
-        return self.sampling is not None and self.sampling.wants_kl
 
     def held_noise(self, generator: torch.Generator) -> torch.Tensor:
         """Noise that all tokens have, (latent_dim,).
@@ -147,49 +124,26 @@ class LatentOutput(nn.Module):
         noise = torch.empty_like(self.infer_mean.bias, requires_grad=False)
         return noise.normal_(generator=generator)
 
-    def take_noise(self, shape: Sequence[int], like: torch.Tensor) -> Optional[torch.Tensor]:
-        """Noise (..., latent_dim), in type and device as `like`; None where the mean is wanted."""
-        if self.training and in_backward_pass():
-            raise recomputation_error()
-        if self.sampling is None:
-            return None
-        if self.sampling.generator is not None:
-            noise = torch.empty(shape, dtype=like.dtype, device=like.device)
-            return noise.normal_(generator=self.sampling.generator)
-        held = self.sampling.held
-        return None if held is None else held.to(like.dtype).expand(shape)
-
     def heads(self) -> List[nn.Linear]:
         """The networks that are needed: q's, and p's where the KL is wanted."""
         q, p = [self.infer_mean, self.infer_log_std], [self.prior_mean, self.prior_log_std]
-        return q + p if self.wants_kl else q
-
-    def sample(self, packed: torch.Tensor, noise: Optional[torch.Tensor]) -> torch.Tensor:
-        """Sample z_t, (B, L, latent_dim), and its KL where that is wanted.
-
-        `packed` are the outputs of `heads`, (B, L, 2 or 4 * latent_dim); without noise z_t is the
-        mean.
-        """
-        mean, log_std = packed[..., : 2 * self.dim].chunk(2, dim=-1)
-        if self.observer is not None:
-            std = clamp_log_std(log_std.detach()).exp()
-            self.observer(mean.detach(), std)
-        if self.wants_kl:
-            assert self.sampling is not None
-            z, self.sampling.kl = sample_with_kl(packed, noise)
-            self.mean_log_std = log_std.detach().mean()
-            return z.to(packed.dtype)
-        if noise is None:
-            return mean
-        return torch.addcmul(mean, clamp_log_std(log_std).exp(), noise)
+        return q + p if self.sampling is not None and self.sampling.wants_kl else q
 
     def forward(self, h: torch.Tensor) -> torch.Tensor:
         """Map h_t to z_t, both (B, L, size)."""
-        noise = self.take_noise((*h.shape[:-1], self.dim), h)
-        if noise is None and not self.wants_kl and self.observer is None:
-            z = self.infer_mean(h)
-        else:
-            z = self.sample(linear_of(self.heads(), h), noise)
+        if self.training and in_backward_pass():
+            raise recomputation_error()
+        sampling = self.sampling or LatentSampling()
+        mean, log_std, *prior = linear_of(self.heads(), h).split(self.dim, dim=-1)
+        log_std = clamp_log_std(log_std)
+        if self.observer is not None:
+            self.observer(mean.detach(), log_std.detach().exp())
+        if sampling.wants_kl:
+            prior_mean, prior_log_std = prior[0], clamp_log_std(prior[1])
+            sampling.kl = kl_gaussians(mean, log_std, prior_mean, prior_log_std).sum(-1)
+            self.mean_log_std = log_std.detach().mean()
+        noise = sampling.noise(mean)
+        z = mean if noise is None else torch.addcmul(mean, log_std.exp(), noise)  # Eq. 22
         return z if self.back is None else torch.addcmul(self.back(z), h, self.kept)
 
 
@@ -201,6 +155,7 @@ class Variational(Kind):
     name = "variational"
     needs = "output"
     group = "networks"
+    retired: ClassVar = {"feedback": (False,)}
     colour = "tab:purple"
     no_export = (
         "the latent variables at {places} have no point-estimate form",
@@ -208,31 +163,12 @@ class Variational(Kind):
     )
 
     latent_dim: Any = option("Size of the latent variable; default: that of the output.", None)
-    feedback: Any = option("True if the next time step gets the latent variable, too.", False)
-    init_std: Any = option(
-        "Standard deviation of posterior and prior at the start; default: 0.1.", None
-    )
+    init_std: Any = option("Standard deviation of posterior and prior at the start.", 0.1)
 
     def apply(self, place: Place) -> None:
         """Put the latent variable behind the output of a place."""
-        output, feedback = place.output(), self.feedback
-        if feedback and not output.recurs:
-            raise InputError(
-                f"feedback of {place.location}: a Transformer has no recurrence to feed"
-            )
-        latent = LatentOutput(
-            output.size,
-            location=place.location,
-            latent_dim=self.latent_dim,
-            init_std=0.1 if self.init_std is None else self.init_std,
-        )
-        if not isinstance(feedback, bool) or (feedback and latent.back is not None):
-            raise InputError(
-                f"feedback of {place.location}: expected true or false, and true only with"
-                f" latent_dim {output.size}, got {feedback!r}"
-            )
-        latent.feedback = feedback
-        output.replace(latent)
+        size, options = place.output().output_size, dataclasses.asdict(self)
+        place.add_latent(LatentOutput(size, location=place.location, **options))
 
     @classmethod
     def owns(cls, key: str) -> bool:
@@ -240,21 +176,13 @@ class Variational(Kind):
         return any(word.startswith("latent") for word in key.split("."))
 
 
-def side_by_side(heads: Sequence[nn.Linear]) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Weight and bias of linear layers, joined into one layer.
-
-    The gradients of `torch.cat` are views of one tensor, which the parameters would keep, and
-    clipping then scales it once for each of them. Gradients of products have a memory each.
-    """
-    weights, biases = ([1.0 * getattr(x, name) for x in heads] for name in ("weight", "bias"))
-    return torch.cat(weights), torch.cat(biases)
-
-
-def linear_of(heads: Sequence[nn.Linear], h: torch.Tensor) -> torch.Tensor:
+def linear_of(heads: List[nn.Linear], h: torch.Tensor) -> torch.Tensor:
     """Outputs of linear layers side by side, as one product; h is (B, L, size).
 
     In the weights' precision, whatever autocast says: the KL divides means by deviations.
     """
-    weight, bias = side_by_side(heads)
+    # The gradients of `torch.cat` are views of one tensor, which the parameters would keep, and
+    # clipping then scales it once for each of them. Gradients of products have a memory each.
+    weights, biases = ([1.0 * getattr(x, name) for x in heads] for name in ("weight", "bias"))
     with torch.autocast(h.device.type, enabled=False):
-        return linear(h.to(weight.dtype), weight, bias)
+        return linear(h.to(weights[0].dtype), torch.cat(weights), torch.cat(biases))

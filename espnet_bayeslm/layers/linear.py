@@ -15,23 +15,18 @@ from espnet_bayeslm.kernels import product as kernels
 
 @has_kernel(kernels.linear)
 def linear(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: Optional[torch.Tensor] = None,
-    *,
-    gelu: bool = False,
+    x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None
 ) -> torch.Tensor:
-    """Theta [x, 1] or GELU of that, (..., in) -> (..., out); weight (out, in), bias (out,)."""
-    y = F.linear(x, weight, bias)
-    return F.gelu(y) if gelu else y
+    """Theta [x, 1], (..., in) -> (..., out); weight (out, in), bias (out,)."""
+    return F.linear(x, weight, bias)
 
 
 @has_kernel(kernels.product)
 def product(
-    weight: torch.Tensor, rows: int, bias: Optional[torch.Tensor] = None, *, gelu: bool = False
+    weight: torch.Tensor, rows: int, bias: Optional[torch.Tensor] = None
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """`linear` with these weights, for many calls with x (rows, in)."""
-    return lambda x: linear(x, weight, bias, gelu=gelu)
+    return lambda x: linear(x, weight, bias)
 
 
 def project(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -49,9 +44,6 @@ class Linear(nn.Linear):
             refuse_mean(self)
         return self.weight, self.bias
 
-    def forward(self, input: torch.Tensor, *, gelu: bool = False) -> torch.Tensor:
-        """Map (..., in_features) to (..., out_features).
-
-        With `gelu`, GELU of that: for many rows it costs nothing then.
-        """
-        return linear(input, *self.weights(), gelu=gelu)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Map (..., in_features) to (..., out_features)."""
+        return linear(input, *self.weights())

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import Weights
-from espnet_bayeslm.bayes.kinds import Function, Output
-from espnet_bayeslm.bayes.posterior import MEANS, is_random, refuse_mean
-from espnet_bayeslm.kernels import KERNELS, has_kernel, tree_lstm
-from espnet_bayeslm.kernels.product import warn_of_emulation
+from espnet_bayeslm.bayes.kinds import Function
+from espnet_bayeslm.bayes.posterior import is_random, refuse_mean
+from espnet_bayeslm.kernels import has_kernel, tree_lstm
 from espnet_bayeslm.layers.gp import initial_coefficients, mixture
-from espnet_bayeslm.layers.latent import LatentOutput, linear_of, side_by_side
 from espnet_bayeslm.layers.linear import linear
-from espnet_bayeslm.utils.log_std import clamp_log_std
 
 Basis = Tuple[str, ...]
 # In the order of torch's rows: i, f, g, o.
@@ -36,9 +33,6 @@ NATIVE = {
     "layer_input": None,
 }
 State = Tuple[torch.Tensor, torch.Tensor]
-Run = TypeVar("Run", bound=Callable[..., Any])
-
-
 UnitFunction = Callable[[torch.Tensor], torch.Tensor]
 ACTIVATIONS: Dict[str, UnitFunction] = {
     gate: torch.tanh if NATIVE[gate] == "tanh" else torch.sigmoid for gate in GATES
@@ -133,55 +127,48 @@ class Loop:
         return c + self.cell_process(F.linear(c, *self.cell_weights))
 
 
-class Latent(NamedTuple):
-    """A latent output that recurs in the place of h_t (Eq. 33).
-
-    Attributes:
-        weight: Makes mean and log standard deviation of z_t from h_t, (2H, H).
-        bias: (2H,).
-        noise: (L, B, H); None for the mean.
-    """
-
-    weight: torch.Tensor
-    bias: torch.Tensor
-    noise: Optional[torch.Tensor]
-
-
-def lstm_loop(
-    loop: Loop, gates_in: torch.Tensor, state: State, latent: Optional[Latent] = None
-) -> Tuple[torch.Tensor, State, List[torch.Tensor]]:
-    """An LSTM layer over L steps (Eq. 4-9), with Gaussian processes and a latent output.
+def lstm_loop(loop: Loop, gates_in: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
+    """An LSTM layer over L steps (Eq. 4-9), with Gaussian processes.
 
     Args:
         loop: The layer's functions.
         gates_in: Theta [x_t, 1] of the four gates, (L, B, 4H).
         state: h and c before the first step, (B, H).
-        latent: The latent output.
 
     Returns:
-        h_t (L, B, H); recurrent vector and c after the last step, (B, H); of a latent output mean
-        and log standard deviation of each q(z_t), (B, 2H).
+        h_t (L, B, H); h and c after the last step, (B, H).
     """
     h, c = state
-    hiddens, latents = [], []
-    for t, of_input in enumerate(gates_in):
+    hiddens = []
+    for of_input in gates_in:
         i, f, g, o = loop.gates(of_input + loop.recurrent_part(h))  # of Theta [x_t, h_{t-1}, 1]
         c = f * loop.cell_part(c) + i * g  # Eq. 8
         h = o * torch.tanh(c)  # Eq. 9
         hiddens.append(h)
-        if latent is not None:  # z_t recurs in the place of h_t
-            q = F.linear(h, latent.weight, latent.bias)  # Eq. 33, (B, 2H)
-            latents.append(q)
-            h, log_std = q.chunk(2, dim=1)
-            if latent.noise is not None:
-                h = h + clamp_log_std(log_std).exp() * latent.noise[t]  # Eq. 22
-    return torch.stack(hiddens), (h, c), latents
+    return torch.stack(hiddens), (h, c)
 
 
 def gate_weights(rnn: str, gates: Sequence[str], gate: str) -> Tuple[Weights, ...]:
     """Weights of one of the gates, given in the order of torch's rows, of the LM's layer `rnn`."""
     part = (list(gates).index(gate), len(gates))
     return tuple(Weights(f"{rnn}.{name}_l{{k}}", part, gate) for name in PARAMETERS)
+
+
+def function_at(position: str) -> Function:
+    """The function that a Gaussian process may replace at a position of the LM's layer `rnn`.
+
+    The gates have an activation function. At the other positions an LSTM is linear, and the mean
+    function of the process is the identity: f(u) = u + sum_j lambda_j phi_j(u), all coefficients 0
+    at the start. There u is W_ih x + b_ih (`layer_input`) or W_hh h + b_hh (`hidden_input`), 4H
+    units each; for `cell_state` f(c) = c + sum_j lambda_j phi_j(V c + b), V an identity at the
+    start.
+    """
+    weights: Tuple[Weights, ...] = ()
+    if position in GATES:
+        weights = gate_weights("rnn", GATES, position)
+    elif position in WHOLE:
+        weights = tuple(Weights(f"rnn.{x}_{WHOLE[position]}_l{{k}}") for x in ("weight", "bias"))
+    return Function(NATIVE[position], "rnn", weights)
 
 
 class LSTM(nn.LSTM):
@@ -200,72 +187,46 @@ class LSTM(nn.LSTM):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.bases: Dict[str, Basis] = {}
+        self.output_size = self.hidden_size
 
-    def function(self, position: str, layer: int) -> Function:
-        """A function that a Gaussian process may replace, at a position of a layer (from 1).
+    def add_process(self, key: str, basis: Basis) -> List[str]:
+        """Put a mixture at `{position}_l{layer from 0}`; names of its parameters."""
+        self.bases[key] = basis
+        names = [f"gp_coefficients_{key}"]
+        if key.startswith("cell_state"):
+            names += [f"gp_weight_{key}", f"gp_bias_{key}"]
+        for name, value in zip(names, self._start_of_process(key), strict=False):
+            self.register_parameter(name, nn.Parameter(value))
+        return names
 
-        The gates have an activation function. At the other positions an LSTM is linear, and the
-        mean function of the process is the identity: f(u) = u + sum_j lambda_j phi_j(u), all
-        coefficients 0 at the start. There u is W_ih x + b_ih (`layer_input`) or W_hh h + b_hh
-        (`hidden_input`), 4H units each; for `cell_state` f(c) = c + sum_j lambda_j phi_j(V c + b),
-        V an identity at the start.
-        """
-        native, size, key = NATIVE[position], self.hidden_size, f"{position}_l{layer - 1}"
-
-        def replace(basis: Basis) -> List[Weights]:
-            units = 4 * size if position in WHOLE else size
-            new = {f"gp_coefficients_{key}": initial_coefficients(units, basis, native)}
-            if position == "cell_state":
-                new[f"gp_weight_{key}"] = nn.Parameter(torch.eye(size))
-                new[f"gp_bias_{key}"] = nn.Parameter(torch.zeros(size))
-            for name, parameter in new.items():
-                self.register_parameter(name, parameter)
-            self.bases[key] = basis
-            return [Weights(f"rnn.{name}", is_new=True) for name in new]
-
-        weights: List[Weights] = []
-        if position in GATES:
-            offered = gate_weights("rnn", GATES, position)
-            weights = [
-                w._replace(pattern=w.pattern.replace("{k}", str(layer - 1))) for w in offered
-            ]
-        elif position in WHOLE:
-            names = (f"{kind}_{WHOLE[position]}_l{layer - 1}" for kind in ("weight", "bias"))
-            weights = [Weights(f"rnn.{name}") for name in names]
-        return Function(native, weights, replace, "rnn")
-
-    def output(self, layer: int) -> Output:
-        """The output of a layer (from 1), which may become a latent variable."""
-
-        def replace(latent: nn.Module) -> None:
-            self.add_module(f"latent_l{layer - 1}", latent)
-
-        return Output(self.hidden_size, True, replace)
+    def _start_of_process(self, key: str) -> Tuple[torch.Tensor, ...]:
+        """Parameters of a Gaussian process that is the function it replaces."""
+        position, size = key.rpartition("_l")[0], self.hidden_size
+        units = 4 * size if position in WHOLE else size
+        start = initial_coefficients(units, self.bases[key], NATIVE[position])
+        return start, torch.eye(size), torch.zeros(size)
 
     def reset(self) -> None:
         """Make every Gaussian process the function that it starts as."""
-        for key, basis in self.bases.items():
-            position, _, _ = key.rpartition("_l")
-            coefficients = getattr(self, f"gp_coefficients_{key}")
-            start = initial_coefficients(coefficients.size(1), basis, NATIVE[position])
-            coefficients.data.copy_(start)
-            if position == "cell_state":
-                nn.init.eye_(getattr(self, f"gp_weight_{key}"))
-                nn.init.zeros_(getattr(self, f"gp_bias_{key}"))
+        for key in self.bases:
+            names = ("coefficients", "weight", "bias")
+            for name, value in zip(names, self._start_of_process(key), strict=True):
+                parameter = getattr(self, f"gp_{name}_{key}", None)
+                if parameter is not None:
+                    parameter.data.copy_(value)
 
-    def _latent(self, k: int) -> Optional[LatentOutput]:
-        return getattr(self, f"latent_l{k}", None)
+    def add_latent(self, key: str, latent: nn.Module) -> None:
+        """Put a latent variable behind a layer's output, `hidden_output_l{layer from 0}`."""
+        self.add_module(f"latent_{key.rpartition('_')[2]}", latent)
 
     def has_loop(self, k: int) -> bool:
         """True if layer k (from 0) needs its own loop over time steps."""
-        latent = self._latent(k)
-        feeds_back = latent is not None and latent.feedback
-        has_process = any(key.endswith(f"_l{k}") for key in self.bases)
-        return feeds_back or has_process
+        return any(key.endswith(f"_l{k}") for key in self.bases)
 
     def is_fused(self) -> bool:
         """True if torch's fused kernel computes all layers, as in an ordinary LSTM."""
-        return not any(self.has_loop(k) or self._latent(k) for k in range(self.num_layers))
+        layers = range(self.num_layers)
+        return not any(self.has_loop(k) or hasattr(self, f"latent_l{k}") for k in layers)
 
     def _values_in_use(self, names: List[str]) -> List[torch.Tensor]:
         """Weights in the order of the names.
@@ -295,107 +256,54 @@ class LSTM(nn.LSTM):
         Returns:
             Outputs (B, L, hidden_size); recurrent vector h and cells c after the last step.
         """
-        if not stays_precise(self):
-            return self._forward(input, hx)
-        with torch.autocast("cpu", enabled=False):
-            dtype = self.all_weights[0][0].dtype
-            return self._forward(
-                input.to(dtype), None if hx is None else (hx[0].to(dtype), hx[1].to(dtype))
-            )
-
-    def _forward(self, input: torch.Tensor, hx: Optional[State]) -> Tuple[torch.Tensor, State]:
         if is_random(self):
             refuse_mean(self)
-        is_fused = self.is_fused()
-        if is_fused and not (self.weight_ih_l0.is_cuda and MEANS in vars(self)):
-            return super().forward(input, hx)  # type: ignore[has-type]  # torch's overloads
         if hx is None:
             zeros = input.new_zeros(self.num_layers, input.size(0), self.hidden_size)
             hx = (zeros, zeros)
-        if is_fused:
-            names = self._flat_weights_names
-            return self._fused(input, hx, names, self.num_layers, self.dropout)
+        if self.is_fused():
+            return self._fused(input, hx, self._flat_weights_names, self.dropout)
         states = []
         for k in range(self.num_layers):
             if k > 0:
-                input = F.dropout(input, self.dropout) if self.training else input
-            run = self._loop_layer if self.has_loop(k) else self._fused_layer
-            input, state = run(k, input, (hx[0][k], hx[1][k]))
+                input = F.dropout(input, self.dropout, self.training)
+            before = (hx[0][k : k + 1], hx[1][k : k + 1])
+            if self.has_loop(k):
+                input, state = self._loop_layer(k, input, before)
+            else:
+                input, state = self._fused(input, before, [f"{p}_l{k}" for p in PARAMETERS])
+            latent = getattr(self, f"latent_l{k}", None)
+            input = input if latent is None else latent(input)
             states.append(state)
         h, c = zip(*states, strict=True)
-        return input, (torch.stack(h), torch.stack(c))
+        return input, (torch.cat(h), torch.cat(c))
 
     def _fused(
-        self, input: torch.Tensor, hx: State, names: List[str], num_layers: int, rate: float
+        self, input: torch.Tensor, hx: State, names: List[str], dropout: float = 0.0
     ) -> Tuple[torch.Tensor, State]:
         """Run layers by torch's fused kernel with the weights of these names."""
-        weights = self._values_in_use(names)
+        weights, num_layers = self._values_in_use(names), len(names) // len(PARAMETERS)
         training, batch_first = self.training, self.batch_first
         output, h, c = torch.lstm(
-            input, hx, weights, True, num_layers, rate, training, False, batch_first
+            input, hx, weights, True, num_layers, dropout, training, False, batch_first
         )
         return output, (h, c)
 
-    def _fused_layer(self, k: int, input: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
-        """Run layer k, and its latent output, by torch's fused kernel."""
-        names = [f"{name}_l{k}" for name in PARAMETERS]
-        hx = (state[0].unsqueeze(0), state[1].unsqueeze(0))
-        output, (h, c) = self._fused(input, hx, names, 1, 0.0)
-        latent = self._latent(k)
-        return output if latent is None else latent(output), (h[0], c[0])
-
-    def _loop_layer(self, k: int, input: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
+    def _loop_layer(self, k: int, input: torch.Tensor, hx: State) -> Tuple[torch.Tensor, State]:
         """Run layer k by our own loop."""
-        latent, recurring = self._latent(k), None
         # the loop computes in the weights' precision, whatever autocast says
         with torch.autocast(input.device.type, enabled=False):
             dtype = self.all_weights[0][0].dtype
-            x, h, c = (tensor.to(dtype) for tensor in (input.transpose(0, 1), *state))
-            if latent is not None and latent.feedback:
-                noise = latent.take_noise((*x.shape[:2], latent.dim), h)
-                recurring = Latent(*side_by_side(latent.heads()[:2]), noise)
+            x, h, c = (tensor.to(dtype) for tensor in (input.transpose(0, 1), hx[0][0], hx[1][0]))
             loop = self.loop(self, k)
-            output, state, latents = lstm_loop(loop, loop.gates_in(x), (h, c), recurring)
-        if latent is None or recurring is None:
-            output = output.transpose(0, 1)
-            return output if latent is None else latent(output), state
-        # p's networks need no loop
-        rest = [linear_of(latent.heads()[2:], output)] if latent.wants_kl else []
-        packed = torch.cat([torch.stack(latents), *rest], dim=-1).transpose(0, 1)
-        noise = None if recurring.noise is None else recurring.noise.transpose(0, 1)
-        return latent.sample(packed, noise), state
-
-
-def stays_precise(lstm: nn.LSTM) -> bool:
-    """True if an LSTM must compute in its weights' precision, because autocast's is missing."""
-    if lstm.weight_ih_l0.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
-        return False
-    dtype = torch.get_autocast_dtype("cpu")
-    if _has_fused(dtype):
-        return False
-    if dtype == torch.bfloat16:
-        warn_of_emulation()
-    return True
-
-
-@functools.cache
-@torch.no_grad()
-def _has_fused(dtype: torch.dtype) -> bool:
-    """True if torch's fused LSTM runs in this precision on this CPU, within the environment."""
-    x, weight = torch.zeros(1, 1, 8), torch.zeros(32, 8)
-    try:
-        with torch.autocast("cpu", dtype=dtype):
-            torch.lstm(x, (x, x), [weight, weight], False, 1, 0.0, False, False, True)
-    except RuntimeError:
-        return False
-    return True
+            output, (h, c) = lstm_loop(loop, loop.gates_in(x), (h, c))
+        return output.transpose(0, 1), (h.unsqueeze(0), c.unsqueeze(0))
 
 
 @has_kernel(tree_lstm.run_tree)
 def run_tree(
     lstm: nn.LSTM,
     inputs: torch.Tensor,
-    which: torch.Tensor,
     parents: torch.Tensor,
     levels: Sequence[slice],
     state: Optional[State] = None,
@@ -404,8 +312,7 @@ def run_tree(
 
     Args:
         lstm: The LSTM.
-        inputs: The distinct inputs, (D, input_size).
-        which: (T,), each node's input.
+        inputs: (T, input_size).
         parents: (T,), -1 for the roots, which are the first level.
         levels: The nodes of each depth.
         state: h and c before the roots, each (num_layers, roots, hidden_size); default zeros.
@@ -413,24 +320,11 @@ def run_tree(
     Returns:
         The outputs (T, hidden_size); h and c after each node, (num_layers, T, hidden_size).
     """
-    size = (lstm.num_layers, len(which), lstm.hidden_size)
+    size = (lstm.num_layers, len(inputs), lstm.hidden_size)
     h, c = (inputs.new_empty(size) for _ in range(2))
-    outputs = inputs.new_empty(len(which), lstm.hidden_size)
+    outputs = inputs.new_empty(len(inputs), lstm.hidden_size)
     for depth, level in enumerate(levels):
         before = state if depth == 0 else (h[:, parents[level]], c[:, parents[level]])
-        y, (h[:, level], c[:, level]) = lstm(inputs[which[level]].unsqueeze(1), before)
+        y, (h[:, level], c[:, level]) = lstm(inputs[level].unsqueeze(1), before)
         outputs[level] = y.squeeze(1)
     return outputs, (h, c)
-
-
-@has_kernel(tree_lstm.run_step)
-def run_step(lstm: nn.LSTM, inputs: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
-    """Run an LSTM for one step; inputs (B, input_size), otherwise as `run_tree`."""
-    output, state = lstm(inputs.unsqueeze(1), state)
-    return output.squeeze(1), state
-
-
-def runner_for(lstm: nn.Module, run: Run) -> Run:
-    """`run_tree` or `run_step`; plain where the kernel does not know the LSTM's function."""
-    is_fused = lstm.is_fused() if isinstance(lstm, LSTM) else isinstance(lstm, nn.LSTM)
-    return run if is_fused else KERNELS[run.__name__].plain  # type: ignore[return-value]

@@ -47,12 +47,11 @@ class TreeAttention:
         added = torch.zeros_like(seen, dtype=dtype).masked_fill_(~seen, float("-inf"))
         self.mask = added.unsqueeze(1)
 
-    def attend(self, projected: torch.Tensor, heads: int) -> torch.Tensor:
-        """Attention of each node over its ancestors and itself, (R, M).
-
-        `projected` has query, key and value of each row side by side, (R, 3 M).
-        """
-        query, key_value = projected.tensor_split([projected.size(1) // 3], dim=1)
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, heads: int
+    ) -> torch.Tensor:
+        """Attention of each node over its ancestors and itself; all are (R, M)."""
+        key_value = torch.cat([key, value], dim=1)
         # (blocks, heads, BLOCK, M / heads)
         query = query.unflatten(1, (heads, -1)).unflatten(0, (-1, BLOCK)).transpose(1, 2)
         at_once = max(1, MAX_KEYS // self.keys.size(1))

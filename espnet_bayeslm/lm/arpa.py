@@ -7,7 +7,7 @@ KenLM's bit for bit.
 from __future__ import annotations
 
 from array import array
-from typing import Any, Dict, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Dict, List, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -22,18 +22,9 @@ _UNKNOWN = (b"<unk>", b"<UNK>")
 _MISSING_UNK = -100.0
 
 
-class Ngrams(NamedTuple):
-    """The G n-grams of one order k.
-
-    Attributes:
-        words: (G, k) int64, word ids.
-        probs: (G,) float32, log10 p of the last word after the words before it.
-        backoffs: (G,) float32, log10 of the back-off weight after all of them.
-    """
-
-    words: np.ndarray
-    probs: np.ndarray
-    backoffs: np.ndarray
+# Word ids (G, k) int64 of the n-grams of order k; log10 p of the last word, and of the back-off
+# weight, (G,) float32.
+Ngrams = Tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def read_arpa(path: PathLike, wanted: Set[bytes]) -> Tuple[Dict[bytes, int], List[Ngrams]]:
@@ -55,12 +46,10 @@ def read_arpa(path: PathLike, wanted: Set[bytes]) -> Tuple[Dict[bytes, int], Lis
             probs.append(log10_of(fields[0], path, line.number))
             backoff = fields[order + 1 :]
             backoffs.append(log10_of(backoff[0], path, line.number) if backoff else 0.0)
-    return ids, [_to_arrays(part, k) for k, part in enumerate(parts, 1)]
-
-
-def _to_arrays(part: Tuple[array, array, array], order: int) -> Ngrams:
-    words, probs, backoffs = (np.array(values) for values in part)
-    return Ngrams(words.reshape(-1, order), probs, backoffs)
+    return ids, [
+        (np.array(words).reshape(-1, k), np.array(probs), np.array(backoffs))
+        for k, (words, probs, backoffs) in enumerate(parts, 1)
+    ]
 
 
 class ArpaTable:
@@ -88,19 +77,20 @@ class ArpaTable:
         self._num_words = max(ids.values()) + 1
         self._unigrams = np.full(self._num_words, _MISSING_UNK, np.float32)
         backoffs = np.zeros(self._num_words, np.float32)
-        first = orders[0]
-        self._unigrams[first.words[:, 0]] = first.probs
-        backoffs[first.words[:, 0]] = first.backoffs
+        (words_of, probs, own), *longer = orders
+        self._unigrams[words_of[:, 0]], backoffs[words_of[:, 0]] = probs, own
         # of orders 1 to n; of order 1 the row is the word, and there is nothing to look up
         self._keys = [np.arange(self._num_words)]
         self._probs = [self._unigrams]
         self._backoffs = [backoffs]
-        for ngrams in orders[1:]:
-            self._add_order(ngrams, path)
+        for ngrams in longer:
+            self._add_order(*ngrams, path)
 
-    def _add_order(self, ngrams: Ngrams, path: PathLike) -> None:
-        rows = ngrams.words[:, 0]
-        for level, column in enumerate(ngrams.words.T[1:-1], 1):
+    def _add_order(
+        self, words: np.ndarray, probs: np.ndarray, backoffs: np.ndarray, path: PathLike
+    ) -> None:
+        rows = words[:, 0]
+        for level, column in enumerate(words.T[1:-1], 1):
             wanted = rows * self._num_words + column
             keys = self._keys[level]
             rows = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
@@ -111,10 +101,10 @@ class ArpaTable:
                     remedy="Estimate it again, as `bayeslm ngram` does.",
                 )
         # KenLM takes the first of n-grams that are there twice, and so does unique
-        keys, chosen = np.unique(rows * self._num_words + ngrams.words[:, -1], return_index=True)
+        keys, chosen = np.unique(rows * self._num_words + words[:, -1], return_index=True)
         self._keys.append(keys)
-        self._probs.append(ngrams.probs[chosen])
-        self._backoffs.append(ngrams.backoffs[chosen])
+        self._probs.append(probs[chosen])
+        self._backoffs.append(backoffs[chosen])
 
     def _row(self, words: Sequence[int]) -> int:
         """Row of an n-gram in its order, -1 where it is not in the file."""

@@ -11,7 +11,7 @@ from typeguard import TypeCheckError, typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.layers import LSTM, Linear
-from espnet_bayeslm.lm.rereading import RereadingLM
+from espnet_bayeslm.lm.projected import ProjectedLM
 from espnet_bayeslm.utils.errors import InputError
 
 BACKBONES: Dict[str, Type[BayesESPnetLM]] = {}
@@ -23,7 +23,7 @@ def parameters(*layers: str) -> Tuple[str, ...]:
     return tuple(f"{layer}.{name}" for layer in layers for name in ("weight", "bias"))
 
 
-class BayesESPnetLM(RereadingLM):
+class BayesESPnetLM(ProjectedLM):
     """An ESPnet LM with random weights at the locations that the configuration names.
 
     The parameters have the names of ESPnet's LM. A checkpoint of ESPnet's LM is therefore a start
@@ -101,11 +101,11 @@ class BayesESPnetLM(RereadingLM):
             raise InputError(f"{type(self).__name__} is no LM with backbone {backbone}")
         prior_variance = self.usual_prior_variance if prior_variance is None else prior_variance
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
-        self._take_over(self.build(vocab_size, backbone_conf))
+        self.take_over(self.build(vocab_size, backbone_conf))
         start = {"init_std": init_std, "init_std_unit": init_std_unit}
         self.make_uncertain(uncertainty, num_layers=self.num_layers(), **start)
 
-    def _take_over(self, lm: nn.Module) -> None:
+    def take_over(self, lm: nn.Module) -> None:
         """Make an LM's layers and plain attributes this LM's own."""
         torchs = vars(nn.Module())
         for name, value in vars(lm).items():
@@ -122,16 +122,6 @@ class BayesESPnetLM(RereadingLM):
     @classmethod
     def build(cls, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
         """ESPnet's LM."""
-        if conf is not None and not isinstance(conf, Mapping):
-            raise InputError(f"backbone_conf: expected a mapping of options, got {conf!r}")
-        names = inspect.signature(cls.espnet_class.__init__).parameters
-        valid = [name for name in names if name not in ("self", "vocab_size")]
-        for option in conf or {}:
-            if option not in valid:
-                raise InputError(
-                    f"backbone_conf: option {option!r} of {cls.backbone}: valid options are"
-                    f" {', '.join(valid)}"
-                )
         try:
             return cls.espnet_class(vocab_size, **(conf or {}))
         except (TypeCheckError, TypeError, ValueError, AssertionError) as error:

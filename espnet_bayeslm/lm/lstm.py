@@ -5,34 +5,25 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Mapping, Union
 
-import torch
 from torch import nn
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.layers import GATES, LSTM, NATIVE
-from espnet_bayeslm.layers.lstm import gate_weights
+from espnet_bayeslm.layers.lstm import function_at, gate_weights
 from espnet_bayeslm.lm.recurrent import RecurrentLM
-from espnet_bayeslm.lm.uncertain import Projected
 
 
 def _gate(name: str) -> Position:
-    return Position(
-        weights=gate_weights("rnn", GATES, name),
-        function=lambda lm, layer: lm.rnn.function(name, layer),
-    )
-
-
-def _whole(name: str) -> Position:
-    return Position(function=lambda lm, layer: lm.rnn.function(name, layer))
+    return Position(weights=gate_weights("rnn", GATES, name), function=function_at(name))
 
 
 POSITIONS = {
     "embedding": Position(weights=(Weights("encoder.weight"),), layered=False),
     **{gate: _gate(gate) for gate in GATES},
     "all_gates": dataclasses.replace(_gate(GATES[0]), parts=GATES),
-    **{name: _whole(name) for name in NATIVE if name not in GATES},
-    "hidden_output": Position(output=lambda lm, layer: lm.rnn.output(layer)),
+    **{name: Position(function=function_at(name)) for name in NATIVE if name not in GATES},
+    "hidden_output": Position(output="rnn"),
 }
 
 
@@ -60,7 +51,6 @@ class BayesLSTMLM(RecurrentLM):
     """
 
     rnn_type = "lstm"
-    computes_trees = continues_trees = True
 
     @typechecked
     def __init__(
@@ -94,8 +84,3 @@ class BayesLSTMLM(RecurrentLM):
     def positions(self) -> Mapping[str, Position]:
         """The positions of an LSTM LM, by name."""
         return POSITIONS
-
-    def outputs(self, input: torch.Tensor) -> Projected:
-        """Input of the output projection, (B, L, unit), and its weight, (V, unit)."""
-        with self.drawn():
-            return self.encode(self.encoder(input))[0], self.decoder.weight

@@ -14,18 +14,17 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes.whole import add_whole_posterior
 from espnet_bayeslm.lm.ngram import LogProbLM, NgramLM
-from espnet_bayeslm.lm.protocols import RandomLM
 from espnet_bayeslm.lm.registry import build_lm
 from espnet_bayeslm.lm.scoring import Step
+from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.weights import check_weights
 
-# What a component of each kind must say, and may.
-NEEDED = {
+# Keys of a component of each kind; an LM may have `whole_posterior` too.
+KEYS = {
     "lm": {"name", "kind", "weight", "lm", "lm_conf"},
     "ngram": {"name", "kind", "weight", "path"},
 }
-OPTIONAL = {"lm": {"whole_posterior"}, "ngram": set()}
 
 State = Tuple[Any, ...]
 
@@ -117,7 +116,7 @@ class MixtureLM(LogProbLM):
 
     def kl(self) -> torch.Tensor:
         """KL(posterior || prior) summed over the components' random weights, in nats, ()."""
-        terms = [lm.kl() for lm in self.components if isinstance(lm, RandomLM)]
+        terms = [lm.kl() for lm in self.components if isinstance(lm, UncertainLM)]
         return torch.stack(terms).sum() if terms else torch.zeros(())
 
     def locations(self) -> List[str]:
@@ -125,7 +124,7 @@ class MixtureLM(LogProbLM):
         return [
             f"{name}/{location}"
             for name, lm in zip(self.names, self.components, strict=True)
-            if isinstance(lm, RandomLM)
+            if isinstance(lm, UncertainLM)
             for location in lm.locations()
         ]
 
@@ -134,7 +133,7 @@ class MixtureLM(LogProbLM):
         """Hold sample number `index` of each component for all that is computed within."""
         with contextlib.ExitStack() as stack:
             for lm in self._lms():
-                if isinstance(lm, RandomLM):
+                if isinstance(lm, UncertainLM):
                     stack.enter_context(lm.sampled(index, seed=seed))
             yield
 
@@ -157,19 +156,10 @@ def _check_components(components: Any) -> List[Mapping[str, Any]]:
         raise InputError("lm mixture: expected a list of `components`", remedy=remedy)
     for number, part in enumerate(components):
         kind = part.get("kind") if isinstance(part, dict) else None
-        if kind not in NEEDED:
+        if kind not in KEYS or set(part) - {"whole_posterior"} != KEYS[kind]:
+            wanted = " or ".join(", ".join(sorted(keys)) for keys in KEYS.values())
             raise InputError(
-                f"component {number} of a mixture: expected a mapping with `kind: lm` or"
-                f" `kind: ngram`, got {part!r}",
-                remedy=remedy,
-            )
-        missing = sorted(NEEDED[kind] - set(part))
-        extra = sorted(set(part) - NEEDED[kind] - OPTIONAL[kind])
-        if missing or extra:
-            problem = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(extra)}"
-            raise InputError(
-                f"component {part.get('name', number)} of a mixture {problem}; a component of"
-                f" kind {kind} has {', '.join(sorted(NEEDED[kind]))}",
+                f"component {number} of a mixture: expected a mapping with {wanted}, got {part!r}",
                 remedy=remedy,
             )
     return list(components)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes.look_up import distinct_ids
-from espnet_bayeslm.layers.linear import project
-from espnet_bayeslm.layers.lstm import run_step, run_tree, runner_for
+from espnet_bayeslm.kernels import plain
+from espnet_bayeslm.layers import LSTM
+from espnet_bayeslm.layers.lstm import run_tree
+from espnet_bayeslm.lm.projected import ProjectedLM
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
-from espnet_bayeslm.lm.uncertain import UncertainLM
 
 Pair = Tuple[torch.Tensor, torch.Tensor]
 
 
-class RecurrentLM(UncertainLM):
+class RecurrentLM(ProjectedLM):
     """An LSTM, GRU or simple recurrent LM.
 
     A state is (h, c), of a GRU or simple recurrent LM h.
@@ -33,10 +34,21 @@ class RecurrentLM(UncertainLM):
         output, hidden = self.rnn(self.drop(embedded), hidden)
         return self.drop(output), hidden
 
+    def projected(self, input: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        """Input of the output projection, (B, L, unit)."""
+        return self.encode(self.encoder(input))[0]
+
     def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
         """Logits (B, L, V); the state is h and c, or h, (nlayers, B, unit) each."""
         output, hidden = self.encode(self.encoder(input), hidden)
-        return project(self.decoder, output), hidden
+        return self.project(output), hidden
+
+    @property
+    def computes_trees(self) -> bool:  # type: ignore[override]
+        """True if the layers are an LSTM and the output projection keeps its mean."""
+        return isinstance(self.rnn, nn.LSTM) and self.keeps_projection()
+
+    continues_trees = computes_trees
 
     def zero_state(self) -> Any:
         """State at the start, zeros (nlayers, unit)."""
@@ -46,13 +58,18 @@ class RecurrentLM(UncertainLM):
     def begin(self, tokens: torch.Tensor) -> Step:
         """Read prefixes from their start; logits and states after them."""
         output, state = self.encode(self.encoder(tokens))
-        return project(self.decoder, output[:, -1]), self.split_state(state)
+        return self.project(output[:, -1]), self.split_state(state)
 
     def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
         """Read one more token of each hypothesis; logits and states after it."""
-        step = runner_for(self.rnn, run_step)
-        output, state = step(self.rnn, self.encoder(tokens), self.stack_states(states))
-        return project(self.decoder, output), self.split_state(state)
+        inputs, before = self.encoder(tokens), self.stack_states(states)
+        if isinstance(self.rnn, nn.LSTM):
+            roots, level = torch.full_like(tokens, -1), slice(0, len(tokens))
+            output, state = self._along_tree(inputs, roots, [level], before)
+        else:
+            output, state = self.rnn(inputs.unsqueeze(1), before)
+            output = output.squeeze(1)
+        return self.project(output), self.split_state(state)
 
     def stack_states(self, states: List[Any]) -> Any:
         """B states of (nlayers, unit) -> one of (nlayers, B, unit)."""
@@ -73,14 +90,16 @@ class RecurrentLM(UncertainLM):
         Computed with the mean or the sample of `drawn`, in evaluation mode. `state` is the state
         before the roots, (nlayers, G, unit).
         """
-        return self._along_tree(tree, state)[0]
+        inputs = self.encoder(tree.tokens)
+        return self._along_tree(inputs, tree.parents, tree.levels(), state)[0]
 
     def tree_states(self, tree: TokenTree, state: Optional[Pair] = None) -> Pair:
         """States h and c after each node, (nlayers, T, unit), from the state before the roots."""
-        return self._along_tree(tree, state)[1]
+        inputs = self.encoder(tree.tokens)
+        return self._along_tree(inputs, tree.parents, tree.levels(), state)[1]
 
-    def _along_tree(self, tree: TokenTree, state: Optional[Pair]) -> Tuple[torch.Tensor, Pair]:
-        distinct, which = distinct_ids(tree.tokens)
-        inputs = self.encoder(distinct)
-        run = runner_for(self.rnn, run_tree)
-        return run(self.rnn, inputs, which, tree.parents, tree.levels(), state)
+    def _along_tree(self, *args: Any) -> Tuple[torch.Tensor, Pair]:
+        """Run `run_tree`; its kernel knows no Gaussian processes and latent outputs."""
+        is_fused = not isinstance(self.rnn, LSTM) or self.rnn.is_fused()
+        with contextlib.nullcontext() if is_fused else plain("run_tree"):
+            return run_tree(self.rnn, *args)

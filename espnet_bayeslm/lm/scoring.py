@@ -101,3 +101,13 @@ class IncrementalLM(AbsLM):
         # a transducer's hypothesis may still be empty where others are not
         known = [self.zero_state() if state is None else state for state in states]
         return self.advance(ys[:, -1], known)
+
+
+def is_random(lm: Any) -> bool:
+    """True if an LM has random weights, activations or outputs."""
+    return hasattr(lm, "locations") and bool(lm.locations())
+
+
+def has_trees(lm: Any) -> bool:
+    """True if an LM computes prefix trees, as it is now; ESPnet's own LMs do not."""
+    return getattr(lm, "computes_trees", False)

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, List, Mapping, Optional, Tuple, Union
+from typing import Any, Mapping, Optional, Tuple, Union
 
 import torch
 from torch import nn
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
+from espnet_bayeslm.bayes.kinds import Function
 from espnet_bayeslm.layers import TransformerBlock, sinusoids
-from espnet_bayeslm.layers.key_value_cache import CachedStep, KeyValueCache, Prefix
-from espnet_bayeslm.layers.linear import project
-from espnet_bayeslm.layers.tree_attention import TreeAttention
-from espnet_bayeslm.lm.scoring import Step
-from espnet_bayeslm.lm.tree import TokenTree
-from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
+from espnet_bayeslm.lm.attention import Attend, AttentionLM
 from espnet_bayeslm.utils.errors import InputError
-
-# Each layer's keys and values.
-State = Tuple[torch.Tensor, ...]
 
 
 def _weights(*names: str) -> Tuple[Weights, ...]:
@@ -38,14 +31,14 @@ POSITIONS = {
     "attention": Position(weights=_weights("attention.in_proj", "attention.out_proj")),
     "ffn": Position(
         weights=_weights("linear1"),
-        function=lambda lm, layer: lm.blocks[layer - 1].function(f"blocks.{layer - 1}"),
+        function=Function("gelu", "blocks.{k}", _weights("linear1")),
     ),
     "ffn_out": Position(weights=_weights("linear2")),
-    "hidden_output": Position(output=lambda lm, layer: lm.blocks[layer - 1].output()),
+    "hidden_output": Position(output="blocks.{k}"),
 }
 
 
-class BayesTransformerLM(UncertainLM):
+class BayesTransformerLM(AttentionLM):
     """Transformer LM, post-norm with GELU as in the paper, or pre-norm.
 
     Args:
@@ -75,7 +68,6 @@ class BayesTransformerLM(UncertainLM):
 
     # ESPnet's transducer search wants an LM that needs no more than the last token
     rnn_type = "transformer"
-    computes_trees = True
 
     @typechecked
     def __init__(
@@ -106,18 +98,12 @@ class BayesTransformerLM(UncertainLM):
             nn.Identity() if embed_unit == att_unit else nn.Linear(embed_unit, att_unit)
         )
         self.pos_enc, self.head, self.att_unit = pos_enc, head, att_unit
+        self.attention_dropout_rate = _or(attention_dropout_rate, dropout_rate)
         # No buffer: DistributedDataParallel would broadcast it, and its length differs by rank.
         self.encodings = torch.empty(0, att_unit)
         self.drop = nn.Dropout(_or(positional_dropout_rate, dropout_rate))
         self.blocks = nn.ModuleList(
-            TransformerBlock(
-                att_unit,
-                head,
-                unit,
-                dropout_rate=dropout_rate,
-                attention_dropout_rate=_or(attention_dropout_rate, dropout_rate),
-                norm_first=norm_first,
-            )
+            TransformerBlock(att_unit, unit, dropout_rate=dropout_rate, norm_first=norm_first)
             for _ in range(layer)
         )
         self.after_norm = nn.LayerNorm(att_unit) if norm_first else nn.Identity()
@@ -133,82 +119,26 @@ class BayesTransformerLM(UncertainLM):
         """The positions of a Transformer LM, by name."""
         return POSITIONS
 
-    def _positioned(self, x: torch.Tensor, positions: torch.Tensor, end: int) -> torch.Tensor:
-        """Add position encodings to (..., L, att_unit); positions (L,), all below `end`."""
+    def num_layers(self) -> int:
+        """Number of layers."""
+        return len(self.blocks)
+
+    def embed_at(self, tokens: torch.Tensor, positions: torch.Tensor, end: int) -> torch.Tensor:
+        """Input of the first layer, (..., M), for tokens (...) at positions below `end`, (...)."""
+        x = self.embed_proj(self.embed(tokens))
         if self.pos_enc is None:
-            return x
+            return self.drop(x)
         known = self.encodings
         if end > len(known) or (known.device, known.dtype) != (x.device, x.dtype):
             # Doubled, so that decoding token by token does not build it anew each time.
             self.encodings = sinusoids(torch.arange(2 * end), x.size(-1)).to(x)
-        return x * math.sqrt(x.size(-1)) + self.encodings[positions]
+        return self.drop(x * math.sqrt(x.size(-1)) + self.encodings[positions])
 
-    def compute(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
-        """Logits (B, L, V), and the state after the last token.
-
-        The state holds each layer's keys and values of all tokens so far, (B, 2, L, att_unit).
-        """
-        output, hidden = self._encode(self.embed(input), hidden)
-        return self.decoder(output), hidden
-
-    def outputs(self, input: torch.Tensor) -> Projected:
-        """Input of the output projection, (B, L, M), and its weight, (V, M)."""
-        with self.drawn():
-            return self._encode(self.embed(input), None)[0], self.decoder.weight
-
-    def _encode(
-        self, embedded: torch.Tensor, hidden: Optional[State]
-    ) -> Tuple[torch.Tensor, State]:
-        first = 0 if hidden is None else hidden[0].size(2)
-        end = first + embedded.size(1)
-        positions = torch.arange(first, end, device=embedded.device)
-        x = self.drop(self._positioned(self.embed_proj(embedded), positions, end))
-        keys_values = []
-        for i, block in enumerate(self.blocks):
-            x, key_value = block(x, None if hidden is None else hidden[i])
-            keys_values.append(key_value)
-        return self.after_norm(x), tuple(keys_values)
-
-    def tree_outputs(self, tree: TokenTree) -> torch.Tensor:
-        """Input of the output projection at each node of prefix trees, (T, M).
-
-        Computed with the mean or the sample of `drawn`, in evaluation mode. A node's position is
-        its depth.
-        """
-        embedded = self.embed_proj(self.embed(tree.tokens))
-        x = self._positioned(embedded, tree.depths, len(tree.level_sizes))
-        attention = TreeAttention(tree, x.dtype)
-        x = x[attention.order]
-        for block in self.blocks:
-            assert isinstance(block, TransformerBlock)
-            x = block.attend_by(x, functools.partial(attention.attend, heads=self.head))
-        return self.after_norm(x)[attention.rows]
-
-    def zero_state(self) -> Prefix:
-        """State of a hypothesis without a token, in a cache of its own."""
-        return self._cache().empty()
-
-    def _cache(self) -> KeyValueCache:
-        like = self.embed.weight.detach()
-        return KeyValueCache(len(self.blocks), self.head, self.att_unit, like)
-
-    def begin(self, tokens: torch.Tensor) -> Step:
-        """Read prefixes from their start and cache their keys and values."""
-        logits, keys_values = self.compute(tokens, None)
-        return logits[:, -1], self._cache().begin(keys_values)
-
-    def advance(self, tokens: torch.Tensor, states: List[Prefix]) -> Step:
-        """Read one more token of each hypothesis, with cached keys and values of its prefix."""
-        step = CachedStep(states)
-        x = self._positioned(self.embed_proj(self.embed(tokens)), step.positions, step.end)
-
-        def find(layer: int, projected: torch.Tensor) -> torch.Tensor:
-            return step.attend(layer, *projected.chunk(3, dim=-1))
-
+    def run_layers(self, x: torch.Tensor, attend: Attend) -> torch.Tensor:
+        """Run all blocks, (..., M) -> (..., M)."""
         for layer, block in enumerate(self.blocks):
-            assert isinstance(block, TransformerBlock)
-            x = block.attend_by(x, functools.partial(find, layer))
-        return project(self.decoder, self.after_norm(x)), step.prefixes
+            x = block(x, functools.partial(attend, layer))
+        return self.after_norm(x)
 
 
 def _or(value: Optional[float], default: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import logging
 import math
@@ -15,10 +14,8 @@ from typing import (
     List,
     Mapping,
     Optional,
-    Protocol,
     Tuple,
     Union,
-    runtime_checkable,
 )
 
 import torch
@@ -36,7 +33,7 @@ from espnet_bayeslm.bayes import (
 )
 from espnet_bayeslm.bayes.kinds import NOISE_STEP
 from espnet_bayeslm.bayes.noise import NoiseCounter, in_backward_pass, recomputation_error
-from espnet_bayeslm.bayes.posterior import DEFAULTS, MEANS
+from espnet_bayeslm.bayes.posterior import DEFAULTS
 from espnet_bayeslm.kernels.contents import Contents
 from espnet_bayeslm.layers import LatentOutput
 from espnet_bayeslm.layers.latent import LatentSampling
@@ -46,14 +43,6 @@ from espnet_bayeslm.utils.errors import InputError
 
 # Input of an output projection, (B, L, M), and the projection's weight, (V, M).
 Projected = Tuple[torch.Tensor, torch.Tensor]
-
-
-@runtime_checkable
-class Resettable(Protocol):
-    """A layer that can go back to its start."""
-
-    def reset(self) -> None:
-        """Set the parameters of a kind of uncertainty to their start."""
 
 
 class LMSample:
@@ -73,8 +62,7 @@ class LMSample:
         *,
         is_mean: bool,
     ):
-        self.posterior, self.weights = posterior, weights
-        self.latents, self.is_mean = latents, is_mean
+        self.weights, self.latents, self.is_mean = weights, latents, is_mean
         self.kl = (weights or posterior).kl
 
     def token_kl(self) -> Optional[torch.Tensor]:
@@ -98,12 +86,13 @@ class UncertainLM(IncrementalLM):
         noise: Counts the samples of training.
         trained: Pattern of the names of the parameters that training changes.
         draws_in_training: True if training samples; else it uses the mean too.
-        computes_trees: True if it is a `TreeLM`: computes each distinct prefix once.
-        continues_trees: True if it is a `RecurrentTreeLM`: continues from its state after a node.
+        computes_trees: True if it computes prefix trees, each distinct prefix once, by
+            `tree_outputs`.
+        continues_trees: True if it continues from its state after a node, by `tree_states`.
     """
 
     computes_trees = continues_trees = False
-    _drawn: Optional[Tuple[Any, Contents, List[IncrementalLM]]] = None
+    _drawn: Optional[Tuple[Contents, List[LMSample]]] = None
     trained = "*"
 
     def __init__(self, vocab_size: int, *, prior_variance: Union[float, str], num_samples: int = 0):
@@ -169,8 +158,9 @@ class UncertainLM(IncrementalLM):
     def reset_posterior(self) -> None:
         """Set every posterior, Gaussian process and latent output to its start."""
         for module in self.modules():
-            if isinstance(module, Resettable):
-                module.reset()
+            reset = getattr(module, "reset", None)
+            if reset is not None:
+                reset()
         self.posterior.reset()
 
     @contextlib.contextmanager
@@ -195,37 +185,49 @@ class UncertainLM(IncrementalLM):
             The sample; its `kl()` and `token_kl()` belong to the computation within the block.
         """
         outer = self._sample
-        if generator is None and outer is not None and not token_kl:
-            yield outer
-            return
-        with contextlib.ExitStack() as stack:
-            weights = None if outer is None or generator is not None else outer.weights
-            if generator is None and outer is None and self._samples_in_training():
+        if generator is not None or outer is None:
+            if generator is None and self._samples_in_training():
                 if in_backward_pass() and self.has_draws():
                     raise recomputation_error()
                 generator = self.noise.next_generator(self._device())
-            if generator is not None:
-                weights = Sample(self.posterior, generator, one_pass=not hold)
-                stack.enter_context(weights.used(with_kl=weight_kl))
-            latents = [latent for _, latent in self.latents()]
-            for latent in latents:
-                before = latent.sampling
-                stack.callback(setattr, latent, "sampling", before)
-                if generator is None and before is not None:
-                    latent.sampling = dataclasses.replace(before, wants_kl=token_kl, kl=None)
-                elif generator is not None and hold:
-                    latent.sampling = LatentSampling(held=latent.held_noise(generator))
-                else:
-                    latent.sampling = LatentSampling(generator)
-                latent.sampling.wants_kl = token_kl
-            sampling = [latent.sampling for latent in latents if latent.sampling is not None]
-            self._sample = LMSample(self.posterior, weights, sampling, is_mean=generator is None)
-            if generator is None and outer is not None:
-                self._sample.is_mean = outer.is_mean
-            try:
-                yield self._sample
-            finally:
-                self._sample = outer
+            sample = self._make_sample(generator, hold, weight_kl, token_kl)
+        elif token_kl:
+            again = [dataclasses.replace(how, wants_kl=True, kl=None) for how in outer.latents]
+            sample = LMSample(self.posterior, outer.weights, again, is_mean=outer.is_mean)
+        else:
+            sample = outer
+        with self._using(sample):
+            yield sample
+
+    def _make_sample(
+        self, generator: Optional[torch.Generator], hold: bool, weight_kl: bool, token_kl: bool
+    ) -> LMSample:
+        """One sample, with options as `drawn`; without a generator the mean."""
+        weights, latents = None, []
+        if generator is not None:
+            weights = Sample(self.posterior, generator, with_kl=weight_kl)
+        for _, latent in self.latents():
+            how = LatentSampling(generator, wants_kl=token_kl)
+            if hold and generator is not None:
+                how = LatentSampling(held=latent.held_noise(generator), wants_kl=token_kl)
+            latents.append(how)
+        return LMSample(self.posterior, weights, latents, is_mean=generator is None)
+
+    @contextlib.contextmanager
+    def _using(self, sample: LMSample) -> Iterator[None]:
+        """Compute with a sample within the block."""
+        outer, latents = self._sample, [latent for _, latent in self.latents()]
+        before = [latent.sampling for latent in latents]
+        self._sample = sample
+        for latent, how in zip(latents, sample.latents, strict=True):
+            latent.sampling = how
+        try:
+            with sample.weights.used() if sample.weights else contextlib.nullcontext():
+                yield
+        finally:
+            self._sample = outer
+            for latent, outer_sampling in zip(latents, before, strict=True):
+                latent.sampling = outer_sampling
 
     def _device(self) -> torch.device:
         return next(self.parameters()).device
@@ -277,36 +279,37 @@ class UncertainLM(IncrementalLM):
         """
         if self.num_samples == 0 or not self.has_draws():
             return super().batch_score(ys, states, xs)
-        draws = self._draws()
-        columns = zip(*(state or (None,) * len(draws) for state in states), strict=True)
-        scored = [lm.batch_score(ys, list(s), xs) for lm, s in zip(draws, columns, strict=True)]
+        samples = self._draws()
+        columns = zip(*(state or (None,) * len(samples) for state in states), strict=True)
+        scored = []
+        for sample, column in zip(samples, columns, strict=True):
+            with self._using(sample):
+                scored.append(super().batch_score(ys, list(column), xs))
         log_probs = torch.stack([log_probs for log_probs, _ in scored])
-        mean = log_probs.logsumexp(0) - math.log(len(draws))
+        mean = log_probs.logsumexp(0) - math.log(len(samples))
         return mean, list(zip(*(states for _, states in scored), strict=True))
 
-    def _draws(self) -> List[IncrementalLM]:
-        """K LMs, made anew where the weights have changed."""
-        shared, random = self._weights()
-        drawn_from = (self.num_samples, [id(tensor) for tensor in shared])
-        if (
-            self._drawn is None
-            or self._drawn[0] != drawn_from
-            or not self._drawn[1].are_those_of(random)
-        ):
-            draws = [fixed_copy(self, index) for index in range(self.num_samples)]
-            self._drawn = (drawn_from, Contents(random), draws)
-        return self._drawn[2]
-
-    def _weights(self) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
-        """Tensors that all samples share, and tensors that samples are made from."""
-        tensors = (*self.parameters(), *self.buffers())
-        drawn_from = {
-            id(tensor)
+    @torch.no_grad()
+    def _draws(self) -> List[LMSample]:
+        """K held samples, made anew where the weights have changed."""
+        random = [
+            tensor
             for block in self.posterior.blocks()
             for tensor in (block.whole, *block.kind.tensors(block))
-        }
-        random = [tensor for tensor in tensors if id(tensor) in drawn_from]
-        return [tensor for tensor in tensors if id(tensor) not in drawn_from], random
+        ]
+        known = self._drawn
+        if known is None or len(known[1]) != self.num_samples or not known[0].are_those_of(random):
+            samples = []
+            for index in range(self.num_samples):
+                generator = noise_generator(0, 0, index, device=self._device())
+                samples.append(self._make_sample(generator, True, False, False))
+                assert samples[-1].weights is not None
+                # as parameters: a beam search keeps these packed
+                values = samples[-1].weights.values
+                for place, value in values.items():
+                    values[place] = nn.Parameter(value, requires_grad=False)
+            self._drawn = known = (Contents(random), samples)
+        return known[1]
 
     def __getstate__(self) -> Dict[str, Any]:
         """State of a copy: it makes its own samples."""
@@ -330,21 +333,3 @@ def take_step(lm: UncertainLM, state: Dict[str, Any], prefix: str, *_others: Any
     step = state.pop(prefix + NOISE_STEP, None)
     if step is not None and lm.kinds:
         lm.noise.step = int(step)
-
-
-@torch.no_grad()
-def fixed_copy(lm: Any, index: int) -> Any:
-    """A copy of an LM in evaluation mode that has sample number `index` for its weights.
-
-    The copy runs at the cost of point estimates, and shares all that is not random with the LM.
-    """
-    with lm.sampled(index):
-        memo = {id(tensor): tensor for tensor in (*lm.parameters(), *lm.buffers())}
-        other = copy.deepcopy(lm, memo)
-        other.posterior = Posterior(other)
-        for owner, copied in zip(lm.modules(), other.modules(), strict=True):
-            for name in vars(owner).get(MEANS, ()):
-                setattr(copied, name, nn.Parameter(getattr(owner, name), requires_grad=False))
-            vars(copied).pop(MEANS, None)
-    other.num_samples = 0
-    return other.eval()

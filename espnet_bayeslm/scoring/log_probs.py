@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.layers.linear import product
-from espnet_bayeslm.lm.protocols import TreeLM
 from espnet_bayeslm.lm.tree import TokenTree, build_tree
 
 Ids = Tuple[int, ...]
@@ -141,7 +140,7 @@ def tree_batches(sequences: Sequence[Ids], *, max_tokens: int) -> Iterator[Group
 
 
 def tree_log_probs(
-    lm: TreeLM,
+    lm: Any,
     tree: TokenTree,
     paths: Sequence[np.ndarray],
     starts: Sequence[int],
@@ -184,7 +183,7 @@ def _wanted(tree: TokenTree, paths: Sequence[np.ndarray], starts: Sequence[int])
     return torch.from_numpy(np.flatnonzero(own[num_roots:])).to(tree.tokens.device)
 
 
-def batch_tree(lm: TreeLM, group: Group) -> Tuple[TokenTree, List[np.ndarray]]:
+def batch_tree(lm: Any, group: Group) -> Tuple[TokenTree, List[np.ndarray]]:
     """Tree of a batch, on the LM's device, and each sequence's nodes."""
     tree, paths = build_tree([group], lm.vocab_size - 1)
     return tree.to(lm.decoder.weight.device), paths

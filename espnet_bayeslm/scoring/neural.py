@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from espnet_bayeslm.evaluation.word_scores import WordScores, log_unk_size
-from espnet_bayeslm.lm.protocols import RandomLM
+from espnet_bayeslm.lm.scoring import is_random
 from espnet_bayeslm.scoring.limits import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.scoring.normalizer import measure_normalizer
 from espnet_bayeslm.scoring.sequences import (
@@ -78,7 +78,7 @@ class NeuralScorer:
     @property
     def is_uncertain(self) -> bool:
         """True if something in the LM is random."""
-        return isinstance(self.trained.lm, RandomLM) and bool(self.trained.lm.locations())
+        return is_random(self.trained.lm)
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence; a word is OOV where a token of it is `<unk>`."""

@@ -29,7 +29,7 @@ from typing import (
 import numpy as np
 import torch
 
-from espnet_bayeslm.lm.protocols import RandomLM, TreeLM, has_tree_states, has_trees
+from espnet_bayeslm.lm.scoring import has_trees, is_random
 from espnet_bayeslm.lm.tree import build_tree
 from espnet_bayeslm.scoring.limits import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.scoring.log_probs import Ids, log_probs_of_logits, tree_batches, tree_log_probs
@@ -214,7 +214,7 @@ def extend(
     require_tree(lm, "context")
     check_tokens(chosen, vocab_size(lm))
     sos = vocab_size(lm) - 1
-    if not has_tree_states(lm):
+    if not lm.continues_trees:
         before = [() if history is None else history.tokens for history in histories]
         texts = [(*old, sos, *ids) for old, ids in zip(before, chosen, strict=True)]
         return [History(tokens=text[max(0, len(text) - max_context) :]) for text in texts]
@@ -234,7 +234,7 @@ def extend(
 
 def _stacked(lm: Any, histories: Histories, index: int) -> Optional[State]:
     """States h and c of a sample before the roots, (nlayers, G, unit) each; None: as at a start."""
-    if not has_tree_states(lm) or not any(histories):
+    if not lm.continues_trees or not any(histories):
         return None
     return lm.stack_states([lm.zero_state() if h is None else h.states[index] for h in histories])
 
@@ -350,12 +350,12 @@ def num_draws(lm: Any, num_samples: int) -> int:
     """Number of samples that are needed: none for LMs of this package where nothing is random."""
     if num_samples < 0:
         raise InputError(f"num_samples is {num_samples} where 0 or more was expected")
-    if num_samples and not isinstance(lm, RandomLM):
+    if num_samples and not hasattr(lm, "sampled"):
         raise InputError(
             f"num_samples is {num_samples}, but {type(lm).__name__} has no random weights",
             remedy="Use num_samples 0 for a point-estimate LM.",
         )
-    return num_samples if num_samples and lm.locations() else 0
+    return num_samples if is_random(lm) else 0
 
 
 @contextlib.contextmanager
@@ -410,7 +410,7 @@ def _mean_log_probs(
     return {key: log_probs - np.log(draws) for key, log_probs in found.items()}
 
 
-def require_tree(lm: Any, what: str) -> TreeLM:
+def require_tree(lm: Any, what: str) -> Any:
     """The LM, which computes prefix trees."""
     if not has_trees(lm):
         raise InputError(

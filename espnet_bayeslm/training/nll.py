@@ -6,13 +6,15 @@ The variance of ln Z is held down for scoring without the softmax (Chen et al. 2
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 from typing import ContextManager, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
-from espnet_bayeslm.kernels.product import has_onednn, warn_of_emulation
+from espnet_bayeslm.kernels.product import has_onednn
 from espnet_bayeslm.layers.vocabulary import summed_nll
 from espnet_bayeslm.scoring.log_probs import log_probs_of_logits
 
@@ -104,9 +106,16 @@ def spread(log_z: torch.Tensor) -> torch.Tensor:
 
 
 def lowered(autocast: Optional[str], device: torch.device) -> ContextManager[None]:
-    """Context for products in that precision; None: as they are."""
+    """Context for products in that precision; None, and where a CPU lacks it: as they are."""
     if autocast is None:
         return contextlib.nullcontext()
     if device.type == "cpu" and not has_onednn(PRECISIONS[autocast]):
-        warn_of_emulation()
+        warn_of_missing(autocast)
+        return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=PRECISIONS[autocast])
+
+
+@functools.cache
+def warn_of_missing(precision: str) -> None:
+    """Log, once, that this CPU does not have a precision."""
+    logging.warning(f"autocast to {precision}, which this CPU does not have, is left out")

@@ -19,7 +19,7 @@ from espnet2.train.distributed_utils import get_node_rank, get_rank
 
 from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
 from espnet_bayeslm.lm import UncertainLM
-from espnet_bayeslm.lm.protocols import RandomLM
+from espnet_bayeslm.lm.scoring import is_random
 from espnet_bayeslm.loading.build import MIXTURE, MODEL, OPTIM, TRAINED_CLASSES
 from espnet_bayeslm.loading.checkpoint import check_fits, load_state, read_checkpoint
 from espnet_bayeslm.loading.espnet_tasks import (
@@ -256,8 +256,7 @@ class BayesLMTask(LMTask):
         if args.optim == OPTIM:
             add_optimizer_posterior(model)
         if not args.collect_stats:
-            is_random = isinstance(model.lm, RandomLM) and model.lm.locations()
-            if is_random and not isinstance(model, BayesLanguageModel):
+            if is_random(model.lm) and not isinstance(model, BayesLanguageModel):
                 raise InputError(
                     f"--model {args.model} would train uncertain weights without their KL",
                     remedy="Use --model bayes_lm; its kl_weight: 0.0 leaves the KL out.",

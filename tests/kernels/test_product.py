@@ -1,9 +1,8 @@
-"""Products with gradients: large ones are oneDNN's."""
+"""Products: large ones and those of packed weights are oneDNN's."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.autograd import gradcheck
 
 from espnet_bayeslm.kernels import product
 from espnet_bayeslm.kernels.contents import Contents
@@ -38,24 +37,6 @@ def test_a_product_of_transposed_matrices(sizes, onednn_calls):
             assert found.is_contiguous()
             torch.testing.assert_close(found, expected.float(), rtol=1e-4, atol=1e-4)
     assert len(onednn_calls) == (4 if sizes == SIZES[-1] else 0)
-
-
-@pytest.mark.parametrize("sizes", SIZES)
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("gelu", [True, False])
-def test_linear_with_gradients(sizes, bias, gelu, onednn_calls):
-    torch.manual_seed(0)
-    rows, inner, columns = sizes
-    leaves = [torch.randn(3, rows // 3, inner), torch.randn(columns, inner) / inner**0.5]
-    leaves += [torch.randn(columns)] if bias else []
-    found, expected = [], []
-    for function, results in ((linear, found), (F.linear, expected)):
-        inputs = [leaf.clone().requires_grad_() for leaf in leaves]
-        y = function(*inputs, **(dict(gelu=gelu) if function is linear else {}))
-        y = F.gelu(y) if gelu and function is F.linear else y
-        results += [y, *torch.autograd.grad(y.sin().sum(), inputs)]
-    torch.testing.assert_close(found, expected, rtol=0.001, atol=0.001)
-    assert bool(onednn_calls) == (sizes == SIZES[-1])
 
 
 WRITES = {
@@ -165,20 +146,3 @@ def test_without_onednns_operators(operator, dtype, monkeypatch):
             torch.testing.assert_close(found.double(), expected[:3], **close)
     finally:
         product.has_onednn.cache_clear()
-
-
-def test_only_wanted_gradients_are_computed():
-    x, weight = torch.randn(96, 1024), torch.randn(3000, 1024, requires_grad=True)
-    bias = torch.zeros(3000)
-    y = linear(x, weight, bias)
-    assert "_Linear" in y.grad_fn.name()
-    y.sum().backward()
-    torch.testing.assert_close(weight.grad, x.sum(0).expand_as(weight), rtol=1e-4, atol=1e-3)
-
-
-def test_double_precision_has_the_right_gradients():
-    leaves = [
-        torch.randn(*size, dtype=torch.float64, requires_grad=True)
-        for size in ((3, 2, 4), (8, 4), (8,))
-    ]
-    assert gradcheck(lambda *x: product._Linear.apply(*x), leaves)

@@ -40,6 +40,6 @@ def test_attention_equals_that_with_a_full_mask(monkeypatch, block, max_keys):
     heads = [t.unflatten(1, (3, 4)).transpose(0, 1) for t in x.chunk(3, dim=1)]
     expected = nn.functional.scaled_dot_product_attention(*heads, attn_mask=ancestors(tree))
     attention = TreeAttention(tree, x.dtype)
-    found = attention.attend(x[attention.order], 3)[attention.rows]
+    found = attention.attend(*x[attention.order].chunk(3, dim=1), heads=3)[attention.rows]
     torch.testing.assert_close(found, expected.transpose(0, 1).flatten(1), rtol=0, atol=1e-12)
     assert torch.equal(attention.order[attention.rows], torch.arange(len(tree)))

@@ -16,7 +16,6 @@ ESPNET_TRANSFORMER = dict(backbone="transformer", backbone_conf={**SIZES, **NO_D
 
 GP_COEFFICIENTS = {"kind": "gp", "random": ["coefficients"]}
 GP_WEIGHTS = {"kind": "gp", "random": ["weights"], "basis": ["gelu", "tanh", "sigmoid"]}
-FEEDBACK = {"kind": "variational", "feedback": True}
 GATES = ["input_gate", "forget_gate", "cell_input", "output_gate"]
 WHOLE_LSTM = ["cell_state", "hidden_input", "layer_input"]
 
@@ -33,7 +32,7 @@ SOME_LSTMS = [
     (LSTM, {"embedding": "bayes"}),
     (LSTM, {"cell_input@1-2": "bayes"}),
     (LSTM, {"cell_input@*": "gp"}),
-    (LSTM, {"hidden_output@*": FEEDBACK}),
+    (LSTM, {"hidden_output@*": "variational"}),
     (
         LSTM,
         {
@@ -42,7 +41,7 @@ SOME_LSTMS = [
             "hidden_input@1": GP_COEFFICIENTS,
             "layer_input@2": "gp",
             "hidden_output@1": "variational",
-            "hidden_output@2": FEEDBACK,
+            "hidden_output@2": "variational",
         },
     ),
 ]
@@ -57,7 +56,6 @@ REST_LSTMS = [
     *[(LSTM, {place: "gp"}) for place in ("cell_state@1", "hidden_input@*", "layer_input@2")],
     (LSTM, {"cell_input@2": GP_COEFFICIENTS}),
     (LSTM, {"cell_input@2": GP_WEIGHTS, "cell_state@2": GP_WEIGHTS}),
-    (LSTM, {"hidden_output@1": "variational"}),
     (LSTM, {"hidden_output@2": {"kind": "variational", "latent_dim": 5}}),
     (LSTM, {"hidden_output@1": {"kind": "variational", "latent_dim": 11}}),
 ]

@@ -9,7 +9,7 @@ from torch import nn
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm import BayesESPnetLM
 from espnet_bayeslm.lm.backbones import BACKBONES
-from espnet_bayeslm.lm.protocols import has_trees
+from espnet_bayeslm.lm.scoring import has_trees
 
 RNN = dict(unit=6, nhid=8, nlayers=2)
 TIED = dict(unit=8, nlayers=2, tie_weights=True)
@@ -217,8 +217,8 @@ GRU = {"rnn_type": "gru"}
 ERRORS = [
     (None, {}, {}, ["backbone None", "seq_rnn, transformer, transformer_opt", "--from"]),
     ("lstm", {}, {}, ["backbone 'lstm'", "seq_rnn"]),
-    ("seq_rnn", {"units": 8}, {}, ["'units'", "unit, nhid, nlayers", "tie_weights"]),
-    ("seq_rnn", 3, {}, ["expected a mapping"]),
+    ("seq_rnn", {"units": 8}, {}, ["backbone_conf: ESPnet's seq_rnn says", "'units'"]),
+    ("seq_rnn", 3, {}, ["backbone_conf: ESPnet's seq_rnn says", "must be a mapping"]),
     ("seq_rnn", {"unit": "x"}, {}, ["ESPnet's seq_rnn says"]),
     ("seq_rnn", {"rnn_type": "x"}, {}, ["LSTM", "GRU"]),
     ("transformer", {"head": 3}, {}, ["ESPnet's transformer says"]),

@@ -21,7 +21,6 @@ class LaplaceKind(Bayes):
     """Laplace posterior and prior; options, start and tensors are those of the Gaussian."""
 
     name, colour = "laplace", "tab:orange"
-    look_up = None  # tables are drawn whole
 
     sample_with_kl = WeightKind.sample_with_kl
 

@@ -14,14 +14,12 @@ TRANSFORMER = (
     dict(att_unit=4, head=2, unit=6, layer=2),
     ["", "embed", "blocks.0"],
 )
-FEEDBACK = {"kind": "variational", "feedback": True}
 RANDOM = [
     ("encoder", LSTM, {"embedding": "bayes"}),
     ("rnn", LSTM, {"cell_input@1": "bayes"}),
     ("rnn", LSTM, {"cell_input@2": "gp"}),
     ("rnn", LSTM, {"cell_state@1": "gp"}),
     ("rnn", LSTM, {"hidden_output@1": "variational"}),
-    ("rnn", LSTM, {"hidden_output@2": FEEDBACK}),
     ("rnn", LSTM, {"cell_input@1": "search"}),
     ("embed", TRANSFORMER, {"embedding": "bayes"}),
     ("blocks.0", TRANSFORMER, {"attention@1": "bayes"}),

@@ -53,7 +53,6 @@ BACKBONES = {
 }
 VARIATIONAL = {
     "latent": lstm({"hidden_output@1": "variational"}),
-    "feedback": lstm({"hidden_output@*": {"kind": "variational", "feedback": True}}),
     "smaller": transformer({"hidden_output@2": {"kind": "variational", "latent_dim": 3}}),
     "both": transformer({"ffn@1": "gp", "ffn@2": "bayes", "hidden_output@1": "variational"}),
 }

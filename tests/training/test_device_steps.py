@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from espnet_bayeslm.bayes import Posterior
 from espnet_bayeslm.utils.errors import InputError
 
 BENCH = Path(__file__).parents[2] / "bench" / "kernels.py"
@@ -63,24 +62,3 @@ def test_a_loss_that_is_not_finite_is_found_with_the_next_transfer(then):
             model(*batch) if then == "step" else model.eval()
         # once
         model.eval()
-
-
-def test_one_draw_of_an_embedding_for_all_that_look_it_up():
-    embedding = torch.nn.Embedding(50, 4, padding_idx=0)
-    posterior = Posterior(embedding, {"weight": {"kind": "bayes", "init_std": 0.5}})
-    ids = torch.tensor([[7, 3, 0, 7], [3, 9, 9, 0]])
-    with kernels.pretended():
-        kernels.move(embedding)
-        with posterior.sampled(torch.Generator(), one_pass=True):
-            vectors = embedding(kernels.on_device(ids))
-        torch.autograd.backward(vectors.sum())
-        rows = vectors.detach().elem.flatten(0, 1)
-        gradient = embedding.weight.grad.elem
-    flat = ids.flatten()
-    for token in (0, 3, 7, 9):
-        same = rows[flat == token]
-        assert torch.equal(same, same[:1].expand_as(same))
-        assert not torch.allclose(same[0], embedding.weight.detach().elem[token])
-    assert len(torch.unique(rows[:, 0])) == 4
-    counts = torch.bincount(flat, minlength=50).double() * (torch.arange(50) > 0)
-    torch.testing.assert_close(gradient.double(), counts.unsqueeze(1).expand(50, 4))

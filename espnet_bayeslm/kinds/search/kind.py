@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import Kind, Place, Position, Weights, register_kind
-from espnet_bayeslm.bayes.kinds import KINDS, Function, Output, Rows, parse_kind
+from espnet_bayeslm.bayes.kinds import KINDS, Rows, parse_kind
 from espnet_bayeslm.kinds.search import loading
 from espnet_bayeslm.kinds.search.mixed import PREFIX, mix, mix_at
 from espnet_bayeslm.utils.errors import InputError
@@ -124,13 +124,11 @@ class _Path(Place):
     choice: Choice
     kind: str
 
-    def weights(self) -> List[Weights]:
-        return self._of_path(super().weights())
-
-    def _of_path(self, weights: Sequence[Weights]) -> List[Weights]:
-        """Weights of the candidate: these for the first, copies in a further path for any other."""
+    def weights_of(self, offer: Any) -> List[Weights]:
+        """These weights for the first candidate, copies in a further path for any other."""
+        weights = super().weights_of(offer)
         if self.kind == self.choice.kinds[0]:
-            return list(weights)
+            return weights
         return [
             Weights(f"{path}.{name}")
             for path, own in self._by_layer(weights).items()
@@ -144,28 +142,17 @@ class _Path(Place):
             layers.setdefault(found.path, []).append((found.parameter, found.rows))
         return layers
 
-    def function(self) -> Function:
-        given = super().function()
-        copied = self._of_path(given.weights)
+    def add_process(self, basis: Tuple[str, ...]) -> List[Weights]:
+        self.weights_of(self.position.function)
+        new = super().add_process(basis)
+        path, _, _ = new[0].pattern.rpartition(".")
+        layers = self._by_layer(super().weights_of(self.position.function))
+        mixed = mix_at(self.lm, path, self.choice)
+        mixed.add_function(self.location, self.kind)
+        for layer in layers:
+            # a feed-forward net's, whose outputs are mixed after the functions
+            self.lm.get_submodule(layer).is_apart = True
+        return new
 
-        def replace(basis: Tuple[str, ...]) -> List[Weights]:
-            new = given.replace(basis)
-            mixed = mix_at(self.lm, given.path, self.choice)
-            layers = list(map(self.lm.get_submodule, self._by_layer(given.weights)))
-            mixed.add_function(self.location, self.kind, layers)
-            return new
-
-        return given._replace(weights=copied, replace=replace)
-
-    def output(self) -> Output:
-        given = super().output()
-
-        def replace(latent: Any) -> None:
-            if latent.feedback:
-                raise InputError(
-                    f"feedback of {self.location}: not available in a search",
-                    remedy="Leave it out of the candidate.",
-                )
-            given.replace(mix(latent, self.choice))
-
-        return given._replace(replace=replace)
+    def add_latent(self, latent: nn.Module) -> None:
+        super().add_latent(mix(latent, self.choice))

@@ -88,9 +88,9 @@ def _weights(lm: Any) -> Iterator[Tuple[str, str, Block]]:
         if str(location) in getattr(lm, PREFIX, ()):
             continue
         if kind.needs == "function":
-            weights = place.function().weights
+            weights = place.weights_of(place.position.function)
         else:
-            weights = place.weights() if kind.needs == "weights" else []
+            weights = place.weights_of(place.position) if kind.needs == "weights" else []
         for found in (found for w in weights for found in lm.posterior.find(w)):
             yield str(location), kind.name, found
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Tuple
 
 import torch
 
-from espnet_bayeslm.kinds.search.mixed import MIXED, PREFIX, Mixed, key_of
+from espnet_bayeslm.kinds.search.mixed import MIXED, PREFIX, Mixed
 from espnet_bayeslm.layers import GATES, LSTM
 from espnet_bayeslm.layers.linear import linear
 from espnet_bayeslm.layers.lstm import ACTIVATIONS, WHOLE, Loop, UnitFunction, Whole
@@ -19,25 +19,13 @@ class MixedLSTM(Mixed, LSTM):
     path of a position that feeds all gates has copies of all rows.
     """
 
-    def mixture_of(self, location: str) -> str:
-        """Name of the mixture of a location."""
-        return f"_{key_of(location)}"
-
-    def add_function(self, location: str, kind: str, layers: Sequence[Any]) -> None:
-        """Put a Gaussian process on the path of a kind only."""
-        self.functions[self.mixture_of(location)] = kind
-
-    def kinds_at(self, gate: str, k: int) -> Tuple[str, ...]:
-        """Kinds of the paths of a gate in layer k; none where it is not searched."""
-        choice = self.choices.get(f"_{gate}_l{k}")
-        return () if choice is None else choice.kinds
-
     def further_paths(self, k: int) -> List[Tuple[int, str, Any]]:
         """(gate, kind, path) of each further path of a gate in layer k."""
         return [
             (number, kind, getattr(self, f"{PREFIX}_{kind}_{gate}_l{k}"))
             for number, gate in enumerate(GATES)
-            for kind in self.kinds_at(gate, k)[1:]
+            if f"{gate}_l{k}" in self.choices
+            for kind in self.choices[f"{gate}_l{k}"].kinds[1:]
         ]
 
     def has_loop(self, k: int) -> bool:
@@ -57,12 +45,12 @@ class MixedLoop(Loop):
 
     def shares_at(self, position: str) -> Dict[str, torch.Tensor]:
         """{kind: share} at a position; nothing where it is not searched."""
-        mixture = f"_{position}_l{self.k}"
-        return self.lstm.shares(mixture) if mixture in self.lstm.choices else {}
+        key = f"{position}_l{self.k}"
+        return self.lstm.shares(key) if key in self.lstm.choices else {}
 
     def function_kind(self, position: str) -> str:
         """Kind whose path has a Gaussian process; "" where the position is not searched."""
-        return self.lstm.functions.get(f"_{position}_l{self.k}", "")
+        return self.lstm.functions.get(f"{position}_l{self.k}", "")
 
     def by_path(self, x: torch.Tensor, dim: int = -1) -> torch.Tensor:
         """Each gate's values for all of its paths, (..., 4H) -> (..., PH)."""

@@ -24,7 +24,7 @@ PREFIX = "search"
 def key_of(location: str) -> str:
     """`{position}_l{layer from 0}` of a location."""
     position, _, layer = location.partition("@")
-    return f"{position}_l{int(layer) - 1}"
+    return f"{position}_l{int(layer or 1) - 1}"
 
 
 def path_name(layer: nn.Module, kind: str, location: str) -> str:
@@ -42,8 +42,9 @@ class Mixed(nn.Module):
     """A layer with paths, mixed by the softmax of architecture weights.
 
     Attributes:
-        choices: Mixture -> the `Choice` between its candidates; the LM has its weights.
-        functions: Mixture -> the kind whose path has another function.
+        choices: `{position}_l{layer from 0}` -> the `Choice` between its candidates; the LM has its
+            weights. Only an LSTM has more than one.
+        functions: The same -> the kind whose path has another function.
         sources: Further path -> {its parameter: (the parameter of the layer, its rows)}.
     """
 
@@ -51,37 +52,44 @@ class Mixed(nn.Module):
     functions: Dict[str, str]
     sources: Dict[str, Dict[str, Tuple[str, Rows]]]
 
-    def mixture_of(self, location: str) -> str:
-        """Name of the mixture of a location; "" where the layer has only one."""
-        return ""
-
-    def shares(self, mixture: str = "") -> Dict[str, torch.Tensor]:
-        """{kind: share of the path, softmax(a) of Eq. 35}, each ()."""
-        choice = self.choices[mixture]
+    def shares(self, key: str = "") -> Dict[str, torch.Tensor]:
+        """{kind: share of the path, softmax(a) of Eq. 35}, each (); of a key or the only one."""
+        choice = self.choices[key or next(iter(self.choices))]
         weights = choice.weights
         precise = weights.to(torch.promote_types(weights.dtype, torch.float32))
         values = precise.softmax(0).to(weights.dtype).unbind(0)
         return dict(zip(choice.kinds, values, strict=True))
 
-    def empty_path(self) -> nn.Module:
-        """Layer for copies of the weights of this layer."""
-        return nn.Module()
+    def add_function(self, location: str, kind: str) -> None:
+        """Put the layer's Gaussian process on the path of a kind only."""
+        self.functions[key_of(location)] = kind
 
     def add_path(self, location: str, kind: str, weights: Sequence[Tuple[str, Rows]]) -> List[str]:
         """Add the path of a kind, with copies of this layer's rows; names of the copies."""
-        name, path = path_name(self, kind, location), self.empty_path()
+        name = path_name(self, kind, location)
         source = {name_in_path(self, own, location): (own, rows) for own, rows in weights}
-        for parameter, (own, rows) in source.items():
-            value = select_rows(getattr(self, own).detach(), rows).clone()
-            setattr(path, parameter, nn.Parameter(value))
-        self.sources[name] = source
-        self.add_module(name, path)
+        if name not in self.sources:
+            path = nn.Module()
+            for parameter, (own, rows) in source.items():
+                value = select_rows(getattr(self, own).detach(), rows).clone()
+                setattr(path, parameter, nn.Parameter(value))
+            self.sources[name] = source
+            self.add_module(name, path)
         return [f"{name}.{parameter}" for parameter in source]
 
     def paths(self) -> Dict[str, Any]:
         """{kind: the layer that is its path}; the first path is this layer."""
-        first, *others = self.choices[""].kinds
+        (choice,) = self.choices.values()
+        first, *others = choice.kinds
         return {first: self, **{kind: getattr(self, f"{PREFIX}_{kind}") for kind in others}}
+
+    def mixed(self, parameter: str) -> torch.Tensor:
+        """Mean of a parameter over the paths, weighted by their shares."""
+        shares = self.shares()
+        first, *others = [
+            shares[kind] * getattr(path, parameter) for kind, path in self.paths().items()
+        ]
+        return sum(others, first)
 
     def reset(self) -> None:
         """Make all paths equal to the first."""
@@ -97,58 +105,32 @@ class MixedLinear(Mixed, Linear):
 
     is_apart = False
 
-    def empty_path(self) -> nn.Module:
-        """Linear layer of the same sizes."""
-        sizes = (self.in_features, self.out_features)
-        return Linear(*sizes, bias=self.bias is not None, device="meta")
-
     def weights(self) -> Tuple[torch.Tensor, torch.Tensor]:
         """Mixed weight and bias: the output is linear in them, so the output is mixed too."""
-        return self._mixed("weight"), self.bias if self.bias is None else self._mixed("bias")
+        return self.mixed("weight"), self.bias if self.bias is None else self.mixed("bias")
 
-    def _mixed(self, parameter: str) -> torch.Tensor:
-        shares = self.shares()
-        first, *others = [
-            shares[kind] * getattr(path, parameter) for kind, path in self.paths().items()
-        ]
-        return sum(others, first)
-
-    def forward(self, input: torch.Tensor, *, gelu: bool = False) -> Any:
+    def forward(self, input: torch.Tensor) -> Any:
         """Map (..., in_features) to (..., out_features), or to {kind: output} if apart."""
         if not self.is_apart:
-            return super().forward(input, gelu=gelu)
+            return super().forward(input)
         return {kind: linear(input, path.weight, path.bias) for kind, path in self.paths().items()}
 
 
 class MixedEmbedding(Mixed, nn.Embedding):
     """Embeddings whose vectors are mixed."""
 
-    def empty_path(self) -> nn.Module:
-        """Embedding of the same sizes."""
-        sizes = (self.num_embeddings, self.embedding_dim)
-        return nn.Embedding(*sizes, padding_idx=self.padding_idx, device="meta")
-
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Map ids (...) to vectors (..., embedding_dim)."""
-        shares, (first, *others) = self.shares(), self.paths()
-        vectors = shares[first] * super().forward(input)
-        for kind in others:
-            vectors = vectors + shares[kind] * self.paths()[kind](input)
-        return vectors
+        return F.embedding(input, self.mixed("weight"), self.padding_idx)
 
 
 class MixedFunction(Mixed, GPActivation):
     """Activation functions of the paths of a feed-forward net, mixed."""
 
-    def add_function(self, location: str, kind: str, layers: Sequence[Any]) -> None:
-        """Put this function on the path of a kind; the other paths keep the native function."""
-        self.functions[""] = kind
-        for layer in layers:
-            layer.is_apart = True
-
     def forward(self, outputs: Dict[str, torch.Tensor]) -> torch.Tensor:  # type: ignore[override]
         """Mix {kind: Theta x of its path, (..., units)} after each path's function."""
-        native, own, shares = getattr(F, self.native), self.functions[""], self.shares()
+        native, shares = getattr(F, self.native), self.shares()
+        (own,) = self.functions.values()
         first, *others = [
             shares[kind] * (super(MixedFunction, self).forward(x) if kind == own else native(x))
             for kind, x in outputs.items()
@@ -187,7 +169,7 @@ def mix(layer: nn.Module, choice: Any) -> Any:
         mixed = cls.__new__(cls)
         vars(mixed).update(vars(layer))  # the same parameters and options
         mixed.choices, mixed.functions, mixed.sources = {}, {}, {}
-    mixed.choices[mixed.mixture_of(choice.location)] = choice
+    mixed.choices[key_of(choice.location)] = choice
     return mixed
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Mapping, Tuple
 
-import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from torch import nn
 
@@ -55,17 +54,3 @@ class SeqRNN(RecurrentLM, BayesESPnetLM):
         if isinstance(self.rnn, nn.LSTM):
             return GATES
         return GRU_GATES if isinstance(self.rnn, nn.GRU) else ()
-
-    def projected(self, input: torch.Tensor) -> torch.Tensor:
-        """Input of the output projection, (B, L, M)."""
-        return self.encode(self.encoder(input))[0]
-
-    @property
-    def computes_trees(self) -> bool:  # type: ignore[override]
-        """True if the recurrent layers are an LSTM and the output projection keeps its mean."""
-        return isinstance(self.rnn, nn.LSTM) and self.keeps_projection()
-
-    @property
-    def continues_trees(self) -> bool:  # type: ignore[override]
-        """True if prefix trees can be computed."""
-        return self.computes_trees

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, ClassVar, List, Tuple
+from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.layers.key_value_cache import CachedStep, KeyValueCache, Prefix
-from espnet_bayeslm.layers.transformer import split_heads
-from espnet_bayeslm.layers.tree_attention import TreeAttention
+from espnet_bayeslm.lm.attention import Attend, AttentionLM
 from espnet_bayeslm.lm.espnet import BayesESPnetLM, parameters
-from espnet_bayeslm.lm.scoring import Step
-from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.utils.quiet import quiet_imports
 
 with quiet_imports():
     from espnet2.lm.transformer_lm import TransformerLM
 
-Heads = Tuple[torch.Tensor, ...]
 
-
-class Transformer(BayesESPnetLM):
+class Transformer(AttentionLM, BayesESPnetLM):
     """`TransformerLM`; a hypothesis' state is its keys and values."""
 
     backbone = "transformer"
     espnet_class = TransformerLM
+    hides_padding = True
     parameters_at: ClassVar = {
         "embedding": ("embed.weight",),
         "attention": parameters(
@@ -37,52 +31,19 @@ class Transformer(BayesESPnetLM):
         "output": parameters("decoder"),
     }
 
+    def take_over(self, lm: nn.Module) -> None:
+        """Make an LM's layers this LM's own, and look up the sizes of its attention."""
+        super().take_over(lm)
+        own = self.encoder.encoders[0].self_attn
+        self.head, self.att_unit = own.h, own.h * own.d_k
+        self.attention_dropout_rate = own.dropout.p
+
     def num_layers(self) -> int:
         """Number of layers."""
         return len(self.encoder.encoders)
 
-    def projected(self, input: torch.Tensor, keep: Any = None) -> torch.Tensor:
-        """Input of the output projection, (B, L, M); `keep` collects keys and values."""
-        x = self.encoder.embed(self.embed(input))
-        length = input.size(1)
-        causal = torch.ones(length, length, dtype=torch.bool, device=input.device).tril()
-        # (B, 1, L, L)
-        mask = (causal & (input != 0).unsqueeze(1)).unsqueeze(1)
-
-        def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
-            if keep is not None:
-                keep.append(torch.stack(heads[1:], dim=1))
-            return _attend(attention, heads, mask)
-
-        return run_layers(self.encoder, x, attend)
-
-    def zero_state(self) -> Prefix:
-        """State of a hypothesis without a token, in a cache of its own."""
-        return self._cache().empty()
-
-    def _cache(self) -> KeyValueCache:
-        own = self.encoder.encoders[0].self_attn
-        size = own.h * own.d_k
-        return KeyValueCache(self.num_layers(), own.h, size, self.embed.weight.detach())
-
-    def begin(self, tokens: torch.Tensor) -> Step:
-        """Read prefixes from their start and cache their keys and values."""
-        keys_values: List[torch.Tensor] = []
-        x = self.projected(tokens, keys_values)
-        return self.decoder(x[:, -1]), self._cache().begin(keys_values)
-
-    def advance(self, tokens: torch.Tensor, states: List[Prefix]) -> Step:
-        """Read one more token of each hypothesis; token 0, which no prefix has, is visible here."""
-        step = CachedStep(states)
-
-        def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
-            return step.attend(layer, *heads)
-
-        x = run_layers(self.encoder, self.embed_at(tokens, step.positions, step.end), attend)
-        return self.decoder(x), step.prefixes
-
     def embed_at(self, tokens: torch.Tensor, positions: torch.Tensor, end: int) -> torch.Tensor:
-        """Input of the first layer, (N, M), for tokens at positions below `end`, (N,)."""
+        """Input of the first layer, (..., M), for tokens (...) at positions below `end`, (...)."""
         *layers, encoding = self.encoder.embed
         x = self.embed(tokens)
         for layer in layers:
@@ -92,37 +53,11 @@ class Transformer(BayesESPnetLM):
         encoding.extend_pe(x.new_empty(1, 1).expand(1, end))
         return encoding.dropout(x * encoding.xscale + encoding.pe[0, positions])
 
-    def tree_outputs(self, tree: TokenTree) -> torch.Tensor:
-        """Input of the output projection at each node of prefix trees, (T, M)."""
-        x = self.embed_at(tree.tokens, tree.depths, len(tree.level_sizes))
-        nodes = TreeAttention(tree, x.dtype)
-
-        def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
-            return nodes.attend(torch.cat(heads, dim=-1), attention.h)
-
-        return run_layers(self.encoder, x[nodes.order], attend)[nodes.rows]
-
-
-def run_layers(encoder: Any, x: torch.Tensor, attend: Callable[..., torch.Tensor]) -> torch.Tensor:
-    """Run ESPnet's layers, (..., M) -> (..., M).
-
-    `attend` maps (layer from 0, ESPnet's attention, query, key, value) to the attention of the
-    heads.
-    """
-    for number, layer in enumerate(encoder.encoders):
-        attention, normed = layer.self_attn, layer.norm1(x)
-        heads = (p(normed) for p in (attention.linear_q, attention.linear_k, attention.linear_v))
-        found = attention.linear_out(attend(number, attention, *heads))
-        x = x + layer.dropout(found)
-        x = x + layer.dropout(layer.feed_forward(layer.norm2(x)))
-    return encoder.after_norm(x)
-
-
-def _attend(layer: Any, heads: Heads, mask: torch.Tensor) -> torch.Tensor:
-    """Attention of query, key and value (B, L, M); 0 where the mask hides all, (B, 1, L, L)."""
-    blind = ~mask.any(-1, keepdim=True)
-    rate = layer.dropout.p if layer.training else 0.0
-    # a row without a key would be 0 / 0
-    query, key, value = (split_heads(x, layer.h) for x in heads)
-    found = F.scaled_dot_product_attention(query, key, value, mask | blind, dropout_p=rate)
-    return found.masked_fill(blind, 0.0).transpose(1, 2).flatten(2)
+    def run_layers(self, x: torch.Tensor, attend: Attend) -> torch.Tensor:
+        """Run ESPnet's layers, (..., M) -> (..., M)."""
+        for number, layer in enumerate(self.encoder.encoders):
+            own, normed = layer.self_attn, layer.norm1(x)
+            heads = (linear(normed) for linear in (own.linear_q, own.linear_k, own.linear_v))
+            x = x + layer.dropout(own.linear_out(attend(number, *heads)))
+            x = x + layer.dropout(layer.feed_forward(layer.norm2(x)))
+        return self.encoder.after_norm(x)

@@ -1,4 +1,4 @@
-"""LMs that read whole sequences: a beam search has them read each prefix from its start."""
+"""LMs whose logits are one projection of their layers' outputs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any, Callable, List, Optional, Tuple
 import torch
 from torch import nn
 
+from espnet_bayeslm.layers.linear import project
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
 
 
-class RereadingLM(UncertainLM):
-    """An LM without a state: a step of a beam search reads all tokens of a hypothesis again.
+class ProjectedLM(UncertainLM):
+    """An LM with an output projection; here a beam search reads each prefix from its start.
 
     Attributes:
         projection: The name of the output projection.
@@ -31,7 +32,7 @@ class RereadingLM(UncertainLM):
 
     def project(self, outputs: torch.Tensor) -> torch.Tensor:
         """Logits (..., V) of the output projection's inputs, (..., M)."""
-        return getattr(self, self.projection)(outputs)
+        return project(getattr(self, self.projection), outputs)
 
     def keeps_projection(self) -> bool:
         """True if the output projection is the linear layer `decoder`, with nothing random."""
@@ -40,7 +41,7 @@ class RereadingLM(UncertainLM):
         return projection is self.decoder and all(b.owner is not projection for b in blocks)
 
     def outputs(self, input: torch.Tensor) -> Optional[Projected]:
-        """Input of the output projection and its weight; None where the backbone has none."""
+        """Input of the output projection and its weight; None where the LM has none."""
         if not self.keeps_projection():
             return None
         with self.drawn():
@@ -48,8 +49,8 @@ class RereadingLM(UncertainLM):
 
     @property
     def computes_trees(self) -> bool:  # type: ignore[override]
-        """True if the output projection keeps its mean, which rescoring takes."""
-        return self.keeps_projection()
+        """True if `tree_outputs` can be projected by the mean, which rescoring takes."""
+        return hasattr(self, "tree_outputs") and self.keeps_projection()
 
     def zero_state(self) -> Any:
         """State before the first token: a state is the tokens, all read again at each step."""
