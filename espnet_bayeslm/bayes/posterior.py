@@ -27,7 +27,7 @@ MEANS = "_posterior_means"
 Place = Tuple[nn.Module, str]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class Block:
     """Rows of a parameter of a module, and their posterior.
 
@@ -46,7 +46,7 @@ class Block:
     owner: nn.Module
     parameter: str
     rows: Tuple[int, int]
-    aliases: Tuple[Tuple[str, str], ...] = ()
+    aliases: List[Tuple[str, str]] = dataclasses.field(default_factory=list)
     key: str = ""
     location: str = ""
     kind: Any = None
@@ -59,10 +59,8 @@ class Block:
     @property
     def whole(self) -> torch.Tensor:
         """The parameter, whose values are means, whatever sample is in its place."""
-        kept = vars(self.owner).get(MEANS, {})
-        return (
-            kept[self.parameter] if self.parameter in kept else getattr(self.owner, self.parameter)
-        )
+        kept = vars(self.owner).get(MEANS, {}).get(self.parameter)
+        return getattr(self.owner, self.parameter) if kept is None else kept
 
     @property
     def mean(self) -> torch.Tensor:
@@ -79,10 +77,6 @@ class Block:
     def start_std(self) -> float:
         """The standard deviation at the start of training; nan where it is not known."""
         return self.kind.start_std(self)
-
-    def select(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The block's rows of a tensor shaped as the parameter."""
-        return tensor[slice(*self.rows)]
 
     def tensor(self, suffix: str) -> torch.Tensor:
         """One of the posterior's own tensors."""
@@ -118,10 +112,8 @@ class Posterior:
 
     def find_owners(self) -> None:
         """Look for the modules that own the parameters again, by their names."""
-        self._blocks = [
-            dataclasses.replace(block, owner=self.module.get_submodule(block.path))
-            for block in self._blocks
-        ]
+        for block in self._blocks:
+            block.owner = self.module.get_submodule(block.path)
 
     def blocks(self) -> List[Block]:
         """All random blocks, in the order of the module's layers."""
@@ -149,8 +141,8 @@ class Posterior:
         )
         for chosen in weights:
             for found in self.find(chosen):
-                named = dataclasses.replace(found, location=location or found.path, kind=kind)
-                for block in self._unclaimed(named):
+                found.location, found.kind = location or found.path, kind
+                for block in self._unclaimed(found):
                     mean = block.mean.detach()
                     kind.add(block, mean.clone() if chosen.is_new else torch.zeros_like(mean))
                     kind.start(block)
@@ -176,9 +168,7 @@ class Posterior:
                 continue
             path, _, parameter = name.rpartition(".")
             if id(value) in matched:  # tied
-                first = matched[id(value)]
-                aliases = (*first.aliases, (path, parameter))
-                matched[id(value)] = dataclasses.replace(first, aliases=aliases)
+                matched[id(value)].aliases.append((path, parameter))
                 continue
             n, count = weights.part or (0, 1)
             rows = (n * len(value) // count, (n + 1) * len(value) // count)
@@ -288,7 +278,7 @@ class Posterior:
                     f"prior for {block.location}: expected {name} of shape {expected}, got {found}",
                     remedy="The prior must be an LM of the same architecture and vocabulary.",
                 )
-            block.kind.set_prior_mean(block, block.select(state[name]))
+            block.kind.set_prior_mean(block, state[name][slice(*block.rows)])
 
     def parameters_of(self, group: str) -> List[torch.Tensor]:
         """The posterior's own parameters in a group of the optimizer (`Kind.group`)."""

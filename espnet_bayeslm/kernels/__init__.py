@@ -15,7 +15,7 @@ import contextlib
 import contextvars
 import functools
 import os
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterator, NamedTuple, TypeVar
 
 from espnet_bayeslm.utils.errors import InputError
 
@@ -33,10 +33,7 @@ class Twins(NamedTuple):
 
 # {name of a plain function: it and its kernel}
 KERNELS: Dict[str, Twins] = {}
-# True for the name of a kernel that is switched off; None: as the environment says
-_is_plain: contextvars.ContextVar[Optional[Callable[[str], bool]]] = contextvars.ContextVar(
-    "is_plain", default=None
-)
+_is_plain: contextvars.ContextVar[bool] = contextvars.ContextVar("is_plain", default=False)
 
 
 def has_kernel(kernel: Callable[..., Any]) -> Callable[[Function], Function]:
@@ -49,7 +46,7 @@ def has_kernel(kernel: Callable[..., Any]) -> Callable[[Function], Function]:
         @functools.wraps(function)
         def call_twin(*args: Any, **kwargs: Any) -> Any:
             twins = KERNELS[name]
-            return (twins.plain if is_plain(name) else twins.kernel)(*args, **kwargs)
+            return (twins.plain if is_plain() else twins.kernel)(*args, **kwargs)
 
         return call_twin  # type: ignore[return-value]
 
@@ -57,34 +54,21 @@ def has_kernel(kernel: Callable[..., Any]) -> Callable[[Function], Function]:
 
 
 @contextlib.contextmanager
-def plain(*names: str) -> Iterator[None]:
-    """Compute by the plain functions within, in this thread: those of some kernels, or all."""
-    unknown = sorted(set(names) - set(KERNELS))
-    if unknown:
-        raise InputError(f"kernels.plain: no kernel {unknown[0]}; valid are {', '.join(KERNELS)}")
-    outer = _is_plain.get() or _is_plain_process
-
-    def chosen(name: str) -> bool:
-        return not names or name in names or outer(name)
-
-    token = _is_plain.set(chosen)
+def plain() -> Iterator[None]:
+    """Compute by the plain functions within, in this thread."""
+    token = _is_plain.set(True)
     try:
         yield
     finally:
         _is_plain.reset(token)
 
 
-def is_plain(name: str) -> bool:
-    """True if the kernel of this name is switched off."""
-    return (_is_plain.get() or _is_plain_process)(name)
-
-
-def _is_plain_process(_: str) -> bool:
-    """True if the environment switches all kernels off."""
+def is_plain() -> bool:
+    """True if kernels are switched off, here or by the environment."""
     mode = os.environ.get(VARIABLE) or "fast"
     if mode not in MODES:
         raise InputError(
             f"environment variable {VARIABLE}: expected {' or '.join(MODES)}, got {mode!r}",
             remedy=f"Unset it, or set {VARIABLE}=plain to compute without kernels.",
         )
-    return mode == "plain"
+    return _is_plain.get() or mode == "plain"

@@ -50,10 +50,9 @@ class Contents:
         if len(tensors) != len(self._copies):
             return False
         return all(
-            content_number(tensor) == number if copy is None else _are_equal(tensor, copy)
+            content_number(tensor) == number
+            if copy is None
+            else (tensor.dtype, tensor.device) == (copy.dtype, copy.device)
+            and torch.equal(tensor, copy)
             for tensor, number, copy in zip(tensors, self._numbers, self._copies, strict=True)
         )
-
-
-def _are_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return (a.dtype, a.device) == (b.dtype, b.device) and torch.equal(a, b)

@@ -72,7 +72,8 @@ class _SummedNLL(torch.autograd.Function):
             if wants_gradients:
                 d_outputs.append(multiply(logits, used.t()))
             if wants_weight:
-                d_weight = _add_product(d_weight, logits, x, exact)
+                product = weight_gradient(logits, x).to(exact)
+                d_weight = product if d_weight is None else d_weight.add_(product)
         ctx.gradients = None
         if wants_gradients:
             ctx.gradients = torch.cat(d_outputs).to(exact), d_weight, d_bias
@@ -89,18 +90,6 @@ class _SummedNLL(torch.autograd.Function):
         pairs = zip(gradients, ctx.dtypes, strict=True)
         scaled = (None if g is None else g.mul_(gradient).to(t) for g, t in pairs)
         return *scaled, *(None,) * 4
-
-
-def _add_product(
-    total: Optional[torch.Tensor], d_logits: torch.Tensor, x: torch.Tensor, exact: torch.dtype
-) -> torch.Tensor:
-    """Sum total + d_logits^T x in the type `exact`, (V, M); `total` is changed."""
-    if d_logits.dtype != exact:
-        product = d_logits.t() @ x
-        return product.to(exact) if total is None else total.add_(product)
-    if total is None:
-        return weight_gradient(d_logits, x)
-    return total.addmm_(d_logits.t(), x)
 
 
 def _softmax_(logits: torch.Tensor, target: torch.Tensor, wants_gradient: bool) -> torch.Tensor:

@@ -152,14 +152,12 @@ class CachedStep:
         self.end = max(lengths) + 1
         # (B, end): a row that is not the hypothesis' own is not seen
         hidden = ~membership(self.prefixes)
-        # all that the step needs is one copy to the device
-        numbers = np.array([lengths, new])
-        packed = np.concatenate([numbers.view(np.uint8).ravel(), hidden.view(np.uint8).ravel()])
-        moved = torch.from_numpy(packed).to(table.device, non_blocking=True)
-        first, rest = moved.split([numbers.nbytes, hidden.size])
-        self.positions, self._new = first.view(torch.int64).view(2, -1).unbind()
+        self.positions, self._new, moved = (
+            torch.from_numpy(numbers).to(table.device, non_blocking=True)
+            for numbers in (np.array(lengths), np.array(new), hidden)
+        )
         mask = torch.zeros(hidden.shape, dtype=table.dtype, device=table.device)
-        self._mask = mask.masked_fill_(rest.view(torch.bool).view(hidden.shape), float("-inf"))
+        self._mask = mask.masked_fill_(moved, float("-inf"))
 
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor

@@ -74,9 +74,8 @@ class LatentOutput(nn.Module):
         if not isinstance(dim, int) or isinstance(dim, bool) or dim < 1:
             raise InputError(f"latent_dim of {location}: expected 1 or more, got {latent_dim!r}")
         self.location = location
-        if isinstance(init_std, bool) or not isinstance(init_std, (int, float)):
-            raise InputError(f"init_std of {location}: expected a number above 0, got {init_std!r}")
-        if not LEAST_START <= init_std <= MOST_START:
+        is_number = isinstance(init_std, (int, float)) and not isinstance(init_std, bool)
+        if not (is_number and LEAST_START <= init_std <= MOST_START):
             raise start_error(init_std, location)
         self.init_std = init_std
         self.infer_mean, self.infer_log_std = nn.Linear(size, dim), nn.Linear(size, dim)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 import torch
 import torch.nn.functional as F
@@ -34,24 +34,14 @@ NATIVE = {
 }
 State = Tuple[torch.Tensor, torch.Tensor]
 UnitFunction = Callable[[torch.Tensor], torch.Tensor]
+# W and b of the part of the gates that comes from h_{t-1} or x_t, and the Gaussian process that is
+# added to u = W x + b, if any: (x, u) -> sum_j lambda_j phi_j(u), (..., 4H).
+Whole = Tuple[
+    torch.Tensor, torch.Tensor, Optional[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]
+]
 ACTIVATIONS: Dict[str, UnitFunction] = {
     gate: torch.tanh if NATIVE[gate] == "tanh" else torch.sigmoid for gate in GATES
 }
-
-
-class Whole(NamedTuple):
-    """Part of the gates that comes from h_{t-1} or x_t: W x + b, and what a process adds to it.
-
-    Attributes:
-        weight: (4H, ...).
-        bias: (4H,).
-        process: (x, W x + b) -> sum_j lambda_j phi_j of the h-Gate or i-Gate, (..., 4H); None:
-            the position has no Gaussian process.
-    """
-
-    weight: torch.Tensor
-    bias: torch.Tensor
-    process: Optional[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]
 
 
 class Loop:
@@ -87,10 +77,10 @@ class Loop:
         return functools.partial(mixture, coefficients=self.coefficients(position), basis=basis)
 
     def whole(self, position: str) -> Whole:
-        """Weights and process of a position on the input of all gates."""
+        """Weight (4H, ...), bias (4H,) and process of a position on the input of all gates."""
         process, suffix = self.process(position), WHOLE[position]
         added = None if process is None else lambda x, u: process(u)
-        return Whole(self.rows(f"weight_{suffix}"), self.rows(f"bias_{suffix}"), added)
+        return self.rows(f"weight_{suffix}"), self.rows(f"bias_{suffix}"), added
 
     def activations(self) -> List[UnitFunction]:
         """Activation function or Gaussian process of each gate."""
@@ -98,14 +88,13 @@ class Loop:
 
     def gates_in(self, x: torch.Tensor) -> torch.Tensor:
         """Part of the gates that the inputs (L, B, M) and the biases make, (L, B, 4H)."""
-        weight, bias, process = self.input
+        (weight, bias, process), (_, recurrent, is_apart) = self.input, self.hidden
         # without a process on it the recurrent bias is added once, for all steps
-        recurrent = self.hidden.bias if self.hidden.process is None else None
         if process is None:
-            return linear(x, weight, bias if recurrent is None else bias + recurrent)
+            return linear(x, weight, bias if is_apart else bias + recurrent)
         u = linear(x, weight, bias)
         found = u + process(x, u)
-        return found if recurrent is None else found + recurrent
+        return found if is_apart else found + recurrent
 
     def recurrent_part(self, h: torch.Tensor) -> torch.Tensor:
         """Recurrent part of the gates: u = W h, or f(u) = u + sum_j lambda_j phi_j(u) (h-Gate)."""
@@ -184,14 +173,16 @@ class LSTM(nn.LSTM):
 
     loop: Type[Loop] = Loop
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.bases: Dict[str, Basis] = {}
-        self.output_size = self.hidden_size
+    bases: Mapping[str, Basis] = {}
+
+    @property
+    def output_size(self) -> int:
+        """Size of a layer's hidden output."""
+        return self.hidden_size
 
     def add_process(self, key: str, basis: Basis) -> List[str]:
         """Put a mixture at `{position}_l{layer from 0}`; names of its parameters."""
-        self.bases[key] = basis
+        self.bases = {**self.bases, key: basis}
         names = [f"gp_coefficients_{key}"]
         if key.startswith("cell_state"):
             names += [f"gp_weight_{key}", f"gp_bias_{key}"]

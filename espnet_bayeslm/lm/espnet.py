@@ -16,6 +16,8 @@ from espnet_bayeslm.utils.errors import InputError
 
 BACKBONES: Dict[str, Type[BayesESPnetLM]] = {}
 """The LMs with one of ESPnet's as the backbone, by ESPnet's names."""
+# Layers of torch -> this package's with the same parameters and options.
+OURS: Dict[type, Type[nn.Module]] = {nn.Linear: Linear, nn.LSTM: LSTM}
 
 
 def parameters(*layers: str) -> Tuple[str, ...]:
@@ -116,15 +118,17 @@ class BayesESPnetLM(ProjectedLM):
         # faster where no gradient is wanted, and trained under autocast on any CPU
         for owner in list(self.modules()):
             for name, child in list(owner.named_children()):
-                if type(child) in (nn.Linear, nn.LSTM):
-                    setattr(owner, name, _ours(child))
+                if type(child) in OURS:
+                    layer = OURS[type(child)].__new__(OURS[type(child)])
+                    vars(layer).update(vars(child))  # the same parameters and options
+                    setattr(owner, name, layer)
 
     @classmethod
     def build(cls, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
         """ESPnet's LM."""
         try:
             return cls.espnet_class(vocab_size, **(conf or {}))
-        except (TypeCheckError, TypeError, ValueError, AssertionError) as error:
+        except (TypeCheckError, TypeError, ValueError, AssertionError, ImportError) as error:
             reason = str(error) or type(error).__name__
             raise InputError(f"backbone_conf: ESPnet's {cls.backbone} says: {reason}") from error
 
@@ -141,26 +145,3 @@ _init = inspect.signature(BayesESPnetLM.__init__)
 BayesESPnetLM.__signature__ = _init.replace(  # type: ignore[attr-defined]
     parameters=[p for name, p in _init.parameters.items() if name != "self"]
 )
-
-
-def _ours(layer: nn.Module) -> nn.Module:
-    """Layer of this package with the parameters of one of torch's; tied parameters stay tied."""
-    if isinstance(layer, nn.Linear):
-        has_bias = layer.bias is not None
-        other: nn.Module = Linear(
-            layer.in_features, layer.out_features, bias=has_bias, device="meta"
-        )
-    else:
-        assert isinstance(layer, nn.LSTM)
-        other = LSTM(
-            layer.input_size,
-            layer.hidden_size,
-            layer.num_layers,
-            batch_first=layer.batch_first,
-            # torch warns about a dropout between layers where there is only one
-            dropout=layer.dropout if layer.num_layers > 1 else 0.0,
-            device="meta",
-        )
-    for name, value in layer.named_parameters(recurse=False):
-        setattr(other, name, value)
-    return other.train(layer.training)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import nn
 
-from espnet_bayeslm.kernels import plain
+from espnet_bayeslm.kernels import KERNELS
 from espnet_bayeslm.layers import LSTM
 from espnet_bayeslm.layers.lstm import run_tree
 from espnet_bayeslm.lm.projected import ProjectedLM
@@ -101,5 +100,5 @@ class RecurrentLM(ProjectedLM):
     def _along_tree(self, *args: Any) -> Tuple[torch.Tensor, Pair]:
         """Run `run_tree`; its kernel knows no Gaussian processes and latent outputs."""
         is_fused = not isinstance(self.rnn, LSTM) or self.rnn.is_fused()
-        with contextlib.nullcontext() if is_fused else plain("run_tree"):
-            return run_tree(self.rnn, *args)
+        run = run_tree if is_fused else KERNELS["run_tree"].plain
+        return run(self.rnn, *args)

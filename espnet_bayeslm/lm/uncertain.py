@@ -45,25 +45,21 @@ from espnet_bayeslm.utils.errors import InputError
 Projected = Tuple[torch.Tensor, torch.Tensor]
 
 
+@dataclasses.dataclass(frozen=True)
 class LMSample:
     """One sample of an LM's random weights and latent outputs, or their mean (`is_mean`).
 
     Without a sample of the weights their mean is used.
-
-    Attributes:
-        kl: Gives the KL of the random weights, as `Posterior.kl`.
     """
 
-    def __init__(
-        self,
-        posterior: Posterior,
-        weights: Optional[Sample],
-        latents: List[LatentSampling],
-        *,
-        is_mean: bool,
-    ):
-        self.weights, self.latents, self.is_mean = weights, latents, is_mean
-        self.kl = (weights or posterior).kl
+    posterior: Posterior
+    weights: Optional[Sample]
+    latents: List[LatentSampling]
+    is_mean: bool
+
+    def kl(self, *, per_weight: bool = False) -> torch.Tensor:
+        """KL of the random weights, as `Posterior.kl`."""
+        return (self.weights or self.posterior).kl(per_weight=per_weight)
 
     def token_kl(self) -> Optional[torch.Tensor]:
         """KL of the latent outputs of the last forward pass, in nats, (B, L), summed over them.
@@ -186,14 +182,15 @@ class UncertainLM(IncrementalLM):
         """
         outer = self._sample
         if generator is not None or outer is None:
-            if generator is None and self._samples_in_training():
+            is_ours = all(block.kind.samples_in_training for block in self.posterior.blocks())
+            if generator is None and self.training and self.draws_in_training and is_ours:
                 if in_backward_pass() and self.has_draws():
                     raise recomputation_error()
                 generator = self.noise.next_generator(self._device())
             sample = self._make_sample(generator, hold, weight_kl, token_kl)
         elif token_kl:
             again = [dataclasses.replace(how, wants_kl=True, kl=None) for how in outer.latents]
-            sample = LMSample(self.posterior, outer.weights, again, is_mean=outer.is_mean)
+            sample = LMSample(self.posterior, outer.weights, again, outer.is_mean)
         else:
             sample = outer
         with self._using(sample):
@@ -211,7 +208,7 @@ class UncertainLM(IncrementalLM):
             if hold and generator is not None:
                 how = LatentSampling(held=latent.held_noise(generator), wants_kl=token_kl)
             latents.append(how)
-        return LMSample(self.posterior, weights, latents, is_mean=generator is None)
+        return LMSample(self.posterior, weights, latents, generator is None)
 
     @contextlib.contextmanager
     def _using(self, sample: LMSample) -> Iterator[None]:
@@ -231,11 +228,6 @@ class UncertainLM(IncrementalLM):
 
     def _device(self) -> torch.device:
         return next(self.parameters()).device
-
-    def _samples_in_training(self) -> bool:
-        kinds = [block.kind for block in self.posterior.blocks()]
-        samples = all(kind.samples_in_training for kind in kinds)
-        return self.training and self.draws_in_training and samples
 
     @contextlib.contextmanager
     def sampled(self, index: int, *, seed: int = 0) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -28,10 +29,10 @@ def check_spread(spread: float, location: str) -> None:
         )
 
 
-def start_error(std: float, location: str) -> InputError:
+def start_error(std: Any, location: str) -> InputError:
     """Error of a standard deviation that training starts from, and which would get no gradient."""
     return InputError(
         f"init_std of {location}: expected a start between {LEAST_START:.2g} and"
-        f" {MOST_START:.3g}, got {std:.3g}, which no training would change",
+        f" {MOST_START:.3g}, got {std!r}, which no training would change",
         remedy="For weights that are not random leave the location out.",
     )

@@ -85,7 +85,7 @@ def test_the_source_is_backbone_start_and_prior(adapt, plain_text, request, name
     assert blocks
     for block in blocks:
         prior = block.tensor("_prior_mean")
-        assert torch.equal(prior, block.select(weights[f"lm.{block.name}"]))
+        assert torch.equal(prior, weights[f"lm.{block.name}"][slice(*block.rows)])
     assert log_prob(adapted, plain_text) > log_prob(source, plain_text) + 2
 
 

@@ -15,7 +15,6 @@ from torch import nn
 
 from espnet_bayeslm import kernels
 from espnet_bayeslm.layers import linear
-from espnet_bayeslm.layers.vocabulary import summed_nll
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.training.model import BayesLanguageModel
@@ -216,29 +215,13 @@ def test_the_switch_reaches_everything(name, by_variable, used, monkeypatch):
     assert not used
 
 
-def test_some_kernels_alone_can_be_switched_off(used):
-    x, weight = torch.ones(2, 3), torch.ones(3, 3)
-    with kernels.plain("linear", "product"):
-        linear.linear(x, weight)
-        summed_nll(x, weight, None, torch.zeros(2, dtype=torch.long))
-        assert used == ["summed_nll"]
-        with kernels.plain("summed_nll"):
-            assert all(map(kernels.is_plain, ("linear", "product", "summed_nll")))
-    assert not any(map(kernels.is_plain, kernels.KERNELS))
-    with (
-        pytest.raises(ValueError, match=r"no kernel lineer; valid are .*linear"),
-        kernels.plain("lineer"),
-    ):
-        pass
-
-
 def test_the_switch_is_that_of_a_thread(used):
     found = []
     with kernels.plain():
-        thread = threading.Thread(target=lambda: found.append(kernels.is_plain("linear")))
+        thread = threading.Thread(target=lambda: found.append(kernels.is_plain()))
         thread.start()
         thread.join()
-        assert kernels.is_plain("linear")
+        assert kernels.is_plain()
     assert found == [False]
 
 

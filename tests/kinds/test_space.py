@@ -64,7 +64,7 @@ def spaces(draw):
         name: [kind for kind in every[name] if kind not in ("search", "release")] for name in names
     }
     choices = {name: draw(st.sampled_from(kinds[name])) for name in names}
-    given_options = st.sampled_from([{}, {"init_std": 0.1}, {"init_std": 0.2}])
+    given_options = st.sampled_from([{}, {"init_std": 0.2}, {"init_std": 0.3}])
     options = {name: {kind: draw(given_options)} for name, kind in choices.items()}
     return positions, choices, options
 

@@ -55,7 +55,9 @@ def start_paths(lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
 def take_paths(lm: Any, state: Dict[str, Any], prefix: str) -> None:
     """Take the paths that an LM has from a super-network's checkpoint, in place."""
     # those of a recurrence or an input as a whole come last: they are what its gates see
-    for location, kind, found in sorted(_weights(lm), key=lambda item: _is_whole(item[2])):
+    for location, kind, found in sorted(
+        _weights(lm), key=lambda item: item[2].rows == (0, len(item[2].whole))
+    ):
         begin = f"{prefix}{found.path}."
         path = path_name(found.owner, kind, location)
         alias = f"{begin}{path}.{name_in_path(found.owner, found.parameter, location)}"
@@ -69,10 +71,6 @@ def take_paths(lm: Any, state: Dict[str, Any], prefix: str) -> None:
             select_rows(state[key], found.rows).copy_(value)
         for other in [other for other in state if other.startswith(f"{alias}_")]:
             _place_posterior(lm, found, other.removeprefix(alias), state.pop(other), state, begin)
-
-
-def _is_whole(found: Block) -> bool:
-    return found.rows == (0, len(found.whole))
 
 
 def _is_tied(lm: nn.Module, parameter: torch.Tensor) -> bool:

@@ -121,8 +121,10 @@ class MixedLoop(Loop):
             point * self.rows(name) + share * self.by_path(own, dim=0)
             for name, own in zip(names, (weight, bias), strict=True)
         )
-        return Whole(
-            all_weights, all_biases, lambda x, u: self.by_path(process(linear(x, weight, bias)))
+        return (
+            all_weights,
+            all_biases,
+            lambda x, u: self.by_path(process(linear(x, weight, bias))),
         )
 
 

@@ -88,7 +88,7 @@ def shares(weights: ArchitectureWeights) -> Dict[str, Dict[str, float]]:
 def rank(
     runs: Sequence[ArchitectureWeights], top: int, *, limit: int = 20_000
 ) -> List[RankedArchitecture]:
-    """Architectures with the highest mean log-probability over the runs, best first.
+    """Architectures with the highest mean log-probability over runs of one search space.
 
     The list is exact up to float64 rounding. Equally probable architectures stand in the order of
     the locations and of their kinds. A weight of minus infinity is a share of 0. A rank is looked
@@ -96,20 +96,23 @@ def rank(
     """
     if top < 1:
         raise InputError(f"the best {top} architectures: expected 1 or more")
-    logs = _check_same([_log_shares(weights) for weights in runs])
-    tables = [[np.array([*row.values()]) for row in run.values()] for run in logs]
+    first, *_ = logs = [_log_shares(weights) for weights in runs]
+    tables = [
+        [np.array([run[location][kind] for kind in kinds]) for location, kinds in first.items()]
+        for run in logs
+    ]
     totals, taken = _best([np.mean(rows, axis=0) for rows in zip(*tables, strict=True)], top)
     orders = [_best(table, limit)[1] for table in tables] if len(runs) > 1 else [taken]
     log_probs = [
         sum(row[places] for row, places in zip(table, taken.T, strict=True)) for table in tables
     ]
-    kinds = [list(row) for row in logs[0].values()]
+    kinds = [list(row) for row in first.values()]
     chosen = [
         [row[place] for row, place in zip(kinds, places, strict=True)] for places in taken.tolist()
     ]
     return [
         RankedArchitecture(
-            dict(zip(logs[0], chosen[n], strict=True)),
+            dict(zip(first, chosen[n], strict=True)),
             total,
             tuple(float(values[n]) for values in log_probs),
             tuple(_place(order, taken[n]) for order in orders),
@@ -144,18 +147,11 @@ def _place(order: np.ndarray, wanted: np.ndarray) -> Optional[int]:
 
 def _log_shares(weights: ArchitectureWeights) -> Dict[str, Dict[str, float]]:
     """Ln of the softmax of each location's weights."""
-    if not weights:
-        raise InputError(
-            "empty search space: there is no location to search",
-            remedy="Give `uncertainty` a location of kind search.",
-        )
     return {location: _log_softmax(location, values) for location, values in weights.items()}
 
 
 def _log_softmax(location: str, weights: Mapping[str, float]) -> Dict[str, float]:
     """Ln of the softmax of a location's weights."""
-    if not weights:
-        raise InputError(f"empty search space: {location} has no candidates")
     values = list(weights.values())
     highest = max(values)
     if any(map(math.isnan, values)) or math.isinf(highest):
@@ -164,21 +160,3 @@ def _log_softmax(location: str, weights: Mapping[str, float]) -> Dict[str, float
     first = values.index(highest)
     rest = math.fsum(math.exp(v - highest) for i, v in enumerate(values) if i != first)
     return {kind: (value - highest) - math.log1p(rest) for kind, value in weights.items()}
-
-
-def _check_same(runs: List[Dict[str, Dict[str, float]]]) -> List[Dict[str, Dict[str, float]]]:
-    """Runs, each in the order of the first."""
-    if not runs:
-        raise InputError("no run of the search to rank")
-    first = runs[0]
-    for number, run in enumerate(runs[1:], 2):
-        for location in [*first, *run]:
-            kinds, others = (sorted(r.get(location, ())) for r in (first, run))
-            if kinds != others:
-                raise InputError(
-                    f"run {number} has the candidates {others} at {location}, run 1 {kinds}",
-                    remedy="Rank runs of one search space together.",
-                )
-    return [
-        {name: {k: run[name][k] for k in kinds} for name, kinds in first.items()} for run in runs
-    ]

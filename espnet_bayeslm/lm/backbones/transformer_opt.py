@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any, ClassVar, Mapping, Optional
 
 import torch
@@ -38,11 +37,6 @@ class TransformerOPT(BayesESPnetLM):
     @classmethod
     def build(cls, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
         """Build ESPnet's LM, with the pretrained weights in it."""
-        if importlib.util.find_spec("transformers") is None:
-            raise InputError(
-                "backbone transformer_opt needs the package transformers",
-                remedy="Install it: pip install transformers.",
-            )
         try:
             lm = super().build(vocab_size, conf)
         except OSError as error:
