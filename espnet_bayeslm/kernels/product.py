@@ -84,15 +84,8 @@ def multiply(a: torch.Tensor, b: torch.Tensor, bias: Optional[torch.Tensor] = No
     a, b = (matrix.contiguous() if 0 in matrix.stride() else matrix for matrix in (a, b))
     if bias is None and not a.is_contiguous() and len(a) > len(b):
         # torch copies the first matrix for oneDNN, and the smaller one is copied sooner
-        return _by_onednn(b, a).t().contiguous()
-    return _by_onednn(a, b, bias)
-
-
-def _by_onednn(
-    a: torch.Tensor, b: torch.Tensor, bias: Optional[torch.Tensor] = None
-) -> torch.Tensor:
-    y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b, bias, *NO_FUNCTION)
-    return y
+        return torch.ops.mkldnn._linear_pointwise(b, a, None, *NO_FUNCTION).t().contiguous()
+    return torch.ops.mkldnn._linear_pointwise(a, b, bias, *NO_FUNCTION)
 
 
 def linear(

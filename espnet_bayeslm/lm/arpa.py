@@ -128,15 +128,13 @@ class ArpaTable:
         """
         words = [self._history[i] for i in context[max(len(context) + 1 - self.order, 0) :]]
         rows = [self._row(words[start:]) for start in range(len(words) - 1, -1, -1)]
-        while rows and not self._matters(len(rows), rows[-1]):
+        while rows:
+            order, row = len(rows), rows[-1]
+            children = self._children(order, row)
+            if row >= 0 and (children.start < children.stop or self._backoffs[order - 1][row]):
+                break
             rows.pop()
         return tuple(rows)
-
-    def _matters(self, order: int, row: int) -> bool:
-        if row < 0:
-            return False
-        children = self._children(order, row)
-        return children.start < children.stop or bool(self._backoffs[order - 1][row])
 
     def log10_probs(self, state: Tuple[int, ...]) -> np.ndarray:
         """log10 p of each word of the vocabulary after a context, (V,) float32."""

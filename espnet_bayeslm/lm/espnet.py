@@ -99,8 +99,6 @@ class BayesESPnetLM(ProjectedLM):
                 f"backbone {backbone!r}: valid are {', '.join(BACKBONES)}",
                 remedy="" if backbone else "`bayeslm train --from EXP` takes it from a trained LM.",
             )
-        if not isinstance(self, BACKBONES[backbone]):
-            raise InputError(f"{type(self).__name__} is no LM with backbone {backbone}")
         prior_variance = self.usual_prior_variance if prior_variance is None else prior_variance
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
         self.take_over(self.build(vocab_size, backbone_conf))
