@@ -10,13 +10,13 @@ import numpy as np
 from espnet_bayeslm.bin.perplexity import (
     ScoredTextOptions,
     print_table,
-    read_inputs,
+    read_text,
     score_text,
 )
 from espnet_bayeslm.evaluation.interpolation import estimate_weights
 from espnet_bayeslm.evaluation.perplexity import TextScores
 from espnet_bayeslm.loading.training_texts import TrainTextOptions
-from espnet_bayeslm.utils.cli import Tool
+from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.files import write_yaml
 from espnet_bayeslm.utils.options import option
 
@@ -30,7 +30,8 @@ class InterpolateOptions(ScoredTextOptions, TrainTextOptions):
 
 def interpolate(options: InterpolateOptions) -> None:
     """Write the weights that are best for a text."""
-    sentences, components = read_inputs(options)
+    sentences = read_text(options)
+    components = options.components(device_of(options.ngpu), context=options.context)
     options.warn_leakage(options.lms, sentences.values(), what=options.text)
     scores = score_text(
         components,

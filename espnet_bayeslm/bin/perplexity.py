@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Any, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, Optional, Sequence
 
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.perplexity import (
@@ -28,7 +28,7 @@ from espnet_bayeslm.loading.components import (
 from espnet_bayeslm.loading.text_worker import TextOnWorkers
 from espnet_bayeslm.loading.weights_file import read_weights
 from espnet_bayeslm.report.table import Table
-from espnet_bayeslm.utils.cli import Tool, device_of
+from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.files import atomic_write, write_json
 from espnet_bayeslm.utils.options import option, part_of
@@ -87,12 +87,6 @@ def read_text(options: ScoredTextOptions) -> Sentences:
     sentences = Normalization(options.normalize).text(text)
     logging.info("read %d sentences from %s", len(sentences), options.text)
     return sentences
-
-
-def read_inputs(options: ScoredTextOptions) -> Tuple[Sentences, List[Component]]:
-    """Sentences of a text, and the LMs and n-grams that score them."""
-    sentences = read_text(options)
-    return sentences, options.components(device_of(options.ngpu), context=options.context)
 
 
 def score_text(

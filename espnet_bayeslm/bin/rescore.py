@@ -279,12 +279,8 @@ def merged_jobs(lists: CheckedLists, options: RescoreCommand, refs: Optional[Ref
     scores = merged_lists(lists, folders, token_scores=options.token_scores, subtracted=bool(known))
     scales = options.scales if isinstance(options.scales, Scales) else Scales()
     jobs_own = known if any(row.weight for row in known) else ()
-    weights = subtracted_weights(
-        known,
-        scales.subtracted or jobs_own,
-        options.subtract_weights,
-        tunes=refs is not None,
-    )
+    given = scales.subtracted or jobs_own, options.subtract_weights
+    weights = subtracted_weights(known, *given, tunes=refs is not None)
     scales = dataclasses.replace(scales, subtracted=weights)
     weighting = Weighting(["merged"], np.ones(1), scales, confidence=options.confidence)
     return Rescoring(scores, weighting.deciding(options.decision), options, refs=refs)

@@ -177,9 +177,9 @@ class ScoredList:
         num_words = np.array([len(hyp.words) for hyp in self.nbest.hypotheses])
         found = self.log_probs if graph is None else self.log_probs + graph
         found = found - scales.word_penalty * num_words
-        if any(row.weight for row in scales.subtracted):
-            rows = np.stack([self.subtracted[row.name] for row in scales.subtracted])
-            found = found + subtracted_sum(rows, scales.subtracted)
+        for row in scales.subtracted:
+            if row.weight:
+                found = found + row.weight * self.subtracted[row.name]
         return found if am is None else found + 1.0 / scales.lmwt * am
 
     def without_lm(self) -> ScoredList:
@@ -250,17 +250,6 @@ class ListScores(NamedTuple):
             for k in range(first, first + len(names))
         ]
         return {name: np.array(row) for name, row in zip(names, rows, strict=True)}
-
-
-def subtracted_sum(log_probs: np.ndarray, weights: Sequence[NamedWeight]) -> np.ndarray:
-    """Sum of the weighted ln p of subtracted LMs, (n,), of (S, n); those of weight 0 are left out.
-
-    A recogniser has learnt an LM of its training text. Where it recognises another domain, the
-    density ratio subtracts an LM of that text (McDermott et al. 2019, "A density ratio approach to
-    language model fusion in end-to-end automatic speech recognition").
-    """
-    used = [(row.weight, values) for row, values in zip(weights, log_probs, strict=True)]
-    return np.sum([w * values for w, values in used if w], axis=0, initial=0.0)
 
 
 def written_log_probs(words: Sequence[np.ndarray]) -> List[float]:

@@ -13,7 +13,7 @@ from espnet_bayeslm.evaluation.interpolation import combined
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.loading.components import SubtractOptions
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales
-from espnet_bayeslm.rescoring.decision import Weighting, subtracted_sum
+from espnet_bayeslm.rescoring.decision import Weighting
 from espnet_bayeslm.rescoring.list_worker import checked
 from espnet_bayeslm.rescoring.subtraction import load_mixture
 from espnet_bayeslm.scoring.cache import uncached
@@ -60,7 +60,8 @@ class LatticeWorker:
         weighting = self._weighting
         count = len(weighting.names)
         mixed = combined(log_probs[:count], weighting.weights)
-        return mixed + subtracted_sum(log_probs[count:], weighting.scales.subtracted)
+        rows = zip(weighting.scales.subtracted, log_probs[count:], strict=True)
+        return mixed + sum(row.weight * values for row, values in rows if row.weight)
 
     def _unknown(self, block: Block) -> List[UnknownWords]:
         """Unknown words of the arcs, each once a lattice, of each component."""

@@ -1,4 +1,9 @@
-"""LMs and n-grams of a rescoring from their files; the weights of LMs that are subtracted."""
+"""LMs and n-grams of a rescoring from their files; the weights of LMs that are subtracted.
+
+A recogniser has learnt an LM of its training text. Where it recognises another domain, the density
+ratio subtracts an LM of that text (McDermott et al. 2019, "A density ratio approach to language
+model fusion in end-to-end automatic speech recognition").
+"""
 
 from __future__ import annotations
 
