@@ -96,13 +96,12 @@ def read_weights(
     weights: Union[PathLike, Sequence[float], None],
     names: Sequence[str],
     *,
-    check: bool = True,
     fingerprints: Sequence[str] = (),
 ) -> Optional[np.ndarray]:
     """Weights of the components, (K,), or None where several components have none.
 
     They come from a file of `bayeslm interpolate`, from `W,W,..` or numbers, or are 1 for a single
-    component. `check`: numbers must be the weights of a linear mixture.
+    component.
     """
     if weights is None:
         return np.ones(1) if len(names) == 1 else None
@@ -116,7 +115,7 @@ def read_weights(
                 f"--weights {weights}: neither a file nor numbers with commas",
                 remedy="Give the weights.yaml of `bayeslm interpolate`, or W,W,...",
             ) from None
-    return check_weights(weights, len(names)) if check else np.asarray(weights, np.float64)
+    return check_weights(weights, len(names))
 
 
 def _weights_of_file(path: Path, names: Sequence[str], fingerprints: Sequence[str]) -> np.ndarray:
