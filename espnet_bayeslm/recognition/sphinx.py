@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tempfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines
+from espnet_bayeslm.utils.ngram_files import arpa_ngrams
 
 RATE = 16000
 """Samples a second that the acoustic model takes."""
@@ -148,20 +150,7 @@ def write_dictionary(path: Path, words: Iterable[str]) -> int:
 
 
 def arpa_words(path: PathLike) -> List[str]:
-    """Words of an ARPA file's unigrams, without `<s>`, `</s>` and `<unk>`.
-
-    Raises:
-        InputError: There are none.
-    """
-    words: List[str] = []
-    inside = False
-    for _, line in read_lines(path):
-        if inside and line.startswith("\\"):
-            break
-        if inside and line.strip():
-            words.append(line.split()[1])
-        inside = inside or line.strip() == "\\1-grams:"
-    words = [word for word in words if not word.startswith("<")]
-    if not words:
-        raise InputError("no unigrams", path=path, remedy="An LM in ARPA format is needed.")
-    return words
+    """Words of an ARPA file's unigrams, without `<s>`, `</s>` and `<unk>`."""
+    unigrams = itertools.takewhile(lambda line: line.order == 1, arpa_ngrams(path))
+    words = [line.fields[1].decode() for line in unigrams]
+    return [word for word in words if not word.startswith("<")]
