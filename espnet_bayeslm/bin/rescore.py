@@ -99,12 +99,9 @@ class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions
             )
         if self.scales is not None:
             return self.scales if isinstance(self.scales, Scales) else read_scales(self.scales)
-        if self.lmwt is None and self.word_penalty is None:
-            return None
-        return Scales(
-            Scales.lmwt if self.lmwt is None else self.lmwt,
-            Scales.word_penalty if self.word_penalty is None else self.word_penalty,
-        )
+        formula = {"lmwt": self.lmwt, "word_penalty": self.word_penalty}
+        known = {name: value for name, value in formula.items() if value is not None}
+        return Scales(**known) if known else None
 
 
 def describe_tuning(tuned: Tuned) -> Dict[str, Any]:
