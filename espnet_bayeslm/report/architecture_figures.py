@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from espnet_bayeslm.bayes.kinds import KINDS, Kind
 from espnet_bayeslm.kinds.search.ranking import ArchitectureWeights, Record, shares
-from espnet_bayeslm.report.plots import new_figure, plain
+from espnet_bayeslm.report.plots import new_figure, panels, plain
 from espnet_bayeslm.utils.errors import InputError
 
 # A run's share in the middle of a bar
@@ -81,45 +80,33 @@ def history_figure(history: Mapping[str, Sequence[Record]]) -> Figure:
     if not runs:
         raise InputError("no record of the architecture weights to draw")
     first = next(iter(runs.values()))[1][0]
-    figure, panels = _small_multiples(list(first))
-    for axes, (location, start) in zip(panels, first.items(), strict=True):
+    columns = min(len(first), MAX_COLUMNS)
+    size = max(4.0, 0.8 + 1.7 * columns), 1.0 + 1.4 * -(-len(first) // columns)
+    figure, every = panels(list(first), size, columns=columns, sharex=True, sharey=True)
+    for axes, (location, start) in zip(every, first.items(), strict=True):
         for number, (epochs, tables) in enumerate(runs.values()):
             for kind in _uncertain([start]):
                 values = [table[location][kind] for table in tables]
                 marker = "." if len(values) == 1 else ""
                 axes.plot(epochs, values, marker=marker, **_line(number, _colour(kind)))
         axes.axhline(1 / len(start), **UNDECIDED)
+        axes.title.set_fontsize("small")
+        axes.grid(alpha=0.3)
+        axes.tick_params(labelsize="small")
+    for axes in every[-columns:]:
+        # the row below may have no panel
+        axes.tick_params(labelbottom=True)
+    figure.supxlabel("epoch", fontsize="medium")
+    figure.supylabel("share", fontsize="medium")
     # of 0 to 1 the part that is used
-    low, high = panels[0].get_ylim()
+    low, high = every[0].get_ylim()
     spare = max(0.0, MIN_SPAN - (high - low)) / 2
-    panels[0].set_ylim(max(0.0, low - spare), min(1.0, high + spare))
+    every[0].set_ylim(max(0.0, low - spare), min(1.0, high + spare))
     lines = {kind: _line(0, _colour(kind)) for kind in _uncertain(first.values())}
     if len(runs) > 1:
         lines.update({run: _line(number, "0.3") for number, run in enumerate(runs)})
     _legend(figure, [Line2D([], [], label=plain(name), **style) for name, style in lines.items()])
     return figure
-
-
-def _small_multiples(titles: Sequence[str]) -> Tuple[Figure, List[Axes]]:
-    """Figure and a small panel for each title, with common axes."""
-    num_columns = min(len(titles), MAX_COLUMNS)
-    num_rows = -(-len(titles) // num_columns)
-    figure = new_figure((max(4.0, 0.8 + 1.7 * num_columns), 1.0 + 1.4 * num_rows))
-    grid = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True, sharey=True)
-    panels = list(grid.flat)
-    for axes in panels[len(titles) :]:
-        axes.remove()
-    panels = panels[: len(titles)]
-    for axes, title in zip(panels, titles, strict=True):
-        axes.set_title(plain(title), fontsize="small")
-        axes.grid(alpha=0.3)
-        axes.tick_params(labelsize="small")
-    for axes in panels[-num_columns:]:
-        # the row below may have no panel
-        axes.tick_params(labelbottom=True)
-    figure.supxlabel("epoch", fontsize="medium")
-    figure.supylabel("share", fontsize="medium")
-    return figure, panels
 
 
 def _line(number: int, colour: str) -> Dict[str, Any]:

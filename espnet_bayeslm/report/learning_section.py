@@ -8,12 +8,12 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.report.inputs import expecting
 from espnet_bayeslm.report.page import Section
-from espnet_bayeslm.report.plots import new_figure, plain, svg
+from espnet_bayeslm.report.plots import log_scale, new_figure, plain, svg
 from espnet_bayeslm.report.table import Table, fixed
 from espnet_bayeslm.utils.errors import InputError
 
@@ -83,9 +83,7 @@ def learning_figure(experiments: Mapping[str, Sequence[Epoch]]) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
     # first epochs are far above later ones
-    every[0].set_yscale("log")
-    every[0].yaxis.set_major_formatter(LogFormatter())
-    every[0].yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
+    log_scale(every[0])
     handles = [
         Line2D([], [], color=f"C{n % 10}", label=plain(name)) for n, name in enumerate(experiments)
     ]

@@ -77,45 +77,56 @@ def svg(figure: Figure, label: str) -> Markup:
 
 def snr_figure(lms: Mapping[str, Sequence[SnrSummary]]) -> Figure:
     """Histograms of the signal-to-noise ratio, a panel for each LM."""
-    figure, panels = _panels(list(lms), height=3.0)
-    for axes, summaries in zip(panels, lms.values(), strict=True):
+    figure, every = panels(list(lms), (7.0, 3.0 * len(lms) + 0.5), sharex=True)
+    for axes, summaries in zip(every, lms.values(), strict=True):
         for summary, colour in zip(summaries, _colours(len(summaries)), strict=True):
             label = f"{plain(summary.location)} (median {summary.median:.3g})"
             shares = np.array(summary.histogram) / summary.count
             axes.stairs(shares, BIN_EDGES, color=colour, label=label)
         axes.set(xscale="log", xlim=_occupied(lms), ylabel="share per bin")
         axes.legend(fontsize="x-small", ncols=1 + len(summaries) // 13)
-    panels[-1].set_xlabel("signal-to-noise ratio |mean| / std")
+    every[-1].set_xlabel("signal-to-noise ratio |mean| / std")
     return figure
 
 
 def pruning_figure(lms: Mapping[str, Mapping[str, Curve]]) -> Figure:
     """Perplexity against sparsity, a panel for each LM, a curve for each criterion."""
-    figure, panels = _panels(list(lms), height=3.5)
-    for axes, curves in zip(panels, lms.values(), strict=True):
+    figure, every = panels(list(lms), (7.0, 3.5 * len(lms) + 0.5), sharex=True)
+    for axes, curves in zip(every, lms.values(), strict=True):
         for criterion, points in curves.items():
             shares, perplexities = zip(*points, strict=True)
             percent = [100 * share for share in shares]
             label, line = STYLES[criterion]
             axes.plot(percent, perplexities, line, marker="o", markersize=3, label=label)
         best = min(perplexity for points in curves.values() for _, perplexity in points)
-        axes.set(yscale="log", ylabel="perplexity per word")
+        axes.set_ylabel("perplexity per word")
+        log_scale(axes)
         axes.set_ylim(top=min(axes.get_ylim()[1], MAX_RISE * best))
-        # 600, where matplotlib's own are 6 x 10^2
-        axes.yaxis.set_major_formatter(LogFormatter())
-        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
         axes.grid(alpha=0.3, which="both")
         axes.legend(fontsize="small")
-    panels[-1].set_xlabel("random weights set to zero, %")
+    every[-1].set_xlabel("random weights set to zero, %")
     return figure
 
 
-def _panels(titles: Sequence[str], *, height: float) -> Tuple[Figure, List[Axes]]:
-    figure = new_figure((7.0, height * len(titles) + 0.5))
-    panels = figure.subplots(len(titles), 1, squeeze=False, sharex=True)[:, 0]
-    for axes, title in zip(panels, titles, strict=True):
+def log_scale(axes: Axes) -> None:
+    """Make the y axis logarithmic, with 600 where matplotlib's own labels are 6 x 10^2."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(LogFormatter())
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
+
+
+def panels(
+    titles: Sequence[str], size: Tuple[float, float], *, columns: int = 1, **shared: bool
+) -> Tuple[Figure, List[Axes]]:
+    """Figure of a size in inches, with a panel for each title; axes may be shared."""
+    figure = new_figure(size)
+    grid = figure.subplots(-(-len(titles) // columns), columns, squeeze=False, **shared).ravel()
+    for axes in grid[len(titles) :]:
+        axes.remove()
+    found = list(grid[: len(titles)])
+    for axes, title in zip(found, titles, strict=True):
         axes.set_title(plain(title), fontsize="medium")
-    return figure, list(panels)
+    return figure, found
 
 
 def _colours(count: int) -> List[Any]:
