@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 from pathlib import Path
 from typing import List, Mapping, Optional, Tuple
@@ -16,7 +15,7 @@ from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.plots import new_figure, save_figure, svg
 from espnet_bayeslm.report.table import Cell, Row, Table
 from espnet_bayeslm.rescoring.tuning import Tuned
-from espnet_bayeslm.utils.files import atomic_write, write_json
+from espnet_bayeslm.utils.files import write_json
 
 SWEEP = "sweep.json"
 REMEDY = "Tune again with `bayeslm rescore --tune_ref`, or delete it."
@@ -67,14 +66,10 @@ class SweepTable:
 
 
 def write_sweep(folder: Path, tuned: Tuned) -> None:
-    """Write sweep.json, sweep.tsv and sweep.png."""
+    """Write sweep.json and sweep.png."""
     table = sweep_table(tuned)
     content = {k: v for k, v in dataclasses.asdict(table).items() if v is not None}
     write_json(folder / SWEEP, content, indent=None)
-    values = value_table(table, "").data()
-    with atomic_write(folder / "sweep.tsv") as f:
-        lines = csv.writer(f, delimiter="\t", lineterminator="\n")
-        lines.writerows([values["columns"], *values["rows"]])
     save_figure(sweep_figure(table), folder / "sweep.png")
 
 

@@ -33,7 +33,7 @@ def test_the_format_of_a_folder_and_of_its_files(kind, tmp_path):
 def test_what_a_rescoring_writes_beside_its_lists(format, tmp_path):
     write_files(tmp_path, nbest_mutations.KINDS[format][1])
     lists = list(read_nbest(tmp_path))
-    beside = "sweep.json sweep.tsv text trn scales.yaml lmwt.nn confidence.ndjson"
+    beside = "sweep.json text trn scales.yaml lmwt.nn confidence.ndjson"
     write_files(tmp_path, dict.fromkeys(beside.split(), "{}"))
     assert find_format(tmp_path) == format
     assert list(read_nbest(tmp_path)) == lists
