@@ -6,19 +6,21 @@ import contextlib
 import json
 import math
 import re
+import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.nbest.fields import UniqueUtterances, files_matching, is_utf8
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_text
 
-# An integer of more digits is read as a float: Python refuses to convert a million digits
-_MAX_DIGITS = 18
+_DECODER = json.JSONDecoder()
+_LARGEST = sys.float_info.max  # integers may be larger
+_START = re.compile(r"[ \t\r\n]*(\[?)[ \t\r\n]*")
+# What stands between values, and between items of a list or after the last
 _BLANKS = re.compile(r"[ \t\r\n]*")
-_LIST = re.compile(r"[ \t\r\n]*\[")
-_COMMA = re.compile(r"[ \t\r\n]*,")
+_COMMA = re.compile(r"[ \t\r\n]*(,[ \t\r\n]*|(?=\]\Z))")
 
 Value = Tuple[int, str, Any]
 """Line from 1, id where the value has none, and the JSON value of a list."""
@@ -37,72 +39,49 @@ def located(path: PathLike, line: int, remedy: str) -> Iterator[None]:
         raise InputError(str(error), path=path, line=line, remedy=remedy) from error
 
 
+@contextlib.contextmanager
+def _json_errors() -> Iterator[None]:
+    """Turn what the decoder raises within the block into a `BadValue`."""
+    try:
+        yield
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " * (error.lineno > 1)
+        raise BadValue(f"not JSON ({error.msg} at {line}column {error.colno})") from error
+    except RecursionError as error:
+        raise BadValue("brackets are nested too deeply") from error
+    except ValueError as error:  # a million digits
+        raise BadValue(f"not JSON ({error})") from error
+
+
 def parse_json(text: str) -> Any:
     """JSON value of a text.
 
     Raises:
-        BadValue: The text is no JSON, has a key twice, or a number that is not finite.
+        BadValue: The text is no JSON.
     """
-    try:
-        return _DECODER.decode(text)
-    except json.JSONDecodeError as error:
-        raise BadValue(f"not JSON ({error.msg} at column {error.colno})") from error
-    except RecursionError as error:
-        raise BadValue("brackets are nested too deeply") from error
+    with _json_errors():
+        return json.loads(text)
 
 
 def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
     """Yield (line from 1, value) of the items of a JSON list, or of values one after the other."""
-    text = read_text(path)
-    begin = _after(_LIST, text, 0)
-    place, listed = _after(_BLANKS, text, begin), begin > 0
-    line = 1 + text.count("\n", 0, place)
-    more = place < len(text) and not (listed and text[place] == "]")
-    while more:
-        with located(path, line, remedy):
-            try:
-                value, end = _DECODER.raw_decode(text, place)
-            except json.JSONDecodeError as error:
-                problem = f"not JSON ({error.msg} at column {error.colno})"
-                raise InputError(problem, path=path, line=error.lineno, remedy=remedy) from error
-            except RecursionError as error:
-                raise BadValue("brackets are nested too deeply") from error
+    text = read_text(path).rstrip(" \t\r\n")
+    start = _START.match(text)
+    assert start is not None  # of an empty text too
+    line, place, listed = 1 + start[0].count("\n"), start.end(), bool(start[1])
+    closed = listed and text.endswith("]")
+    while place < len(text) - closed:
+        with located(path, line, remedy), _json_errors():
+            value, after = _DECODER.raw_decode(text, place)
         yield line, value
-        comma = _after(_COMMA, text, end) if listed else end
-        after = _after(_BLANKS, text, comma)
-        line += text.count("\n", place, after)
-        place = after
-        more = comma > end if listed else place < len(text)
-    if listed and text[place:].rstrip() != "]":
+        gap = (_COMMA if listed else _BLANKS).match(text, after)
+        if gap is None:
+            break
+        line += text.count("\n", place, gap.end())
+        place = gap.end()
+    if place < len(text) - closed or listed > closed:
         problem = "not JSON (',' or the end of the list was expected)"
         raise InputError(problem, path=path, line=line, remedy=remedy)
-
-
-def _after(pattern: re.Pattern[str], text: str, place: int) -> int:
-    """Place after a match at a place; the same place where there is none."""
-    match = pattern.match(text, place)
-    return place if match is None else match.end()
-
-
-def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    """JSON object whose keys come once each."""
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        raise BadValue("a key comes twice in one object")
-    return content
-
-
-def _refuse(constant: str) -> None:
-    """Refuse NaN and the infinities, which JSON does not have and Python reads."""
-    raise BadValue(f"{constant} is not a finite number")
-
-
-def _integer(digits: str) -> float:
-    """Number of a JSON integer."""
-    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse, parse_int=_integer)
 
 
 # Kind of a value -> test of it
@@ -110,7 +89,7 @@ _KINDS: Dict[str, Callable[[Any], bool]] = {
     "an object": lambda value: isinstance(value, dict),
     "a list": lambda value: isinstance(value, list) and bool(value),
     "a string": lambda value: isinstance(value, str) and is_utf8(value),
-    "a finite number": lambda value: type(value) in (int, float) and math.isfinite(value),
+    "a finite number": lambda value: type(value) in (int, float) and abs(value) <= _LARGEST,
 }
 
 

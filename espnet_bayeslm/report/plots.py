@@ -116,7 +116,7 @@ def log_scale(axes: Axes) -> None:
 
 
 def panels(
-    titles: Sequence[str], size: Tuple[float, float], *, columns: int = 1, **shared: bool
+    titles: Sequence[str], size: Tuple[float, float], *, columns: int = 1, **shared: Any
 ) -> Tuple[Figure, List[Axes]]:
     """Figure of a size in inches, with a panel for each title; axes may be shared."""
     figure = new_figure(size)

@@ -100,14 +100,13 @@ BAD = [
     ([{"utt": "u", "hypotheses": [{}]}], r":1: text is missing"),
     ([hyp(am_score="-1")], r":1: am_score is '-1', and a finite number"),
     ([hyp(lm_score=True)], r":1: lm_score is True, and a finite number"),
-    ([hyp(lm_score=float("nan"))], r":1: NaN is not a finite number"),
+    ([hyp(lm_score=float("nan"))], r":1: lm_score is nan, and a finite number"),
     ([json.dumps(hyp(am_score=7)).replace("7", "1e999")], r":1: am_score is inf"),
-    ([f'{{"utt": {"1" * 10**6}}}'], r":1: utt is inf, and a string"),
+    ([f'{{"utt": {"1" * 10**6}}}'], r":1: not JSON \(Exceeds the limit"),
     (
         [{"utt": "u", "hypotheses": [{"text": "", "am_score": 1}, {"text": ""}]}],
         r":1: 1 of 2 hypotheses have a score",
     ),
-    (['{"utt": "u", "utt": "v"}'], r":1: a key comes twice"),
     (["[" * 10**6], r":1: brackets are nested too deeply"),
 ]  # fmt: skip
 
