@@ -42,6 +42,13 @@ def find_files(path: PathLike, names: Sequence[str] = MODEL_FILES) -> Tuple[Path
         )
     folder = path if path.is_dir() else path.parent
     candidates = [folder / name for name in names] if path.is_dir() else [path]
+    for file in candidates:
+        if file.is_symlink() and not file.exists():
+            raise InputError(
+                f"leads to {file.readlink()}, which is not there",
+                path=file,
+                remedy="Run the training again: it goes on where it was stopped.",
+            )
     existing = [file for file in candidates if file.is_file()]
     if not existing:
         expected = " or ".join(names) if path.is_dir() else "such file"
