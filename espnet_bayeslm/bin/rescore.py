@@ -100,7 +100,7 @@ class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions
         if self.scales is not None:
             return self.scales if isinstance(self.scales, Scales) else read_scales(self.scales)
         formula = {"lmwt": self.lmwt, "word_penalty": self.word_penalty}
-        known = {name: value for name, value in formula.items() if value is not None}
+        known: Dict[str, Any] = {n: value for n, value in formula.items() if value is not None}
         return Scales(**known) if known else None
 
 
