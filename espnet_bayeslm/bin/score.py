@@ -157,13 +157,11 @@ def score(options: ScoreOptions) -> None:
             scores.errors[ORACLE] = sum(oracles, NO_WORDS)
         return scores
 
-    pooled = compare(sets, oracles)
-    conditions = {files[0].name: pooled}
-    if len(files) > 1:
-        conditions = {
-            condition.name: compare(sets[n : n + 1], oracles[n : n + 1])
-            for n, condition in enumerate(files)
-        }
+    conditions = {
+        condition.name: compare(sets[n : n + 1], oracles[n : n + 1])
+        for n, condition in enumerate(files)
+    }
+    pooled = compare(sets, oracles) if len(files) > 1 else conditions[files[0].name]
     # 3. Write and print
     unit = options.unit
     if options.output is not None:
