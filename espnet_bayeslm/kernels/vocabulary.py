@@ -14,6 +14,8 @@ from espnet_bayeslm.kernels.product import multiply, weight_gradient
 CPU_ROWS = 384
 # ... on other devices a block should be large: 2^27 logits are 512 MB in single precision.
 DEVICE_SIZE = 1 << 27
+# On a CPU so many go through the softmax together, and stay in a core's cache meanwhile.
+CACHE_SIZE = 1 << 18
 
 
 def summed_nll(
@@ -59,16 +61,18 @@ class _SummedNLL(torch.autograd.Function):
         wants_weight = wants_gradients and ctx.needs_input_grad[1]
         if bias is not None and wants_gradients and ctx.needs_input_grad[2]:
             d_bias = torch.zeros_like(bias, dtype=exact)
+        cached = max(CACHE_SIZE // len(weight), 1) if outputs.device.type == "cpu" else rows
         # blocks of one size, since a small one reads the weights as often as a large one
         blocks = max(-(-len(outputs) // rows), 1)
         for x, target in zip(outputs.to(low).chunk(blocks), targets.chunk(blocks), strict=True):
             logits = multiply(x, used)
-            probs = logits.to(exact)
-            probs = probs if bias is None else probs.add_(bias)
-            total += _softmax_(probs, target.unsqueeze(1), wants_gradients)
-            if d_bias is not None:
-                d_bias += probs.sum(0)
-            logits.copy_(probs)  # d nll / d logits
+            for part, chosen in zip(logits.split(cached), target.split(cached), strict=True):
+                probs = part.to(exact)
+                probs = probs if bias is None else probs.add_(bias)
+                total += _softmax_(probs, chosen.unsqueeze(1), wants_gradients)
+                if d_bias is not None:
+                    d_bias += probs.sum(0)
+                part.copy_(probs)  # d nll / d logits
             if wants_gradients:
                 d_outputs.append(multiply(logits, used.t()))
             if wants_weight:

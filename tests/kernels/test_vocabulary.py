@@ -17,9 +17,12 @@ def tensors(num_tokens=23, size=5, vocab=11, dtype=torch.float64):
 
 
 @pytest.mark.parametrize("rows", [1, 4, 23, 100, None])
-def test_value_and_gradients_equal_the_plain_ones(rows, monkeypatch):
+@pytest.mark.parametrize("cached", [1, 30, None])
+def test_value_and_gradients_equal_the_plain_ones(rows, cached, monkeypatch):
     if rows is not None:
         monkeypatch.setattr(vocabulary, "CPU_ROWS", rows)
+    if cached is not None:
+        monkeypatch.setattr(vocabulary, "CACHE_SIZE", cached)
     *leaves, targets = tensors()
     expected = plain(*leaves, targets)
     found = summed_nll(*leaves, targets)
