@@ -84,3 +84,7 @@ class BayesLSTMLM(RecurrentLM):
     def positions(self) -> Mapping[str, Position]:
         """The positions of an LSTM LM, by name."""
         return POSITIONS
+
+    def keeps_projection(self) -> bool:
+        """True: no position is the output projection, and IVON's samples are in place all along."""
+        return True

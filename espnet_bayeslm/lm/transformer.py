@@ -119,6 +119,10 @@ class BayesTransformerLM(AttentionLM):
         """The positions of a Transformer LM, by name."""
         return POSITIONS
 
+    def keeps_projection(self) -> bool:
+        """True: no position is the output projection, and IVON's samples are in place all along."""
+        return True
+
     def num_layers(self) -> int:
         """Number of layers."""
         return len(self.blocks)

@@ -72,6 +72,20 @@ class RankedArchitecture:
         return self.log_probs.index(max(self.log_probs))
 
 
+def _check_same(runs: Sequence[ArchitectureWeights]) -> None:
+    """Check that there are runs, all of one search space."""
+    if not runs:
+        raise InputError("no run of the search to rank")
+    for number, run in enumerate(runs[1:], 2):
+        for location in [*runs[0], *run]:
+            kinds, others = (sorted(r.get(location, ())) for r in (runs[0], run))
+            if kinds != others:
+                raise InputError(
+                    f"run {number} has the candidates {others} at {location}, run 1 {kinds}",
+                    remedy="Rank runs of one search space together.",
+                )
+
+
 def num_architectures(weights: ArchitectureWeights) -> int:
     """Number of architectures to choose from."""
     return math.prod(map(len, weights.values()))
@@ -96,6 +110,7 @@ def rank(
     """
     if top < 1:
         raise InputError(f"the best {top} architectures: expected 1 or more")
+    _check_same(runs)
     first, *_ = logs = [_log_shares(weights) for weights in runs]
     tables = [
         [np.array([run[location][kind] for kind in kinds]) for location, kinds in first.items()]
