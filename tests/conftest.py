@@ -1,6 +1,5 @@
 """A tiny corpus and ESPnet-style statistics that several tests train on."""
 
-import os
 import random
 import shlex
 import sys
@@ -82,10 +81,7 @@ def write_shapes(text, path):
 @pytest.fixture(scope="session")
 def python(tmp_path_factory):
     """Path of a program that is `python` without the time that importing ESPnet takes."""
-    folder = tmp_path_factory.getbasetemp()
-    # the processes of pytest-xdist share one server
-    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    server = folder / "python.socket"
+    server = tmp_path_factory.getbasetemp() / "python.socket"
     with forking_python.hold(str(server), *PRELOADED):
         program = tmp_path_factory.mktemp("bin") / "python3"
         words = [sys.executable, "-I", "-S", forking_python.__file__, str(server)]

@@ -7,15 +7,15 @@ streams, as with Python itself; what the import of ESPnet costs (seconds) is pai
     forking_python.py --serve SOCKET MODULE ...            # the server, with these modules loaded
 
 A process whose environment has FORKED_PID writes its id to the file of that name, to be killed by.
-The server ends when the last of those that `hold` it has gone.
+The server ends when its stdin does, with whoever holds it.
 """
 
+import contextlib
 import json
 import os
 import socket
 import sys
 
-HOLD = b"hold"
 LONGEST = 1 << 20  # bytes of arguments and environment
 
 
@@ -38,47 +38,32 @@ def main(path, *words):
 
 
 def serve(path, *modules):
-    """Load modules, and fork a process for each request until nobody holds the server."""
+    """Load modules, and fork a process for each request until stdin ends."""
     import gc
     import importlib
-    import selectors
+    import select
+    import signal
 
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     for module in modules:
         importlib.import_module(module)
     gc.freeze()  # a collection in a forked process would copy what it looks at
     paths = [folder for folder in sys.path[1:] if folder not in given]
-    holders = 0
-    with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as selector:
-        if os.path.exists(path):
-            os.remove(path)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes
+    with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(64)
         os.dup2(2, 1)
-        selector.register(listener, selectors.EVENT_READ)
-        while True:
-            for key, _ in selector.select():
-                if key.fileobj is not listener:  # closed by its holder
-                    selector.unregister(key.fileobj)
-                    key.fileobj.close()
-                    holders -= 1
-                    if not holders:
-                        return
-                    continue
-                connection, _ = listener.accept()
-                request, fds = receive(connection)
-                if request == HOLD:
-                    selector.register(connection, selectors.EVENT_READ)
-                    holders += 1
-                    continue
-                if os.fork() == 0:
-                    listener.close()
-                    watch(connection, request, fds, paths)
-                connection.close()
-                for fd in fds:
-                    os.close(fd)
-                while ended_child():
-                    pass
+        while 0 not in select.select([listener, 0], [], [])[0]:
+            connection, _ = listener.accept()
+            request, fds = receive(connection)
+            if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                listener.close()
+                watch(connection, request, fds, paths)
+            connection.close()
+            for fd in fds:
+                os.close(fd)
 
 
 def receive(connection):
@@ -87,14 +72,6 @@ def receive(connection):
     while len(message) < 4 or len(message) < 4 + int.from_bytes(message[:4], "big"):
         message += connection.recv(LONGEST)
     return message[4:], fds
-
-
-def ended_child():
-    """Process id of a child that has ended, if any has."""
-    try:
-        return os.waitpid(-1, os.WNOHANG)[0]
-    except ChildProcessError:
-        return 0
 
 
 def watch(connection, request, fds, paths):
@@ -166,30 +143,25 @@ def run(name, module):
     return code
 
 
+@contextlib.contextmanager
 def hold(path, *modules):
-    """Start the server unless it runs; it lives as long as the socket that is returned."""
-    import fcntl
+    """Run the server within the block."""
     import subprocess
 
-    with open(f"{path}.lock", "w") as lock, open(f"{path}.log", "a") as log:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        held = socket.socket(socket.AF_UNIX)
-        try:
-            held.connect(path)
-        except OSError:  # none runs, or it has just ended
-            utf8 = {"LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "UTF-8"}
-            server = subprocess.Popen(
-                [sys.executable, __file__, "--serve", path, *modules],
-                env={**os.environ, **utf8},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
-            # it closes its stdout when it listens, or has failed
-            server.stdout.read()
-            held.connect(path)
-        socket.send_fds(held, [len(HOLD).to_bytes(4, "big") + HOLD], [])
-    return held
+    utf8 = {"LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "UTF-8"}
+    command = [sys.executable, __file__, "--serve", path, *modules]
+    with (
+        open(f"{path}.log", "a") as log,
+        subprocess.Popen(
+            command,
+            env={**os.environ, **utf8},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        ) as server,
+    ):
+        server.stdout.read()  # it ends when the server listens, or has failed
+        yield
 
 
 if __name__ == "__main__":
