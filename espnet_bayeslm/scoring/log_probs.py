@@ -161,7 +161,12 @@ def tree_log_probs(
     """
     contexts, targets = targets_of(tree, paths, lm.vocab_size - 1)
     outputs = lm.tree_outputs(tree) if states is None else lm.tree_outputs(tree, states)
-    wanted = _wanted(tree, paths, starts)
+    # targets that belong to a sequence, and not to its prefix
+    own = np.zeros(len(tree) + len(paths), dtype=bool)
+    own[len(tree) :] = True
+    for path, start in zip(paths, starts, strict=True):
+        own[path[start + 1 :]] = True
+    wanted = torch.from_numpy(np.flatnonzero(own[tree.level_sizes[0] :])).to(contexts.device)
     rows, which = contexts[wanted].unique(return_inverse=True)
     found, _ = log_probs_of_outputs(
         outputs[rows], which, targets[wanted], lm.decoder.weight, lm.decoder.bias, **options
@@ -171,16 +176,6 @@ def tree_log_probs(
     every = along_paths(values.to("cpu", torch.float64).numpy(), tree, paths)
     for start, log_probs in zip(starts, every, strict=True):
         yield log_probs[..., start:]
-
-
-def _wanted(tree: TokenTree, paths: Sequence[np.ndarray], starts: Sequence[int]) -> torch.Tensor:
-    """Indices of the targets of `targets_of` that belong to a sequence, and not to its prefix."""
-    num_roots = tree.level_sizes[0]
-    own = np.zeros(len(tree) + len(paths), dtype=bool)
-    own[len(tree) :] = True
-    for path, start in zip(paths, starts, strict=True):
-        own[path[start + 1 :]] = True
-    return torch.from_numpy(np.flatnonzero(own[num_roots:])).to(tree.tokens.device)
 
 
 def batch_tree(lm: Any, group: Group) -> Tuple[TokenTree, List[np.ndarray]]:

@@ -34,8 +34,8 @@ def test_a_sentence(name, request, tmp_path):
     files = {file for file, _ in pairs}
     assert not {file for file in files if file.startswith(("nbest", "training", "rescoring"))}
     assert {"bin/perplexity.py", "loading/trained_lm.py", "scoring/neural.py"} <= files
-    # bounds, to be lowered as the path gets shorter
-    assert len(files) <= 22 and len(pairs) <= 105, sorted(pairs)
+    # bounds, to be lowered as the path gets shorter; six of them print the report's table
+    assert len(files) <= 21 and len(pairs) <= 107, sorted(pairs)
 
 
 def test_a_list(point, nbest):
