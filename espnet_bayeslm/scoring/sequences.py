@@ -134,7 +134,7 @@ def token_log_probs(
         for batch in _padded_batches(unique, tokens_with_logits(max_tokens)):
             yield from zip(batch, _batch_log_probs(lm, batch, openings), strict=True)
 
-    scores = _mean_log_probs(lm, num_samples, score, total=len(unique))
+    scores = mean_log_probs(lm, num_samples, score, total=len(unique))
     return [scores[ids] for ids in known]
 
 
@@ -190,7 +190,7 @@ def score_in_context(
             found = tree_log_probs(lm, tree, paths, starts, states, **options)
             yield from zip(batch, found, strict=True)
 
-    scores = _mean_log_probs(lm, num_samples, score, total=len(unique))
+    scores = mean_log_probs(lm, num_samples, score, total=len(unique))
     return [[scores[text] for text in group] for group in texts]
 
 
@@ -387,7 +387,7 @@ def over_draws(lm: Any, num_samples: int, compute: Callable[[int], Result]) -> L
     return found
 
 
-def _mean_log_probs(
+def mean_log_probs(
     lm: Any,
     num_samples: int,
     score: Callable[[int], Iterable[Tuple[Ids, np.ndarray]]],
