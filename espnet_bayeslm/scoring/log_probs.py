@@ -161,13 +161,16 @@ def tree_log_probs(
     """
     contexts, targets = targets_of(tree, paths, lm.vocab_size - 1)
     outputs = lm.tree_outputs(tree) if states is None else lm.tree_outputs(tree, states)
-    # targets that belong to a sequence, and not to its prefix
-    own = np.zeros(len(tree) + len(paths), dtype=bool)
-    own[len(tree) :] = True
-    for path, start in zip(paths, starts, strict=True):
-        own[path[start + 1 :]] = True
-    wanted = torch.from_numpy(np.flatnonzero(own[tree.level_sizes[0] :])).to(contexts.device)
-    rows, which = contexts[wanted].unique(return_inverse=True)
+    wanted: Any = slice(None)
+    rows, which = wanted, contexts
+    if any(starts):
+        # targets that belong to a sequence, and not to its prefix
+        own = np.zeros(len(tree) + len(paths), dtype=bool)
+        own[len(tree) :] = True
+        for path, start in zip(paths, starts, strict=True):
+            own[path[start + 1 :]] = True
+        wanted = torch.from_numpy(np.flatnonzero(own[tree.level_sizes[0] :])).to(contexts.device)
+        rows, which = contexts[wanted].unique(return_inverse=True)
     found, _ = log_probs_of_outputs(
         outputs[rows], which, targets[wanted], lm.decoder.weight, lm.decoder.bias, **options
     )

@@ -150,10 +150,12 @@ class NeuralScorer:
         """Scores of the words of sentences from the scores of their tokens."""
         scores = []
         for (ids, starts), values in zip(encoded, found, strict=True):
-            unknown = word_sums(self._unknown_tokens(ids), starts) > 0
-            log_probs, ends = (values, None) if self.openings is None else values
-            totals = word_log_probs(log_probs, starts, ends) - self.log_unk_size * unknown
-            scores.append(WordScores(totals, unknown))
+            unknown = self._unknown_tokens(ids)
+            if self.trained.token_type != "word":
+                log_probs, ends = (values, None) if self.openings is None else values
+                values = word_log_probs(log_probs, starts, ends)
+                unknown = word_sums(unknown, starts) > 0
+            scores.append(WordScores(values - self.log_unk_size * unknown, unknown))
         return scores
 
     def _unknown_tokens(self, ids: Sequence[int]) -> np.ndarray:
