@@ -8,14 +8,13 @@ import math
 import re
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.nbest.fields import UniqueUtterances, files_matching, is_utf8
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_text
 
-_DECODER = json.JSONDecoder()
 _LARGEST = sys.float_info.max  # integers may be larger
 _START = re.compile(r"[ \t\r\n]*(\[?)[ \t\r\n]*")
 # What stands between values, and between items of a list or after the last
@@ -49,6 +48,8 @@ def _json_errors() -> Iterator[None]:
         raise BadValue(f"not JSON ({error.msg} at {line}column {error.colno})") from error
     except RecursionError as error:
         raise BadValue("brackets are nested too deeply") from error
+    except BadValue:
+        raise
     except ValueError as error:  # a million digits
         raise BadValue(f"not JSON ({error})") from error
 
@@ -57,10 +58,10 @@ def parse_json(text: str) -> Any:
     """JSON value of a text.
 
     Raises:
-        BadValue: The text is no JSON.
+        BadValue: The text is no JSON, or has a key twice.
     """
     with _json_errors():
-        return json.loads(text)
+        return _DECODER.decode(text)
 
 
 def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
@@ -83,6 +84,16 @@ def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
         problem = "not JSON (',' or the end of the list was expected)"
         raise InputError(problem, path=path, line=line, remedy=remedy)
 
+
+def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    """JSON object whose keys come once each."""
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        raise BadValue("a key comes twice in one object")
+    return content
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 # Kind of a value -> test of it
 _KINDS: Dict[str, Callable[[Any], bool]] = {

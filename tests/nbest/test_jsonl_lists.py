@@ -103,6 +103,7 @@ BAD = [
     ([hyp(lm_score=float("nan"))], r":1: lm_score is nan, and a finite number"),
     ([json.dumps(hyp(am_score=7)).replace("7", "1e999")], r":1: am_score is inf"),
     ([f'{{"utt": {"1" * 10**6}}}'], r":1: not JSON \(Exceeds the limit"),
+    (['{"utt": "u", "utt": "v"}'], r":1: a key comes twice"),
     (
         [{"utt": "u", "hypotheses": [{"text": "", "am_score": 1}, {"text": ""}]}],
         r":1: 1 of 2 hypotheses have a score",
