@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import Bayes, Place, register_kind
+from espnet_bayeslm.kernels import gp, has_kernel
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
 
@@ -28,6 +29,7 @@ BASIS = tuple(FUNCTIONS)
 RANDOM = ("coefficients", "weights")
 
 
+@has_kernel(gp.mixture)
 def mixture(x: torch.Tensor, coefficients: torch.Tensor, basis: Sequence[str]) -> torch.Tensor:
     """sum_j lambda_j phi_j(x) (Eq. 25), (..., units), in x's dtype.
 

@@ -14,7 +14,7 @@ from test_trees import make_tree
 from torch import nn
 
 from espnet_bayeslm import kernels
-from espnet_bayeslm.layers import linear
+from espnet_bayeslm.layers import gp, linear
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.training.model import BayesLanguageModel
@@ -56,6 +56,12 @@ def a_draw(f):
     return f(mean, log_std, noise.detach(), maybe(torch.randn_like(mean)), 0.7), [mean, log_std]
 
 
+def a_mixture(f):
+    basis = gp.BASIS[int(torch.randint(3, ())) :]
+    x, coefficients = rand(3, size(), 5), rand(len(basis), 5)
+    return f(x, coefficients, basis), [x, coefficients]
+
+
 def a_tree(f):
     tree, _ = make_tree(length=20, num=20)
     rnn = nn.LSTM(4, 5, num_layers=2, batch_first=True).double()
@@ -72,6 +78,7 @@ CASES = {
     "draw_weights": a_draw,
     "feed_forward": a_feed_forward,
     "linear": a_linear,
+    "mixture": a_mixture,
     "product": a_product,
     "run_tree": a_tree,
     "summed_nll": a_loss,
@@ -102,6 +109,13 @@ def check_twins(name, seed):
 @pytest.mark.parametrize("name", CASES)
 def test_twins_have_the_same_values_and_gradients(name, seed):
     check_twins(name, seed)
+
+
+@pytest.mark.parametrize("chunk", [1, 12])
+def test_chunks_change_nothing(chunk, monkeypatch):
+    monkeypatch.setattr("espnet_bayeslm.kernels.gp.CHUNK", chunk)
+    for seed in SEEDS:
+        check_twins("mixture", seed)
 
 
 @pytest.mark.parametrize("name", CASES)
