@@ -91,7 +91,6 @@ class Blocks:
         goes = True
         try:
             yield
-            made = []  # the output goes there, and others may write beside it
         except BaseException as error:
             goes = isinstance(error, InputError) and not isinstance(error, EngineError)
             raise
