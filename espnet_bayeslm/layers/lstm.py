@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Callable, ContextManager, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from espnet_bayeslm.bayes import Weights
 from espnet_bayeslm.bayes.kinds import Function
 from espnet_bayeslm.bayes.posterior import is_random, refuse_mean
 from espnet_bayeslm.kernels import has_kernel, tree_lstm
+from espnet_bayeslm.kernels.product import has_onednn
 from espnet_bayeslm.layers.gp import initial_coefficients, mixture
 from espnet_bayeslm.layers.linear import linear
 
@@ -275,9 +277,15 @@ class LSTM(nn.LSTM):
         """Run layers by torch's fused kernel with the weights of these names."""
         weights, num_layers = self._values_in_use(names), len(names) // len(PARAMETERS)
         training, batch_first = self.training, self.batch_first
-        output, h, c = torch.lstm(
-            input, hx, weights, True, num_layers, dropout, training, False, batch_first
-        )
+        precise: ContextManager = contextlib.nullcontext()
+        if torch.is_autocast_enabled("cpu") and not has_onednn(torch.bfloat16):
+            # torch has no such LSTM on this CPU
+            precise, dtype = torch.autocast("cpu", enabled=False), weights[0].dtype
+            input, hx = input.to(dtype), (hx[0].to(dtype), hx[1].to(dtype))
+        with precise:
+            output, h, c = torch.lstm(
+                input, hx, weights, True, num_layers, dropout, training, False, batch_first
+            )
         return output, (h, c)
 
     def _loop_layer(self, k: int, input: torch.Tensor, hx: State) -> Tuple[torch.Tensor, State]:
