@@ -82,6 +82,12 @@ class Position:
         return tuple(name for name, kind in KINDS.items() if kind.fits(self))
 
 
+def key_of(location: str) -> str:
+    """`{position}_l{layer from 0}` of a location."""
+    position, _, layer = location.partition("@")
+    return f"{position}_l{int(layer or 1) - 1}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Place:
     """One place of an LM, with the interface that a kind uses to make it random.
@@ -101,7 +107,7 @@ class Place:
     @property
     def key(self) -> str:
         """`{position}_l{layer from 0}`."""
-        return f"{self.location.partition('@')[0]}_l{(self.layer or 1) - 1}"
+        return key_of(self.location)
 
     def at_layer(self, pattern: str) -> str:
         """A name of the table at this layer."""

@@ -12,19 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.bayes.kinds import Rows, select_rows
+from espnet_bayeslm.bayes.kinds import Rows, key_of, select_rows
 from espnet_bayeslm.layers import GPActivation, LatentOutput, Linear
 from espnet_bayeslm.layers.linear import linear
 from espnet_bayeslm.utils.errors import InputError
 
 # What the names of a super-network's own parameters and modules begin with.
 PREFIX = "search"
-
-
-def key_of(location: str) -> str:
-    """`{position}_l{layer from 0}` of a location."""
-    position, _, layer = location.partition("@")
-    return f"{position}_l{int(layer or 1) - 1}"
 
 
 def path_name(layer: nn.Module, kind: str, location: str) -> str:
