@@ -71,6 +71,7 @@ def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
     assert start is not None  # of an empty text too
     line, place, listed = 1 + start[0].count("\n"), start.end(), bool(start[1])
     closed = listed and text.endswith("]")
+    gap = None
     while place < len(text) - closed:
         with located(path, line, remedy), _json_errors():
             value, after = _DECODER.raw_decode(text, place)
@@ -80,7 +81,8 @@ def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
             break
         line += text.count("\n", place, gap.end())
         place = gap.end()
-    if place < len(text) - closed or listed > closed:
+    ends_with_comma = listed and gap is not None and gap[1].startswith(",")
+    if place < len(text) - closed or listed > closed or ends_with_comma:
         problem = "not JSON (',' or the end of the list was expected)"
         raise InputError(problem, path=path, line=line, remedy=remedy)
 

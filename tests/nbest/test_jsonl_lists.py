@@ -7,6 +7,7 @@ import pytest
 from oracles.refused import check_refused
 
 from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
+from espnet_bayeslm.nbest.json_values import json_items
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 
@@ -123,3 +124,10 @@ def test_what_is_not_there(tmp_path):
         read(tmp_path / "nosuch")
     with pytest.raises(InputError, match=r"no \*\.jsonl in it"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[1, 2,]", "[1, 2,\n]", "[1, 2", "[1 2]", "[1] 2"])
+def test_a_list_that_is_not_json(text, tmp_path):
+    (tmp_path / "list.json").write_text(text)
+    with pytest.raises(InputError, match="',' or the end of the list was expected"):
+        list(json_items(tmp_path / "list.json", remedy="Write a list."))
