@@ -159,9 +159,8 @@ class UnknownWords:
                 * bool(mends),
             )
         if report:
-            logging.info(message)
-            if rate > HIGH_OOV_RATE and (lines := self.mends()):
-                logging.warning("\n  ".join([message, *lines]))
+            lines = self.mends() if rate > HIGH_OOV_RATE else []
+            (logging.warning if lines else logging.info)("\n  ".join([message, *lines]))
 
     def mends(self) -> List[str]:
         """Lines that say how the words differ from known words, where the scorer can tell."""
