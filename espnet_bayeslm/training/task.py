@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import difflib
 import gc
 import inspect
 import itertools
 import logging
 import math
+import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence
 
 import torch
 from espnet2.train.abs_espnet_model import AbsESPnetModel
@@ -76,6 +78,24 @@ def count_tokens(shape_files: Iterable[str]) -> int:
     if total == 0:
         raise InputError("the shape files list no utterance", path=next(iter(shape_files), None))
     return total
+
+
+@contextlib.contextmanager
+def with_sentence_ends(shape_files: Iterable[str]) -> Iterator[List[str]]:
+    """Yield copies of shape files whose lengths count `</s>` too.
+
+    A batch's loss is a mean. Without the ends a batch of one-word sentences would have twice the
+    tokens of other batches, and these sentences half the weight.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        copies = [Path(folder) / str(n) for n, _ in enumerate(shape_files)]
+        for path, copy in zip(shape_files, copies, strict=True):
+            with copy.open("w", encoding="utf-8") as file:
+                for _, line in read_lines(path):
+                    utt, shape = line.split()
+                    length, *rest = shape.split(",")
+                    file.write(f"{utt} {','.join([str(int(length) + 1), *rest])}\n")
+        yield [str(copy) for copy in copies]
 
 
 def check_init_param(init_param: str, model: torch.nn.Module, *, complete: bool) -> None:
@@ -304,8 +324,15 @@ class BayesLMTask(LMTask):
     def build_sequence_iter_factory(
         cls, args: argparse.Namespace, iter_options: Any, mode: str
     ) -> Any:
-        """Build ESPnet's epochs; those of training are not shorter than `min_iters_per_epoch`."""
-        factory = super().build_sequence_iter_factory(args, iter_options, mode)
+        """Build ESPnet's epochs; those of training are not shorter than `min_iters_per_epoch`.
+
+        Batches of so many tokens (`length`, `numel`) count the ends of sentences.
+        """
+        with contextlib.ExitStack() as stack:
+            if iter_options.batch_type in ("length", "numel"):
+                files = stack.enter_context(with_sentence_ends(iter_options.shape_files))
+                iter_options = dataclasses.replace(iter_options, shape_files=files)
+            factory = super().build_sequence_iter_factory(args, iter_options, mode)
         least = args.model_conf.get("min_iters_per_epoch", 0)
         if mode == "train" and args.multiple_iterator:
             # here is one of the parts that make an epoch

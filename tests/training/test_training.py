@@ -65,6 +65,33 @@ def test_epochs_of_at_least_so_many_batches(least, espnets, same_as, corpus, tra
     assert steps == 2 * (same_as or 4)
 
 
+@pytest.mark.parametrize("batch_type, bins", [("length", 60), ("numel", 60 * 12)])
+def test_batches_have_equally_many_tokens(train_lm, tmp_path, monkeypatch, batch_type, bins):
+    """The ends of sentences count: those of one word weigh as much as the others."""
+    lines = ["u{} a", "u{} a b", "u{} a b a b a b a b a"]
+    text = "".join(lines[n % 3].format(n) + "\n" for n in range(360))
+    (tmp_path / "train.txt").write_text(text)
+    lengths = {line.split()[0]: len(line.split()) for line in text.splitlines()}  # the key: </s>
+    shapes = "".join(f"{utt} {length - 1},12\n" for utt, length in lengths.items())
+    (tmp_path / "train.shape").write_text(shapes)
+    build, factories = BayesLMTask.build_sequence_iter_factory, {}
+
+    def built(args, iter_options, mode):
+        factories[mode] = build(args, iter_options, mode)
+        return factories[mode]
+
+    monkeypatch.setattr(BayesLMTask, "build_sequence_iter_factory", built)
+    train_lm(
+        tmp_path / "exp",
+        *["--train_data_path_and_name_and_type", f"{tmp_path}/train.txt,text,text"],
+        *["--train_shape_file", tmp_path / "train.shape", *LSTM, "--batch_bins", bins],
+        batch_type=batch_type,
+        parts=("valid",),
+    )
+    tokens = [sum(map(lengths.get, batch)) for batch in factories["train"].sampler]
+    assert len(tokens) > 20 and max(tokens) <= 70  # ESPnet adds a sentence that exceeds the bins
+
+
 LEFT_OVER = {"bayes": [*LSTM, *CELL, *ADAM], "ivon": [*LSTM, *IVON]}
 
 
