@@ -1,7 +1,7 @@
 # make demo   `bayeslm quickstart`: what the package ships to a table of word error rates, in minutes
 # make demo FULL=true   the recipe of egs2/sotu/lm: text, speech, recogniser, LMs, in 15 minutes
 # make test   the tests;  make lint   style and types;  make bench   speed;  make docs   the pages
-# make test-plain  LMs, scoring, decoding and training without kernels/
+# make test-plain  LMs, scoring, decoding and training without kernels
 # make test-avx2   what depends on the CPU's instructions, as on a CPU without AVX-512
 # make test-espnet  launcher, training, resume and beam search with each ESPnet that is supported
 #

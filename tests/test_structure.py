@@ -33,7 +33,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # Modules of one name -> their folders. Twins are about one thing: a kernel and its plain twin, a
 # tool and its module, an LM and its layers.
 TWINS = {
-    **{name: {"kernels", "layers"} for name in ("gp", "vocabulary")},
+    **{name: {"kernels", "layers"} for name in ("gp",)},
     **{"export": {"bin", "loading"}, "perplexity": {"bin", "evaluation"}},
     **{"lattice": {"bin", "nbest"}, "ngram": {"bin", "lm"}},
     **{"lstm": {"kinds/search", "layers", "lm"}, "transformer": {"layers", "lm", "lm/backbones"}},

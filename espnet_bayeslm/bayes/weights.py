@@ -9,8 +9,8 @@ from typing import Any, ClassVar, List, Optional, Tuple
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes.gaussian import draw_weights, kl_learned_prior, kl_weights
 from espnet_bayeslm.bayes.kinds import Kind, Place, register_kind
+from espnet_bayeslm.bayes.objective import draw_weights, kl_learned_prior, kl_weights
 from espnet_bayeslm.bayes.posterior import Block
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import (

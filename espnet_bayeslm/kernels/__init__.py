@@ -1,8 +1,8 @@
-"""Fast functions, each the twin of a plain one in `bayes`, `layers` or `scoring`.
+"""Fast functions, each the twin of a plain one beside it.
 
-The plain twin is the equation to read. It names its kernel where it stands:
+The plain twin is the equation to read. It names its kernel:
 
-    @has_kernel(vocabulary.summed_nll)
+    @has_kernel(_fast_nll)
     def summed_nll(...): ...
 
 A call of the plain function then runs the kernel, except within `plain()`.

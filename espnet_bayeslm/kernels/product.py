@@ -1,18 +1,19 @@
-"""Products with weights that are used for many rows, on a CPU by oneDNN."""
+"""Products with weights that are used for many rows, on a CPU by oneDNN, and their plain twins."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
 import functools
-from typing import Callable, Iterator, List, Optional, Tuple
+import itertools
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from espnet_bayeslm.kernels.contents import content_number
+from espnet_bayeslm.kernels import has_kernel
 
 # From so many rows on packing a matrix costs less than it gains.
 PACK_ROWS = 512
@@ -27,6 +28,7 @@ NO_FUNCTION: Tuple[str, List[float], str] = ("none", [], "")
 _keeps: contextvars.ContextVar[bool] = contextvars.ContextVar("keeps", default=False)
 # {parameter: (the number of its content, its product)}
 _kept = WeakTensorKeyDictionary()
+_numbers = itertools.count()
 
 
 @contextlib.contextmanager
@@ -42,10 +44,10 @@ def keeping_packed() -> Iterator[None]:
         _keeps.reset(token)
 
 
-def product(
+def _packed_product(
     weight: torch.Tensor, rows: int, bias: Optional[torch.Tensor] = None
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Fast twin of `layers.linear.product`; without gradients.
+    """Fast twin of `product`; without gradients.
 
     oneDNN packs the weights once, where a plain product packs them at each call: for 1024 units
     a step then takes two thirds of the time on a CPU.
@@ -88,10 +90,10 @@ def multiply(a: torch.Tensor, b: torch.Tensor, bias: Optional[torch.Tensor] = No
     return torch.ops.mkldnn._linear_pointwise(a, b, bias, *NO_FUNCTION)
 
 
-def linear(
+def _fast_linear(
     x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None
 ) -> torch.Tensor:
-    """Fast twin of `layers.linear.linear`: without gradients by `product`.
+    """Fast twin of `linear`: without gradients by packed weights.
 
     For many rows or within `keeping_packed`.
     """
@@ -102,11 +104,27 @@ def linear(
         return F.linear(x, weight, bias)
     rows = x.reshape(-1, x.size(-1))
     if many:
-        result = product(weight, len(rows), bias)(rows)
+        result = _packed_product(weight, len(rows), bias)(rows)
     else:
         result = _kept_product(weight)(rows)
         result = result if bias is None else result.add_(bias)
     return result.view(*x.shape[:-1], -1)
+
+
+@has_kernel(_fast_linear)
+def linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None
+) -> torch.Tensor:
+    """Theta [x, 1], (..., in) -> (..., out); weight (out, in), bias (out,)."""
+    return F.linear(x, weight, bias)
+
+
+@has_kernel(_packed_product)
+def product(
+    weight: torch.Tensor, rows: int, bias: Optional[torch.Tensor] = None
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """`linear` with these weights, for many calls with x (rows, in)."""
+    return lambda x: linear(x, weight, bias)
 
 
 def _kept_product(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -116,10 +134,58 @@ def _kept_product(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor
         return lambda x: F.linear(x, weight)
     if known is None or known[0] != number:
         # of a copy: oneDNN asks for its memory as if to write there
-        known = _kept[weight] = (number, product(weight.detach().clone(), KEEP_ROWS))
+        known = _kept[weight] = (number, _packed_product(weight.detach().clone(), KEEP_ROWS))
     return known[1]
 
 
 def weight_gradient(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """A weight's gradient, (..., out), (..., in) -> (out, in)."""
     return multiply(grad.flatten(0, -2).t(), x.flatten(0, -2).t())
+
+
+def content_number(tensor: torch.Tensor) -> Optional[Tuple[Any, ...]]:
+    """Number of a tensor's content, another one after each write to its memory.
+
+    Torch's version counter sees neither `tensor.data.copy_(x)` nor tensors made in
+    `torch.inference_mode`. But torch marks the memory of a lazy clone, and takes the mark away
+    before anybody writes there: through `.data`, another view, NumPy. Some readers take it away
+    too, as torch's fused LSTM; then a number is new without need. Writes through an older address
+    (an old NumPy array) are not seen. None where torch cannot mark the memory, as of a mapped file.
+    """
+    storage: Any = tensor.untyped_storage()  # it gets an attribute of ours
+    try:
+        is_marked = torch._C._is_cow_tensor(tensor)  # type: ignore[attr-defined]  # no stub
+        if not (is_marked and hasattr(storage, "content_number")):
+            torch._lazy_clone(tensor.detach())
+            storage.content_number = next(_numbers)
+    except (AttributeError, RuntimeError):
+        return None
+    view = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+    return (storage.content_number, *view)
+
+
+class Contents:
+    """Snapshot of the content of tensors, to be compared later.
+
+    Args:
+        tensors: The tensors; only where torch cannot watch one is it copied.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]):
+        self._numbers = [content_number(tensor) for tensor in tensors]
+        self._copies = [
+            tensor.detach().clone() if number is None else None
+            for tensor, number in zip(tensors, self._numbers, strict=True)
+        ]
+
+    def are_those_of(self, tensors: List[torch.Tensor]) -> bool:
+        """True if the tensors hold the content of the snapshot."""
+        if len(tensors) != len(self._copies):
+            return False
+        return all(
+            content_number(tensor) == number
+            if copy is None
+            else (tensor.dtype, tensor.device) == (copy.dtype, copy.device)
+            and torch.equal(tensor, copy)
+            for tensor, number, copy in zip(tensors, self._numbers, self._copies, strict=True)
+        )

@@ -12,7 +12,7 @@ from torch import nn
 from espnet_bayeslm.bayes import kl_gaussians
 from espnet_bayeslm.bayes.kinds import Kind, Place, register_kind
 from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
-from espnet_bayeslm.layers.linear import linear
+from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import LEAST_START, MOST_START, clamp_log_std, start_error
 from espnet_bayeslm.utils.options import option

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Callable, Optional, Tuple
+from typing import Tuple
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes.posterior import is_random, refuse_mean
-from espnet_bayeslm.kernels import has_kernel
-from espnet_bayeslm.kernels import product as kernels
-
-
-@has_kernel(kernels.linear)
-def linear(
-    x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None
-) -> torch.Tensor:
-    """Theta [x, 1], (..., in) -> (..., out); weight (out, in), bias (out,)."""
-    return F.linear(x, weight, bias)
-
-
-@has_kernel(kernels.product)
-def product(
-    weight: torch.Tensor, rows: int, bias: Optional[torch.Tensor] = None
-) -> Callable[[torch.Tensor], torch.Tensor]:
-    """`linear` with these weights, for many calls with x (rows, in)."""
-    return lambda x: linear(x, weight, bias)
+from espnet_bayeslm.kernels.product import linear
 
 
 def project(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,7 @@ from espnet_bayeslm.bayes import (
 from espnet_bayeslm.bayes.kinds import NOISE_STEP
 from espnet_bayeslm.bayes.noise import NoiseCounter, in_backward_pass, recomputation_error
 from espnet_bayeslm.bayes.posterior import DEFAULTS
-from espnet_bayeslm.kernels.contents import Contents
+from espnet_bayeslm.kernels.product import Contents
 from espnet_bayeslm.layers import LatentOutput
 from espnet_bayeslm.layers.latent import LatentSampling
 from espnet_bayeslm.lm.adapted_state import adapt_checkpoint, drop_posterior

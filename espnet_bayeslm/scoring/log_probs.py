@@ -11,7 +11,7 @@ from typing import Any, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 import torch
 
-from espnet_bayeslm.layers.linear import product
+from espnet_bayeslm.kernels.product import product
 from espnet_bayeslm.lm.tree import TokenTree, build_tree
 
 Ids = Tuple[int, ...]

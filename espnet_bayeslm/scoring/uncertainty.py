@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.evaluation.word_scores import Text, WordScores, sentences_of, words_of
-from espnet_bayeslm.layers.linear import linear
+from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.scoring.log_probs import (
     BLOCKS,
     Group,

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import Posterior, Weights
-from espnet_bayeslm.bayes.gaussian import kl_learned_prior, kl_weights, prior_variances
+from espnet_bayeslm.bayes.objective import kl_learned_prior, kl_weights, prior_variances
 from espnet_bayeslm.bayes.weights import LOG_STD, PRIOR_MEAN, Bayes
 from espnet_bayeslm.lm import BayesTransformerLM
 from espnet_bayeslm.utils.errors import InputError

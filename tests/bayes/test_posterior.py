@@ -6,8 +6,8 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 
 from espnet_bayeslm.bayes import Bayes, Posterior, Weights, noise_generator
-from espnet_bayeslm.bayes.gaussian import draw_weights as draw
-from espnet_bayeslm.bayes.gaussian import kl_weights
+from espnet_bayeslm.bayes.objective import draw_weights as draw
+from espnet_bayeslm.bayes.objective import kl_weights
 from espnet_bayeslm.utils.errors import InputError
 
 

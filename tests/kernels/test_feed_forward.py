@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from espnet_bayeslm.kernels.feed_forward import LEVELS, dropped, feed_forward
+from espnet_bayeslm.layers.transformer import LEVELS, dropped, feed_forward
 
 LEVEL = 26214
 RATE = LEVEL / LEVELS  # 0.4

@@ -5,8 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from espnet_bayeslm.kernels import product
-from espnet_bayeslm.kernels.contents import Contents
-from espnet_bayeslm.kernels.product import linear, multiply
+from espnet_bayeslm.kernels.product import Contents, linear, multiply
 
 # (rows, in, out): the last is large enough for oneDNN
 SIZES = [(3, 4, 8), (64, 256, 300), (96, 1024, 3000)]
@@ -64,9 +63,9 @@ class TestKept:
     @pytest.fixture
     def packs(self, monkeypatch):
         """Return what was packed."""
-        found, pack = [], product.product
+        found, pack = [], product._packed_product
         monkeypatch.setattr(
-            product, "product", lambda w, *a, **k: found.append(w) or pack(w, *a, **k)
+            product, "_packed_product", lambda w, *a, **k: found.append(w) or pack(w, *a, **k)
         )
         return found
 

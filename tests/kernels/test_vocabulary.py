@@ -3,9 +3,11 @@
 import pytest
 import torch
 
-from espnet_bayeslm.kernels import vocabulary
-from espnet_bayeslm.kernels.vocabulary import summed_nll
-from espnet_bayeslm.layers.vocabulary import summed_nll as plain
+from espnet_bayeslm.kernels import KERNELS
+from espnet_bayeslm.layers import vocabulary
+from espnet_bayeslm.layers.vocabulary import summed_nll
+
+plain = KERNELS["summed_nll"].plain
 
 
 def tensors(num_tokens=23, size=5, vocab=11, dtype=torch.float64):

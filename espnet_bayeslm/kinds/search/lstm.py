@@ -6,9 +6,9 @@ from typing import Any, Dict, List, Tuple
 
 import torch
 
+from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.kinds.search.mixed import MIXED, PREFIX, Mixed
 from espnet_bayeslm.layers import GATES, LSTM
-from espnet_bayeslm.layers.linear import linear
 from espnet_bayeslm.layers.lstm import ACTIVATIONS, WHOLE, Loop, UnitFunction, Whole
 
 

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes.kinds import Rows, key_of, select_rows
+from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.layers import GPActivation, LatentOutput, Linear
-from espnet_bayeslm.layers.linear import linear
 from espnet_bayeslm.utils.errors import InputError
 
 # What the names of a super-network's own parameters and modules begin with.
