@@ -306,7 +306,7 @@ def test_configuration_builds():
 
 def test_positions_are_those_of_the_lms_and_of_espnets():
     from espnet_bayeslm.lm import BayesESPnetLM, lstm, transformer
-    from espnet_bayeslm.lm.backbones import BACKBONES
+    from espnet_bayeslm.lm.espnet import BACKBONES
 
     positions = [*lstm.POSITIONS, *transformer.POSITIONS]
     for backbone, conf in (

@@ -30,13 +30,16 @@ KNOWS_ESPNET_TASKS = {"bin", "training", "loading"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-# Modules of one name -> their folders. Twins are about one thing: a kernel and its plain twin, a
-# tool and its module, an LM and its layers.
+# Modules of one name -> their folders. Twins are about one thing: a tool and its module, an LM and
+# its layers.
 TWINS = {
-    **{name: {"kernels", "layers"} for name in ("gp",)},
-    **{"export": {"bin", "loading"}, "perplexity": {"bin", "evaluation"}},
+    **{
+        "export": {"bin", "loading"},
+        "perplexity": {"bin", "evaluation"},
+        "search": {"bin", "kinds"},
+    },
     **{"lattice": {"bin", "nbest"}, "ngram": {"bin", "lm"}},
-    **{"lstm": {"kinds/search", "layers", "lm"}, "transformer": {"layers", "lm", "lm/backbones"}},
+    **{"lstm": {"layers", "lm"}, "transformer": {"layers", "lm"}},
 }
 # One name for different things: each pair that gets two names leaves this table.
 HOMONYMS = {

@@ -1,7 +1,14 @@
 """Pure torch: which weights are random, their kinds, samples, divergence and objective."""
 
-from espnet_bayeslm.bayes.kinds import Kind, Place, Position, Weights, register_kind
-from espnet_bayeslm.bayes.locations import Location, parse_uncertainty
+from espnet_bayeslm.bayes.kinds import (
+    Kind,
+    Location,
+    Place,
+    Position,
+    Weights,
+    parse_uncertainty,
+    register_kind,
+)
 from espnet_bayeslm.bayes.noise import noise_generator, process_rank
 from espnet_bayeslm.bayes.objective import kl_gaussians, kl_per_token
 from espnet_bayeslm.bayes.posterior import Block, Posterior, Sample

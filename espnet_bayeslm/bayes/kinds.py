@@ -1,13 +1,15 @@
-"""Kinds of uncertainty: each is one class, registered by name, and all that follows from it.
+"""Kinds of uncertainty, and the grammar `POSITION@LAYERS: kind` that gives them to an LM.
 
-A position of an LM offers weights, a function of units or an output. A kind says which of these it
-needs, and makes the place random.
+A kind is one class, registered by name, and all that follows from it. A position of an LM offers
+weights, a function of units or an output. A kind says which of these it needs, and makes the place
+random.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 from typing import Any, ClassVar, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
 
 import torch
@@ -79,7 +81,11 @@ class Position:
     @property
     def kinds(self) -> Tuple[str, ...]:
         """The kinds that it can have."""
-        return tuple(name for name, kind in KINDS.items() if kind.fits(self))
+        return tuple(
+            name
+            for name, kind in KINDS.items()
+            if kind.needs is None or getattr(self, kind.needs, None) is not None
+        )
 
 
 def key_of(location: str) -> str:
@@ -143,6 +149,9 @@ class Kind:
         inherits: Options whose default is the LM's.
         retired: Options of earlier versions -> values that are ignored, the first silently.
         is_uncertain: True if anything is random then.
+        own_suffixes: Endings of the state_dict's keys of tensors that only this kind has.
+        own_prefixes: Beginnings of a word of such keys.
+        may_lack: Endings of such keys that a checkpoint of this kind may lack.
         group: Group of its parameters in the optimizer: `posterior`, `networks`, `architecture`.
         colour: Colour in figures.
         no_export: Why an LM of this kind has no point-estimate form (`{places}`: its locations),
@@ -154,6 +163,9 @@ class Kind:
     inherits: ClassVar[Tuple[str, ...]] = ()
     retired: ClassVar[Mapping[str, Tuple[Any, ...]]] = {}
     is_uncertain: ClassVar[bool] = True
+    own_suffixes: ClassVar[Tuple[str, ...]] = ()
+    own_prefixes: ClassVar[Tuple[str, ...]] = ()
+    may_lack: ClassVar[Tuple[str, ...]] = ()
     group: ClassVar[str] = "posterior"
     colour: ClassVar[str] = "tab:gray"
     no_export: ClassVar[Optional[Tuple[str, str]]] = None
@@ -165,23 +177,14 @@ class Kind:
         values = {field.name: (getattr(self, field.name), field.default) for field in fields}
         return {name: value for name, (value, default) in values.items() if value != default}
 
-    @classmethod
-    def fits(cls, position: Position) -> bool:
-        """True if a position offers the attribute that this kind needs."""
-        return cls.needs is None or getattr(position, cls.needs) is not None
-
     def fitted(self, position: Position) -> Kind:
         """This kind, with the options that a position allows, or an InputError."""
-        if self.needs is not None and getattr(position, self.needs) is None:
-            raise self.misfit(position)
+        if self.name not in position.kinds:
+            raise InputError(
+                f"kind {self.name!r} does not fit this position; valid kinds are"
+                f" {', '.join(position.kinds)}"
+            )
         return self
-
-    def misfit(self, position: Position) -> InputError:
-        """Error of a position that cannot have this kind."""
-        return InputError(
-            f"kind {self.name!r} does not fit this position; valid kinds are"
-            f" {', '.join(position.kinds)}"
-        )
 
     def apply(self, place: Place) -> None:
         """Make a place of an LM uncertain."""
@@ -189,16 +192,6 @@ class Kind:
     def point_form(self) -> Any:
         """Configuration of this kind in the exported point-estimate LM; None if it has none."""
         return None
-
-    @classmethod
-    def owns(cls, key: str) -> bool:
-        """True for a state_dict's key of a tensor that only this kind has."""
-        return False
-
-    @classmethod
-    def may_lack(cls, key: str) -> bool:
-        """True for a key that it owns and that a checkpoint of this kind may lack."""
-        return False
 
     @classmethod
     def renamed(cls, state: Mapping[str, Any]) -> Dict[str, Any]:
@@ -249,8 +242,11 @@ def parse_kind(value: Any) -> Kind:
 
 def is_posterior_key(key: str) -> bool:
     """True for a state_dict's key that only an uncertain LM has."""
-    is_counter = key.rpartition(".")[2] == NOISE_STEP
-    return is_counter or any(kind.owns(key) for kind in KINDS.values())
+    words = key.split(".")
+    return words[-1] == NOISE_STEP or any(
+        key.endswith(kind.own_suffixes) or any(word.startswith(kind.own_prefixes) for word in words)
+        for kind in KINDS.values()
+    )
 
 
 def current_names(state: Mapping[str, Any]) -> Dict[str, Any]:
@@ -267,3 +263,69 @@ def adapt_to_kinds(lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
     state.update(renamed)
     for kind in KINDS.values():
         kind.adapt(lm, state, prefix)
+
+
+@dataclasses.dataclass(frozen=True)
+class Location:
+    """One place in an LM: a position, and its layer counted from 1 (None: no layers)."""
+
+    position: str
+    layer: Optional[int] = None
+
+    def __str__(self) -> str:
+        return self.position if self.layer is None else f"{self.position}@{self.layer}"
+
+
+def parse_layers(text: str, num_layers: int) -> List[int]:
+    """Layers that `1`, `1-2`, `1,2,6` or `*` names, counted from 1."""
+    if text == "*":
+        text = f"1-{num_layers}"
+    layers: List[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if match is None:
+            raise InputError(f"layers {text!r}: write them as 1, 1-2, 1,2,6 or *")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not 1 <= first <= last <= num_layers:
+            raise InputError(f"layers {text!r}: valid layers are 1 to {num_layers}, low to high")
+        layers.extend(range(first, last + 1))
+    return layers
+
+
+def parse_uncertainty(
+    uncertainty: Any, *, positions: Mapping[str, Position], num_layers: int
+) -> Dict[Location, Kind]:
+    """Random locations of an LM.
+
+    Args:
+        uncertainty: `{POSITION@LAYERS: kind}`; None or {} is the point-estimate LM.
+        positions: Name -> position of the LM.
+        num_layers: Number of layers of the LM.
+
+    Returns:
+        Location -> kind, without the locations where nothing is random.
+    """
+    if uncertainty is not None and not isinstance(uncertainty, Mapping):
+        raise InputError(f"uncertainty: expected {{POSITION@LAYERS: kind}}, got {uncertainty!r}")
+    kinds: Dict[Location, Kind] = {}
+    for entry, value in (uncertainty or {}).items():
+        name, at, layers = str(entry).partition("@")
+        try:
+            if name not in positions:
+                raise InputError(f"position {name!r}: valid positions are {', '.join(positions)}")
+            position = positions[name]
+            if position.layered != bool(at):
+                form = f"{name}@LAYERS" if position.layered else name
+                raise InputError(f"location {entry!r}: write it as {form}")
+            numbers = [*parse_layers(layers, num_layers)] if at else [None]
+            kind = parse_kind(value).fitted(position)
+            for location in (Location(p, n) for n in numbers for p in position.parts or (name,)):
+                if location in kinds:
+                    raise InputError(f"{location} is named twice")
+                kinds[location] = kind
+        except ValueError as error:
+            raise InputError(f"uncertainty {entry!r}: {error}") from None
+    order = list(positions)
+    # the order of the mapping makes no difference
+    places = sorted(kinds, key=lambda place: (order.index(place.position), place.layer or 0))
+    return {place: kinds[place] for place in places if kinds[place].is_uncertain}

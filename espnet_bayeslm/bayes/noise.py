@@ -39,22 +39,6 @@ def in_backward_pass() -> bool:
     return bool(_backward_pass() != -1)
 
 
-class NoiseCounter:
-    """Counts the samples of a training run: a resumed run repeats the samples of an unbroken one.
-
-    Attributes:
-        step: Number of samples made.
-    """
-
-    step = 0
-
-    def next_generator(self, device: torch.device) -> torch.Generator:
-        """Noise of the next sample in training, in this process."""
-        generator = noise_generator(torch.initial_seed(), process_rank(), self.step, device=device)
-        self.step += 1
-        return generator
-
-
 def recomputation_error() -> InputError:
     """Error of a sample within a backward pass: it would differ from the sample of the loss."""
     return InputError(

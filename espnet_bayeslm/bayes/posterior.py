@@ -23,8 +23,6 @@ from espnet_bayeslm.utils.errors import InputError
 DEFAULTS = {"init_std": 0.01, "init_std_unit": "absolute", "prior_variance": 1.0}
 # Where a module keeps its parameters while a sample is in their place.
 MEANS = "_posterior_means"
-# A module and the name of a parameter of its own
-Place = Tuple[nn.Module, str]
 
 
 @dataclasses.dataclass(eq=False)
@@ -36,7 +34,7 @@ class Block:
         owner: The module that owns the parameter.
         parameter: The parameter's name in it. The parameter is the posterior mean.
         rows: First row and the one after the last.
-        aliases: Other places, (path, name), of the same parameter; a sample is put there too.
+        aliases: Other names of the same parameter in the state_dict; a sample is put there too.
         key: Prefix of the posterior's tensors in the owner (`KEY_log_std`).
         location: Location of the rows, as in the configuration.
         kind: The `WeightKind` of their posterior.
@@ -46,7 +44,7 @@ class Block:
     owner: nn.Module
     parameter: str
     rows: Tuple[int, int]
-    aliases: List[Tuple[str, str]] = dataclasses.field(default_factory=list)
+    aliases: List[str] = dataclasses.field(default_factory=list)
     key: str = ""
     location: str = ""
     kind: Any = None
@@ -166,10 +164,10 @@ class Posterior:
         for name, value in names:
             if not fnmatchcase(name, weights.pattern):
                 continue
-            path, _, parameter = name.rpartition(".")
             if id(value) in matched:  # tied
-                matched[id(value)].aliases.append((path, parameter))
+                matched[id(value)].aliases.append(name)
                 continue
+            path, _, parameter = name.rpartition(".")
             n, count = weights.part or (0, 1)
             rows = (n * len(value) // count, (n + 1) * len(value) // count)
             key = f"{parameter}_{weights.label}" if weights.label else parameter
@@ -208,11 +206,7 @@ class Posterior:
 
     def sample(self, generator: torch.Generator) -> Dict[str, torch.Tensor]:
         """One sample of all parameters with random weights, {name in the state_dict: value}."""
-        names = {id(module): name for name, module in self.module.named_modules()}
-        return {
-            f"{names[id(owner)]}.{parameter}".lstrip("."): value
-            for (owner, parameter), value in Sample(self, generator).values.items()
-        }
+        return Sample(self, generator).values
 
     @contextlib.contextmanager
     def sampled(self, generator: torch.Generator, *, with_kl: bool = False) -> Iterator[Sample]:
@@ -294,21 +288,21 @@ class Sample:
     """One sample of all random weights; with `with_kl` it has their KL where that costs little.
 
     Attributes:
-        values: {(module, name of its parameter): value}.
+        values: {name of a parameter in the state_dict: value}.
     """
 
     def __init__(self, posterior: Posterior, generator: torch.Generator, *, with_kl: bool = False):
         self.posterior, self._with_kl = posterior, with_kl
         self._terms: Dict[Block, torch.Tensor] = {}
-        self.values: Dict[Place, torch.Tensor] = {}
-        parameters: Dict[Tuple[str, str], List[Block]] = {}
+        self.values: Dict[str, torch.Tensor] = {}
+        parameters: Dict[str, List[Block]] = {}
         for block in posterior.blocks():
-            parameters.setdefault((block.path, block.parameter), []).append(block)
-        for blocks in parameters.values():
+            parameters.setdefault(block.name, []).append(block)
+        for name, blocks in parameters.items():
             value = self._value(sorted(blocks, key=lambda block: block.rows), generator)
-            self.values[blocks[0].owner, blocks[0].parameter] = value
-            for path, name in blocks[0].aliases:
-                self.values[posterior.module.get_submodule(path), name] = value
+            self.values.update(dict.fromkeys((name, *blocks[0].aliases), value))
+        names = (name.rpartition(".") for name in self.values)
+        self._places = [(posterior.module.get_submodule(path), name) for path, _, name in names]
 
     def _value(self, blocks: Sequence[Block], generator: torch.Generator) -> torch.Tensor:
         """Value of a parameter: sampled rows of its blocks, ascending, and the mean elsewhere."""
@@ -328,24 +322,22 @@ class Sample:
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
         """Put the sample in place of the parameters within the block."""
-        undo = []
-        for (owner, parameter), value in self.values.items():
-            store: Dict[str, Any] = owner._parameters
-            means = vars(owner).setdefault(MEANS, {})
-            undo.append((owner, store, parameter, store[parameter], parameter in means))
-            means.setdefault(parameter, store[parameter])
-            store[parameter] = value
-        recurrent = {owner for owner, _ in self.values if isinstance(owner, nn.RNNBase)}
+        undo: List[Tuple[nn.Module, str, Any, Any]] = []
+        for (owner, parameter), value in zip(self._places, self.values.values(), strict=True):
+            mean, means = owner._parameters[parameter], vars(owner).get(MEANS)
+            undo.append((owner, parameter, mean, means))
+            vars(owner)[MEANS] = {parameter: mean, **(means or {})}  # within a sample: the mean
+            owner._parameters[parameter] = value  # type: ignore[assignment]  # no leaf
+        recurrent = {owner for owner, *_ in undo if isinstance(owner, nn.RNNBase)}
         for layer in recurrent:
             _refresh(layer)
         try:
             yield
         finally:
-            for owner, store, parameter, before, is_inner in undo:
-                store[parameter] = before
-                if not is_inner:
-                    del vars(owner)[MEANS][parameter]
-                if not vars(owner).get(MEANS, True):
+            for owner, parameter, before, means in reversed(undo):
+                owner._parameters[parameter] = before
+                vars(owner)[MEANS] = means
+                if means is None:
                     del vars(owner)[MEANS]
             for layer in recurrent:
                 _refresh(layer)

@@ -1,4 +1,4 @@
-"""Random weights: the base of all kinds of posterior over weights, and the Gaussian kind."""
+"""Random weights: the base of their kinds, and Gaussians, their spread learnt or an optimizer's."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import Any, ClassVar, List, Optional, Tuple
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes.kinds import Kind, Place, register_kind
-from espnet_bayeslm.bayes.objective import draw_weights, kl_learned_prior, kl_weights
-from espnet_bayeslm.bayes.posterior import Block
-from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.log_std import (
+from espnet_bayeslm.bayes.kinds import Kind, Place, Weights, is_posterior_key, register_kind
+from espnet_bayeslm.bayes.objective import (
     LEAST_START,
+    LOG_STD_MIN,
     MOST_START,
     check_spread,
     clamp_log_std,
+    draw_weights,
+    kl_learned_prior,
+    kl_weights,
     start_error,
 )
+from espnet_bayeslm.bayes.posterior import Block, Posterior
+from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
 
 # Of the Gaussian posterior's tensors
@@ -113,6 +116,8 @@ class Bayes(WeightKind):
     name = "bayes"
     inherits = ("init_std", "init_std_unit", "prior_variance")
     retired: ClassVar = {"noise": ("shared", "flipout", "local", "sequence", "token")}
+    own_suffixes = (LOG_STD, PRIOR_MEAN, START_STD)
+    may_lack = (START_STD,)
     colour = "tab:blue"
 
     init_std: Any = option("Standard deviation of the weights' posterior at the start.", None)
@@ -139,16 +144,6 @@ class Bayes(WeightKind):
                 raise InputError(f"{name}: expected a number above 0{also}, got {value!r}")
         if variance is not None and not self.learns_prior:
             self.prior_std = math.sqrt(variance)
-
-    @classmethod
-    def owns(cls, key: str) -> bool:
-        """True for the posterior's own tensors."""
-        return key.endswith((LOG_STD, PRIOR_MEAN, START_STD))
-
-    @classmethod
-    def may_lack(cls, key: str) -> bool:
-        """True for the start, which was not always stored."""
-        return key.endswith(START_STD)
 
     def log_std(self, block: Block) -> torch.Tensor:
         """Logarithms of the standard deviations within their range, shaped as the block's rows."""
@@ -223,3 +218,75 @@ class Bayes(WeightKind):
         if not wants_kl or self.learns_prior or mean.dtype not in (torch.float32, torch.float64):
             return draw_weights(mean, log_std, noise)[0], None
         return draw_weights(mean, log_std, noise, block.tensor(PRIOR_MEAN), self.prior_std)
+
+
+@dataclasses.dataclass
+class OptimizerPosterior(WeightKind):
+    """Standard deviations are buffers `{parameter}_log_std`: an optimizer learns them.
+
+    In training the optimizer samples them by itself.
+    """
+
+    name = "optimizer"
+    samples_in_training = False
+
+    log_std: Any = option("Start of the log standard deviations.", LOG_STD_MIN)
+
+    def add(self, block: Block, prior_mean: torch.Tensor) -> None:
+        """Register the log standard deviations."""
+        start = torch.full_like(prior_mean, self.log_std)
+        block.owner.register_buffer(block.key + LOG_STD, start)
+
+    def tensors(self, block: Block) -> List[torch.Tensor]:
+        """The log standard deviations, which are no parameters."""
+        return [block.tensor(LOG_STD)]
+
+    def std(self, block: Block) -> torch.Tensor:
+        """The standard deviation of each weight, shaped as the parameter."""
+        return clamp_log_std(block.tensor(LOG_STD)).exp()
+
+    def kl(self, block: Block) -> torch.Tensor:
+        """Zero: the optimizer has the prior in its own update."""
+        return block.mean.new_zeros(())
+
+    def sample(self, block: Block, mean: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Mean + standard deviation * noise."""
+        noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
+        return torch.addcmul(mean, self.std(block), noise)
+
+
+def add_whole_posterior(
+    posterior: Posterior, pattern: str = "*", *, log_std: float = LOG_STD_MIN
+) -> None:
+    """Make all parameters that are trained random, each with a buffer `{parameter}_log_std`.
+
+    Args:
+        posterior: Posterior of the model, before a checkpoint with the buffers is loaded.
+        pattern: The names of the parameters that are trained match it.
+        log_std: Initial value of the buffers; the default counts as certain.
+
+    Raises:
+        InputError: A parameter has a posterior already; nothing was added.
+    """
+    for name, _ in posterior.module.named_parameters():
+        if is_posterior_key(name):
+            raise InputError(
+                f"{name}: the model has a posterior already",
+                remedy="Leave out `uncertainty`, or learn only the posterior that it names.",
+            )
+    if posterior.blocks():
+        raise InputError("the model has a posterior over all of its weights already")
+    posterior.add([Weights(pattern)], OptimizerPosterior(log_std=log_std), "")
+
+
+def whole_blocks(posterior: Optional[Posterior]) -> List[Block]:
+    """Blocks whose standard deviations an optimizer learns, each parameter once."""
+    if posterior is None:
+        return []
+    return [b for b in posterior.blocks() if isinstance(b.kind, OptimizerPosterior)]
+
+
+@torch.no_grad()
+def perturb(parameter: torch.Tensor, std: torch.Tensor, generator: torch.Generator) -> None:
+    """Add noise of these standard deviations to a parameter, in place."""
+    parameter.addcmul_(std, torch.empty_like(parameter).normal_(generator=generator))

@@ -15,7 +15,7 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
 
 if TYPE_CHECKING:
-    from espnet_bayeslm.kinds.search.ranking import RankedArchitecture, Run
+    from espnet_bayeslm.kinds.architectures import RankedArchitecture, Run
     from espnet_bayeslm.report.search_results import Retrained
 
 
@@ -41,7 +41,7 @@ class SearchOptions(TokenOptions, TextOptions):
 
 def search(options: SearchOptions) -> None:
     """Search for the best architectures."""
-    from espnet_bayeslm.kinds.search import derived_config, rank
+    from espnet_bayeslm.kinds.architectures import derived_config, rank
     from espnet_bayeslm.report.search_results import ranking_table, weight_table, write_files
 
     exp = options.exp
@@ -76,9 +76,8 @@ def load_supernet(path: Path) -> Run:
     They are those of `checkpoint.pth`: the other checkpoints are averages over epochs, or of the
     epoch that was best for the LM.
     """
+    from espnet_bayeslm.kinds.architectures import HISTORY, Run, read_history
     from espnet_bayeslm.kinds.search import choices
-    from espnet_bayeslm.kinds.search.history import HISTORY, read_history
-    from espnet_bayeslm.kinds.search.ranking import Run
     from espnet_bayeslm.loading.build import load_model
     from espnet_bayeslm.loading.experiment import read_config
     from espnet_bayeslm.loading.training_config import training_config
@@ -100,7 +99,7 @@ def load_supernet(path: Path) -> Run:
 
 def check_options(options: SearchOptions) -> None:
     """Raise an InputError where the options or the configuration fit no search."""
-    from espnet_bayeslm.kinds.search import check_searched
+    from espnet_bayeslm.kinds.architectures import check_searched
     from espnet_bayeslm.loading.experiment import check_exp
 
     check_exp(options.exp, ",:")

@@ -172,20 +172,13 @@ class Contents:
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]):
-        self._numbers = [content_number(tensor) for tensor in tensors]
-        self._copies = [
-            tensor.detach().clone() if number is None else None
-            for tensor, number in zip(tensors, self._numbers, strict=True)
-        ]
+        self._kept: List[Any] = [content_number(x) or x.detach().clone() for x in tensors]
 
     def are_those_of(self, tensors: List[torch.Tensor]) -> bool:
         """True if the tensors hold the content of the snapshot."""
-        if len(tensors) != len(self._copies):
-            return False
-        return all(
-            content_number(tensor) == number
-            if copy is None
-            else (tensor.dtype, tensor.device) == (copy.dtype, copy.device)
-            and torch.equal(tensor, copy)
-            for tensor, number, copy in zip(tensors, self._numbers, self._copies, strict=True)
+        return len(tensors) == len(self._kept) and all(
+            content_number(x) == kept
+            if isinstance(kept, tuple)
+            else (x.dtype, x.device) == (kept.dtype, kept.device) and torch.equal(x, kept)
+            for x, kept in zip(tensors, self._kept, strict=True)
         )

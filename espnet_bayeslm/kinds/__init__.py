@@ -1,1 +1,1 @@
-"""Kinds of uncertainty that need more than one module: one folder each."""
+"""Kinds of uncertainty that need more than one module: the architecture search."""

@@ -12,9 +12,9 @@ from torch import nn
 from espnet_bayeslm.bayes import kl_gaussians
 from espnet_bayeslm.bayes.kinds import Kind, Place, register_kind
 from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
+from espnet_bayeslm.bayes.objective import LEAST_START, MOST_START, clamp_log_std, start_error
 from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.log_std import LEAST_START, MOST_START, clamp_log_std, start_error
 from espnet_bayeslm.utils.options import option
 
 Observer = Callable[[torch.Tensor, torch.Tensor], None]
@@ -154,6 +154,7 @@ class Variational(Kind):
     name = "variational"
     needs = "output"
     group = "networks"
+    own_prefixes = ("latent",)
     retired: ClassVar = {"feedback": (False,)}
     colour = "tab:purple"
     no_export = (
@@ -168,11 +169,6 @@ class Variational(Kind):
         """Put the latent variable behind the output of a place."""
         size, options = place.output().output_size, dataclasses.asdict(self)
         place.add_latent(LatentOutput(size, location=place.location, **options))
-
-    @classmethod
-    def owns(cls, key: str) -> bool:
-        """True for the networks of latent outputs."""
-        return any(word.startswith("latent") for word in key.split("."))
 
 
 def linear_of(heads: List[nn.Linear], h: torch.Tensor) -> torch.Tensor:

@@ -195,28 +195,26 @@ class LSTM(nn.LSTM):
     def add_process(self, key: str, basis: Basis) -> List[str]:
         """Put a mixture at `{position}_l{layer from 0}`; names of its parameters."""
         self.bases = {**self.bases, key: basis}
-        names = [f"gp_coefficients_{key}"]
-        if key.startswith("cell_state"):
-            names += [f"gp_weight_{key}", f"gp_bias_{key}"]
-        for name, value in zip(names, self._start_of_process(key), strict=False):
+        start = self._start_of_process(key)
+        for name, value in start.items():
             self.register_parameter(name, nn.Parameter(value))
-        return names
+        return list(start)
 
-    def _start_of_process(self, key: str) -> Tuple[torch.Tensor, ...]:
+    def _start_of_process(self, key: str) -> Dict[str, torch.Tensor]:
         """Parameters of a Gaussian process that is the function it replaces."""
         position, size = key.rpartition("_l")[0], self.hidden_size
         units = 4 * size if position in WHOLE else size
-        start = initial_coefficients(units, self.bases[key], NATIVE[position])
-        return start, torch.eye(size), torch.zeros(size)
+        coefficients = initial_coefficients(units, self.bases[key], NATIVE[position])
+        start = {f"gp_coefficients_{key}": coefficients}
+        if position == "cell_state":
+            start.update({f"gp_weight_{key}": torch.eye(size), f"gp_bias_{key}": torch.zeros(size)})
+        return start
 
     def reset(self) -> None:
         """Make every Gaussian process the function that it starts as."""
         for key in self.bases:
-            names = ("coefficients", "weight", "bias")
-            for name, value in zip(names, self._start_of_process(key), strict=True):
-                parameter = getattr(self, f"gp_{name}_{key}", None)
-                if parameter is not None:
-                    parameter.data.copy_(value)
+            for name, value in self._start_of_process(key).items():
+                getattr(self, name).data.copy_(value)
 
     def add_latent(self, key: str, latent: nn.Module) -> None:
         """Put a latent variable behind a layer's output, `hidden_output_l{layer from 0}`."""

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes.kinds import adapt_to_kinds, is_posterior_key
+from espnet_bayeslm.bayes.kinds import NOISE_STEP, adapt_to_kinds, is_posterior_key
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -40,12 +40,12 @@ def _check_tied(module: nn.Module, state: Mapping[str, Any], prefix: str) -> Non
             )
 
 
-def adapt_checkpoint(module: nn.Module, state: Dict[str, Any], prefix: str, *_others: Any) -> None:
+def adapt_checkpoint(module: Any, state: Dict[str, Any], prefix: str, *_others: Any) -> None:
     """Fit a checkpoint to this LM's locations, and log the differences.
 
     The posterior mean has the names of point-estimate weights, so only the tensors of a posterior
     can differ: extra ones are left out, missing ones keep their start. Anything else missing means
-    another architecture.
+    another architecture. The number of samples made in training is taken out.
     """
     adapt_to_kinds(module, state, prefix)
     own = {prefix + key: value for key, value in module.state_dict().items()}
@@ -71,3 +71,6 @@ def adapt_checkpoint(module: nn.Module, state: Dict[str, Any], prefix: str, *_ot
             f"{len(missing)} posterior tensors are not in the checkpoint and keep their"
             f" present values: {_shared(missing)}"
         )
+    step = state.pop(prefix + NOISE_STEP, None)
+    if step is not None and module.kinds:
+        module.noise_step = int(step)

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from typing import Any, Callable, ClassVar, Dict, Mapping, Optional, Tuple, Type, Union
 
+import torch
 from espnet2.lm.abs_model import AbsLM
+from espnet2.lm.huggingface_pretrained_opt_lm import HuggingfaceOPTModel
+from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from torch import nn
 from typeguard import TypeCheckError, typechecked
 
-from espnet_bayeslm.bayes import Position, Weights
-from espnet_bayeslm.layers import LSTM, Linear
-from espnet_bayeslm.lm.projected import ProjectedLM
+from espnet_bayeslm.bayes import Location, Place, Position, Weights
+from espnet_bayeslm.layers.linear import Linear
+from espnet_bayeslm.layers.lstm import GATES, LSTM, gate_weights
+from espnet_bayeslm.lm.lstm import RecurrentLM
+from espnet_bayeslm.lm.transformer import Attend, AttentionLM, weights_of
+from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.quiet import quiet_imports
+
+with quiet_imports():
+    from espnet2.lm.transformer_lm import TransformerLM
 
 BACKBONES: Dict[str, Type[BayesESPnetLM]] = {}
 """The LMs with one of ESPnet's as the backbone, by ESPnet's names."""
 # Layers of torch -> this package's with the same parameters and options.
 OURS: Dict[type, Type[nn.Module]] = {nn.Linear: Linear, nn.LSTM: LSTM}
+# In the order of torch's rows: r, z, n.
+GRU_GATES = ("reset_gate", "update_gate", "new_gate")
+OPT_LAYER = "decoder.decoder.layers.{k}"
 
 
-def parameters(*layers: str) -> Tuple[str, ...]:
-    """Names of weight and bias of some layers."""
-    return tuple(f"{layer}.{name}" for layer in layers for name in ("weight", "bias"))
-
-
-class BayesESPnetLM(ProjectedLM):
+class BayesESPnetLM(UncertainLM):
     """An ESPnet LM with random weights at the locations that the configuration names.
 
     The parameters have the names of ESPnet's LM. A checkpoint of ESPnet's LM is therefore a start
@@ -59,7 +68,7 @@ class BayesESPnetLM(ProjectedLM):
             attributes.
         espnet_class: ESPnet's class.
         usual_prior_variance: The prior's variance unless the configuration says otherwise.
-        parameters_at: {position: patterns of parameter names}, `{k}` for the layer, from 0.
+        weights: {position: weights}, without the gates of recurrent layers.
         num_layers: Gives the number of layers.
     """
 
@@ -69,7 +78,7 @@ class BayesESPnetLM(ProjectedLM):
     espnet_class: Any
     usual_prior_variance = 1e-3
     num_layers: Callable[[], int]
-    parameters_at: ClassVar[Mapping[str, Tuple[str, ...]]]
+    weights: ClassVar[Mapping[str, Tuple[Weights, ...]]]
 
     def __init_subclass__(cls) -> None:
         """Make a backbone's class known; one that names none is its parent's in other words."""
@@ -133,8 +142,8 @@ class BayesESPnetLM(ProjectedLM):
     def positions(self) -> Mapping[str, Position]:
         """Random positions of a Transformer, by name."""
         return {
-            name: Position(weights=tuple(map(Weights, patterns)), layered="{k}" in patterns[0])
-            for name, patterns in self.parameters_at.items()
+            name: Position(weights=weights, layered="{k}" in weights[0].pattern)
+            for name, weights in self.weights.items()
         }
 
 
@@ -143,3 +152,134 @@ _init = inspect.signature(BayesESPnetLM.__init__)
 BayesESPnetLM.__signature__ = _init.replace(  # type: ignore[attr-defined]
     parameters=[p for name, p in _init.parameters.items() if name != "self"]
 )
+
+
+class SeqRNN(RecurrentLM, BayesESPnetLM):
+    """`SequentialRNNLM`; a hypothesis' state is (h, c) or h, (nlayers, nhid) each."""
+
+    backbone = "seq_rnn"
+    espnet_class = SequentialRNNLM
+    usual_prior_variance = 1.0
+    weights: ClassVar = {"embedding": (Weights("encoder.weight"),), "output": weights_of("decoder")}
+
+    def num_layers(self) -> int:
+        """Number of layers."""
+        return self.rnn.num_layers
+
+    def positions(self) -> Mapping[str, Position]:
+        """Positions that can be random: gates, the embedding and the output projection."""
+        gates = self._gates()
+        layered = {g: Position(weights=gate_weights("rnn", gates, g)) for g in gates}
+        if gates:
+            layered["all_gates"] = dataclasses.replace(layered[gates[0]], parts=gates)
+        return {**layered, **super().positions()}
+
+    def place(self, location: Location) -> Place:
+        """Place of a location in the LM."""
+        if location.position == "output" and self.decoder.weight is self.encoder.weight:
+            raise InputError(
+                "uncertainty 'output': with tie_weights the output projection is the embedding's"
+                " table, and keeps its mean",
+                remedy="Make `embedding` random, or set tie_weights: false in backbone_conf.",
+            )
+        return super().place(location)
+
+    def _gates(self) -> Tuple[str, ...]:
+        """Gates of the layers, in the order of torch's rows."""
+        if isinstance(self.rnn, nn.LSTM):
+            return GATES
+        return GRU_GATES if isinstance(self.rnn, nn.GRU) else ()
+
+
+class Transformer(AttentionLM, BayesESPnetLM):
+    """`TransformerLM`; a hypothesis' state is its keys and values."""
+
+    backbone = "transformer"
+    espnet_class = TransformerLM
+    hides_padding = True
+    weights: ClassVar = {
+        "embedding": (Weights("embed.weight"),),
+        "attention": weights_of(
+            *(f"encoder.encoders.{{k}}.self_attn.linear_{name}" for name in ("q", "k", "v", "out"))
+        ),
+        "ffn": weights_of("encoder.encoders.{k}.feed_forward.w_1"),
+        "ffn_out": weights_of("encoder.encoders.{k}.feed_forward.w_2"),
+        "output": weights_of("decoder"),
+    }
+
+    def take_over(self, lm: nn.Module) -> None:
+        """Make an LM's layers this LM's own, and look up the sizes of its attention."""
+        super().take_over(lm)
+        own = self.encoder.encoders[0].self_attn
+        self.head, self.att_unit = own.h, own.h * own.d_k
+        self.attention_dropout_rate = own.dropout.p
+
+    def num_layers(self) -> int:
+        """Number of layers."""
+        return len(self.encoder.encoders)
+
+    def embed_at(self, tokens: torch.Tensor, positions: torch.Tensor, end: int) -> torch.Tensor:
+        """Input of the first layer, (..., M), for tokens (...) at positions below `end`, (...)."""
+        *layers, encoding = self.encoder.embed
+        x = self.embed(tokens)
+        for layer in layers:
+            x = layer(x)
+        if isinstance(encoding, nn.Sequential):  # ESPnet's pos_enc: null
+            return x
+        encoding.extend_pe(x.new_empty(1, 1).expand(1, end))
+        return encoding.dropout(x * encoding.xscale + encoding.pe[0, positions])
+
+    def run_layers(self, x: torch.Tensor, attend: Attend) -> torch.Tensor:
+        """Run ESPnet's layers, (..., M) -> (..., M)."""
+        for number, layer in enumerate(self.encoder.encoders):
+            own, normed = layer.self_attn, layer.norm1(x)
+            heads = (linear(normed) for linear in (own.linear_q, own.linear_k, own.linear_v))
+            x = x + layer.dropout(own.linear_out(attend(number, *heads)))
+            x = x + layer.dropout(layer.feed_forward(layer.norm2(x)))
+        return self.encoder.after_norm(x)
+
+
+class TransformerOPT(BayesESPnetLM):
+    """`HuggingfaceOPTModel`; a hypothesis' state is its tokens, all read again at each step.
+
+    ESPnet's `batch_score` reads them again too. ESPnet's `score` gives the model the whole prefix
+    beside the prefix's keys and values, and is wrong from the second token on.
+    """
+
+    backbone = "transformer_opt"
+    espnet_class = HuggingfaceOPTModel
+    projection = "lm_head"
+    weights: ClassVar = {
+        "embedding": (Weights("decoder.decoder.embed_tokens.weight"),),
+        "attention": weights_of(
+            *(f"{OPT_LAYER}.self_attn.{name}_proj" for name in ("q", "k", "v", "out"))
+        ),
+        "ffn": weights_of(f"{OPT_LAYER}.fc1"),
+        "ffn_out": weights_of(f"{OPT_LAYER}.fc2"),
+        "output": (Weights("lm_head.weight"),),
+    }
+
+    @classmethod
+    def build(cls, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
+        """Build ESPnet's LM, with the pretrained weights in it."""
+        try:
+            lm = super().build(vocab_size, conf)
+        except OSError as error:
+            raise InputError(
+                f"opt_name {(conf or {}).get('opt_name')!r}: {str(error).splitlines()[0]}",
+                remedy="Give the local folder of the pretrained LM, or the name of one to download:"
+                " ESPnet builds the LM from it before a checkpoint is read.",
+            ) from error
+        # ESPnet's task would do it for an LM of this name
+        lm.reload_pretrained_parameters()
+        del lm.pretrained_params
+        return lm
+
+    def num_layers(self) -> int:
+        """Number of layers."""
+        return len(self.decoder.decoder.layers)
+
+    def projected(self, input: torch.Tensor) -> torch.Tensor:
+        """Input of the output projection, (B, L, M)."""
+        result = self.decoder(input, attention_mask=input != 0, use_cache=False, return_dict=True)
+        return result.last_hidden_state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
 
 import numpy as np
 import torch
@@ -12,14 +12,22 @@ from espnet2.lm.abs_model import AbsLM
 from torch import nn
 from typeguard import typechecked
 
-from espnet_bayeslm.bayes.whole import add_whole_posterior
+from espnet_bayeslm.bayes.weights import add_whole_posterior
+from espnet_bayeslm.lm.espnet import BACKBONES, BayesESPnetLM
+from espnet_bayeslm.lm.lstm import BayesLSTMLM
 from espnet_bayeslm.lm.ngram import LogProbLM, NgramLM
-from espnet_bayeslm.lm.registry import build_lm
 from espnet_bayeslm.lm.scoring import Step
+from espnet_bayeslm.lm.transformer import BayesTransformerLM
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.weights import check_weights
 
+# The LMs that may be components, by their names in ESPnet's registry.
+LM_CLASSES: Dict[str, Type[UncertainLM]] = {
+    "bayes_lstm": BayesLSTMLM,
+    "bayes_transformer": BayesTransformerLM,
+    "bayes_espnet": BayesESPnetLM,
+}
 # Keys of a component of each kind; an LM may have `whole_posterior` too.
 KEYS = {
     "lm": {"name", "kind", "weight", "lm", "lm_conf"},
@@ -163,6 +171,19 @@ def _check_components(components: Any) -> List[Mapping[str, Any]]:
                 remedy=remedy,
             )
     return list(components)
+
+
+def build_lm(name: str, *, vocab_size: int, lm_conf: Mapping[str, Any]) -> UncertainLM:
+    """New LM of a registered class; ESPnet's own become `bayes_espnet`'s backbone.
+
+    They have the same parameters there, and states that cost one step a token.
+    """
+    if name in BACKBONES:
+        return BayesESPnetLM(vocab_size, backbone=name, backbone_conf=dict(lm_conf))
+    if name not in LM_CLASSES:
+        valid = ", ".join([*LM_CLASSES, *BACKBONES])
+        raise InputError(f"lm {name!r} cannot be built; valid are {valid}")
+    return LM_CLASSES[name](vocab_size=vocab_size, **lm_conf)
 
 
 def _build(part: Mapping[str, Any], vocab_size: int, tokens: Optional[Sequence[str]]) -> AbsLM:

@@ -1,10 +1,11 @@
-"""Transformer LM (Xue et al. 2022, II-B) with uncertain locations."""
+"""Transformer LM (Xue et al. 2022, II-B) with uncertain locations, and the base of such LMs."""
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Mapping, Optional, Tuple, Union
+from abc import abstractmethod
+from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
 
 import torch
 from torch import nn
@@ -12,28 +13,113 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.bayes.kinds import Function
-from espnet_bayeslm.layers import TransformerBlock, sinusoids
-from espnet_bayeslm.lm.attention import Attend, AttentionLM
+from espnet_bayeslm.layers.key_value_cache import CachedStep, KeyValueCache, Prefix
+from espnet_bayeslm.layers.transformer import TransformerBlock, attention, sinusoids
+from espnet_bayeslm.lm.scoring import Step
+from espnet_bayeslm.lm.tree import TokenTree, TreeAttention
+from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
 
+# Maps (layer from 0, query, key, value) to the attention of all heads, (..., M) each
+Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
-def _weights(*names: str) -> Tuple[Weights, ...]:
-    """The weights of these layers of a block, as a table of positions has them."""
-    return tuple(
-        Weights(f"blocks.{{k}}.{name}.{parameter}")
-        for name in names
-        for parameter in ("weight", "bias")
-    )
+
+class AttentionLM(UncertainLM):
+    """A Transformer LM; a hypothesis' state is its keys and values.
+
+    Attributes:
+        head: Number of attention heads.
+        att_unit: M, the width.
+        attention_dropout_rate: Dropout of the attention weights.
+        hides_padding: True if no token sees an earlier one that is 0.
+    """
+
+    embed: nn.Embedding
+    head: int
+    att_unit: int
+    attention_dropout_rate: float
+    hides_padding = False
+
+    @abstractmethod
+    def num_layers(self) -> int:
+        """Number of layers."""
+
+    @abstractmethod
+    def embed_at(self, tokens: torch.Tensor, positions: torch.Tensor, end: int) -> torch.Tensor:
+        """Input of the first layer, (..., M), for tokens (...) at positions below `end`, (...)."""
+
+    @abstractmethod
+    def run_layers(self, x: torch.Tensor, attend: Attend) -> torch.Tensor:
+        """Run all layers, (..., M) -> (..., M)."""
+
+    def projected(  # type: ignore[override]
+        self, input: torch.Tensor, keep: Optional[List[torch.Tensor]] = None
+    ) -> torch.Tensor:
+        """Input of the output projection, (B, L, M); `keep` collects keys and values."""
+        length, mask = input.size(1), None
+        if self.hides_padding:
+            causal = torch.ones(length, length, dtype=torch.bool, device=input.device).tril()
+            mask = (causal & (input != 0).unsqueeze(1)).unsqueeze(1)  # (B, 1, L, L)
+        rate = self.attention_dropout_rate if self.training else 0.0
+
+        def attend(layer: int, *heads: torch.Tensor) -> torch.Tensor:
+            if keep is not None:
+                keep.append(torch.stack(heads[1:], dim=1))
+            return attention(*heads, heads=self.head, mask=mask, dropout_rate=rate)
+
+        positions = torch.arange(length, device=input.device)
+        return self.run_layers(self.embed_at(input, positions, length), attend)
+
+    def tree_outputs(self, tree: TokenTree) -> torch.Tensor:
+        """Input of the output projection at each node of prefix trees, (T, M).
+
+        Computed with the mean or the sample of `drawn`, in evaluation mode. A node's position is
+        its depth.
+        """
+        x = self.embed_at(tree.tokens, tree.depths, len(tree.level_sizes))
+        nodes = TreeAttention(tree, x.dtype)
+
+        def attend(layer: int, *heads: torch.Tensor) -> torch.Tensor:
+            return nodes.attend(*heads, heads=self.head)
+
+        return self.run_layers(x[nodes.order], attend)[nodes.rows]
+
+    def zero_state(self) -> Prefix:
+        """State of a hypothesis without a token, in a cache of its own."""
+        return self._cache().empty()
+
+    def _cache(self) -> KeyValueCache:
+        like = self.embed.weight.detach()
+        return KeyValueCache(self.num_layers(), self.head, self.att_unit, like)
+
+    def begin(self, tokens: torch.Tensor) -> Step:
+        """Read prefixes from their start and cache their keys and values."""
+        keys_values: List[torch.Tensor] = []
+        x = self.projected(tokens, keys_values)
+        return self.project(x[:, -1]), self._cache().begin(keys_values)
+
+    def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
+        """Read one more token of each hypothesis; token 0, which no prefix has, is visible here."""
+        step = CachedStep(states)
+        x = self.embed_at(tokens, step.positions, step.end)
+        return self.project(self.run_layers(x, step.attend)), step.prefixes
+
+
+def weights_of(*layers: str) -> Tuple[Weights, ...]:
+    """Weight and bias of some layers, as a table of positions has them."""
+    return tuple(Weights(f"{layer}.{name}") for layer in layers for name in ("weight", "bias"))
 
 
 POSITIONS = {
     "embedding": Position(weights=(Weights("embed.weight"),), layered=False),
-    "attention": Position(weights=_weights("attention.in_proj", "attention.out_proj")),
-    "ffn": Position(
-        weights=_weights("linear1"),
-        function=Function("gelu", "blocks.{k}", _weights("linear1")),
+    "attention": Position(
+        weights=weights_of("blocks.{k}.attention.in_proj", "blocks.{k}.attention.out_proj")
     ),
-    "ffn_out": Position(weights=_weights("linear2")),
+    "ffn": Position(
+        weights=weights_of("blocks.{k}.linear1"),
+        function=Function("gelu", "blocks.{k}", weights_of("blocks.{k}.linear1")),
+    ),
+    "ffn_out": Position(weights=weights_of("blocks.{k}.linear2")),
     "hidden_output": Position(output="blocks.{k}"),
 }
 
@@ -118,10 +204,6 @@ class BayesTransformerLM(AttentionLM):
     def positions(self) -> Mapping[str, Position]:
         """The positions of a Transformer LM, by name."""
         return POSITIONS
-
-    def keeps_projection(self) -> bool:
-        """True: no position is the output projection, and IVON's samples are in place all along."""
-        return True
 
     def num_layers(self) -> int:
         """Number of layers."""

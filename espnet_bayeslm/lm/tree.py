@@ -6,6 +6,11 @@ from typing import List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+
+BLOCK = 64
+# The most keys that are gathered at once: long sentences would need much memory
+MAX_KEYS = 1 << 16
 
 
 class TokenTree(NamedTuple):
@@ -94,3 +99,71 @@ def _subtree_sizes(new: np.ndarray, differs: np.ndarray) -> np.ndarray:
     before = np.concatenate([[0], np.cumsum(new.sum(axis=1))])  # new nodes before a row
     place = np.cumsum(new, axis=1) - new  # and, within the row, before a column
     return before[following[1:]] - before[:-1, None] - place
+
+
+class TreeAttention:
+    """Self-attention of the T nodes of some trees, from each node to its ancestors and itself.
+
+    The nodes are taken depth first, and cut into blocks. An ancestor outside of its node's block is
+    an ancestor of the block's first node too. So a block needs its own keys and the keys on the
+    path from the root to its first node, however large the trees are.
+
+    Attributes:
+        order: (R,), a node for each row; the rows after T, up to a whole block, are padding.
+        rows: (T,), where each node is among them.
+    """
+
+    def __init__(self, tree: TokenTree, dtype: torch.dtype):
+        preorder, count, device = tree.preorder, len(tree), tree.preorder.device
+        self.order = F.pad(preorder, (0, -count % BLOCK))
+        self.rows = torch.empty_like(preorder)
+        self.rows[preorder] = torch.arange(count, device=device)
+        before = tree.parents[preorder]
+        before = torch.where(before < 0, before, self.rows[before])
+        # queries: (blocks, BLOCK); keys: (blocks, K), the path to the first node and the block
+        queries = torch.arange(len(self.order), device=device).view(-1, BLOCK)
+        keys = torch.cat([_paths(before, queries[:, 0], len(tree.level_sizes)), queries], dim=1)
+        exists = (keys >= 0) & (keys < count)
+        self.keys = keys.clamp(0, count - 1)
+        ends = self.rows + tree.sizes
+        ends = torch.empty_like(ends).index_copy_(0, self.rows, ends)[self.keys]
+        query, key = queries.unsqueeze(2), keys.unsqueeze(1)
+        seen = exists.unsqueeze(1) & (key <= query) & (query < ends.unsqueeze(1))
+        # a row of padding that saw nothing would be divided by zero
+        seen |= key == query
+        # an additive mask: a mask of bools would be converted in each layer
+        added = torch.zeros_like(seen, dtype=dtype).masked_fill_(~seen, float("-inf"))
+        self.mask = added.unsqueeze(1)
+
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, heads: int
+    ) -> torch.Tensor:
+        """Attention of each node over its ancestors and itself; all are (R, M)."""
+        key_value = torch.cat([key, value], dim=1)
+        # (blocks, heads, BLOCK, M / heads)
+        query = query.unflatten(1, (heads, -1)).unflatten(0, (-1, BLOCK)).transpose(1, 2)
+        at_once = max(1, MAX_KEYS // self.keys.size(1))
+        parts = (x.split(at_once) for x in (query, self.keys, self.mask))
+        found = []
+        for queries, keys, mask in zip(*parts, strict=True):
+            # key and value: (blocks, heads, K, M / heads)
+            taken = key_value[keys].unflatten(2, (2, heads, -1)).permute(2, 0, 3, 1, 4)
+            y = F.scaled_dot_product_attention(queries, taken[0], taken[1], attn_mask=mask)
+            found.append(y.transpose(1, 2).flatten(2).flatten(0, 1))
+        return torch.cat(found)
+
+
+def _paths(before: torch.Tensor, nodes: torch.Tensor, depth: int) -> torch.Tensor:
+    """Ancestors of some nodes, (N, P) with -1 for none; P is a multiple of 8.
+
+    On a CPU P is as small as possible; elsewhere it follows from `depth`, which is known without
+    waiting.
+    """
+    found: List[torch.Tensor] = []
+    on_cpu = nodes.device.type == "cpu"
+    while bool((nodes >= 0).any()) if on_cpu else len(found) < depth:
+        nodes = torch.where(nodes < 0, nodes, before[nodes])
+        found.append(nodes)
+    # kernels want whole vectors
+    found += [torch.full_like(nodes, -1)] * (-len(found) % 8)
+    return torch.stack(found, dim=1)

@@ -7,16 +7,7 @@ import dataclasses
 import logging
 import math
 from abc import abstractmethod
-from typing import (
-    Any,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 import torch
 from torch import nn
@@ -30,13 +21,14 @@ from espnet_bayeslm.bayes import (
     Sample,
     noise_generator,
     parse_uncertainty,
+    process_rank,
 )
 from espnet_bayeslm.bayes.kinds import NOISE_STEP
-from espnet_bayeslm.bayes.noise import NoiseCounter, in_backward_pass, recomputation_error
+from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.bayes.posterior import DEFAULTS
 from espnet_bayeslm.kernels.product import Contents
-from espnet_bayeslm.layers import LatentOutput
-from espnet_bayeslm.layers.latent import LatentSampling
+from espnet_bayeslm.layers.latent import LatentOutput, LatentSampling
+from espnet_bayeslm.layers.linear import project
 from espnet_bayeslm.lm.adapted_state import adapt_checkpoint, drop_posterior
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
 from espnet_bayeslm.utils.errors import InputError
@@ -79,15 +71,19 @@ class UncertainLM(IncrementalLM):
     Attributes:
         kinds: The uncertain locations, as the configuration has them.
         posterior: The posterior over its random weights.
-        noise: Counts the samples of training.
+        noise_step: Number of samples made in training: a resumed run goes on with the next one.
         trained: Pattern of the names of the parameters that training changes.
         draws_in_training: True if training samples; else it uses the mean too.
+        projection: Name of the output projection, a linear layer.
+        projected: Maps tokens (B, L) to the input of the output projection, (B, L, M).
         computes_trees: True if it computes prefix trees, each distinct prefix once, by
             `tree_outputs`.
         continues_trees: True if it continues from its state after a node, by `tree_states`.
     """
 
-    computes_trees = continues_trees = False
+    continues_trees = False
+    projection = "decoder"
+    projected: Callable[[torch.Tensor], torch.Tensor]
     _drawn: Optional[Tuple[Contents, List[LMSample]]] = None
     trained = "*"
 
@@ -102,9 +98,8 @@ class UncertainLM(IncrementalLM):
         self.posterior = Posterior(self)
         self._sample: Optional[LMSample] = None
         self.draws_in_training = True
-        self.noise = NoiseCounter()
+        self.noise_step = 0
         self.register_load_state_dict_pre_hook(adapt_checkpoint)
-        self.register_load_state_dict_pre_hook(take_step)
 
     @abstractmethod
     def positions(self) -> Mapping[str, Position]:
@@ -154,9 +149,8 @@ class UncertainLM(IncrementalLM):
     def reset_posterior(self) -> None:
         """Set every posterior, Gaussian process and latent output to its start."""
         for module in self.modules():
-            reset = getattr(module, "reset", None)
-            if reset is not None:
-                reset()
+            if hasattr(module, "reset"):
+                module.reset()
         self.posterior.reset()
 
     @contextlib.contextmanager
@@ -186,13 +180,15 @@ class UncertainLM(IncrementalLM):
             if generator is None and self.training and self.draws_in_training and is_ours:
                 if in_backward_pass() and self.has_draws():
                     raise recomputation_error()
-                generator = self.noise.next_generator(self._device())
+                counter = (torch.initial_seed(), process_rank(), self.noise_step)
+                generator = noise_generator(*counter, device=self._device())
+                self.noise_step += 1
             sample = self._make_sample(generator, hold, weight_kl, token_kl)
-        elif token_kl:
-            again = [dataclasses.replace(how, wants_kl=True, kl=None) for how in outer.latents]
-            sample = LMSample(self.posterior, outer.weights, again, outer.is_mean)
         else:
             sample = outer
+            if token_kl:
+                again = [dataclasses.replace(how, wants_kl=True, kl=None) for how in outer.latents]
+                sample = dataclasses.replace(outer, latents=again)
         with self._using(sample):
             yield sample
 
@@ -249,6 +245,26 @@ class UncertainLM(IncrementalLM):
         with self.drawn():
             return self.compute(input, hidden)
 
+    def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
+        """Logits and no state: here a call reads whole sequences.
+
+        As in ESPnet, no token sees an earlier one that is 0, the padding.
+        """
+        return self.project(self.projected(input)), None
+
+    def project(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Logits (..., V) of the output projection's inputs, (..., M)."""
+        return project(getattr(self, self.projection), outputs)
+
+    def keeps_projection(self) -> bool:
+        """True if the output projection is the linear layer `decoder`, which no kind samples.
+
+        An optimizer's samples may: they are in place all along.
+        """
+        sampled = {b.owner for b in self.posterior.blocks() if b.kind.samples_in_training}
+        is_linear = hasattr(self, "projected") and self.projection == "decoder"
+        return is_linear and self.decoder not in sampled
+
     def outputs(self, input: torch.Tensor) -> Optional[Projected]:
         """Input of the output projection `decoder` in a forward pass, and the projection's weight.
 
@@ -256,7 +272,28 @@ class UncertainLM(IncrementalLM):
         own. The result is None, without a pass, where the logits come from anything else than one
         linear layer that keeps its mean.
         """
-        return None
+        if not self.keeps_projection():
+            return None
+        with self.drawn():
+            return self.projected(input), self.decoder.weight
+
+    @property
+    def computes_trees(self) -> bool:
+        """True if `tree_outputs` can be projected by the mean, which rescoring takes."""
+        return hasattr(self, "tree_outputs") and self.keeps_projection()
+
+    def zero_state(self) -> Any:
+        """State before the first token: a state is the tokens, all read again at each step."""
+        return ()
+
+    def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
+        """Read one more token of each hypothesis, with all tokens before it."""
+        prefixes = [(*old, new) for old, new in zip(states, tokens.tolist(), strict=True)]
+        rows = [tokens.new_tensor(prefix) for prefix in prefixes]
+        last = tokens.new_tensor([len(prefix) - 1 for prefix in prefixes])
+        input = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        output = self.projected(input)[torch.arange(len(last), device=last.device), last]
+        return self.project(output), prefixes
 
     def has_draws(self) -> bool:
         """True if anything is random, and no sample is held."""
@@ -298,8 +335,8 @@ class UncertainLM(IncrementalLM):
                 assert samples[-1].weights is not None
                 # as parameters: a beam search keeps these packed
                 values = samples[-1].weights.values
-                for place, value in values.items():
-                    values[place] = nn.Parameter(value, requires_grad=False)
+                for name, value in values.items():
+                    values[name] = nn.Parameter(value, requires_grad=False)
             self._drawn = known = (Contents(random), samples)
         return known[1]
 
@@ -317,11 +354,4 @@ class UncertainLM(IncrementalLM):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self.kinds:
-            destination[prefix + NOISE_STEP] = torch.tensor(self.noise.step)
-
-
-def take_step(lm: UncertainLM, state: Dict[str, Any], prefix: str, *_others: Any) -> None:
-    """Take the number of samples out of a checkpoint that is about to be loaded."""
-    step = state.pop(prefix + NOISE_STEP, None)
-    if step is not None and lm.kinds:
-        lm.noise.step = int(step)
+            destination[prefix + NOISE_STEP] = torch.tensor(self.noise_step)

@@ -15,11 +15,10 @@ from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet_bayeslm import register
 from espnet_bayeslm.bayes import Posterior
 from espnet_bayeslm.bayes.kinds import KINDS, current_names, is_posterior_key
-from espnet_bayeslm.bayes.whole import add_whole_posterior
+from espnet_bayeslm.bayes.weights import add_whole_posterior
 from espnet_bayeslm.lm import UncertainLM
-from espnet_bayeslm.lm.backbones import BACKBONES
-from espnet_bayeslm.lm.mixture import MixtureLM
-from espnet_bayeslm.lm.registry import LM_CLASSES
+from espnet_bayeslm.lm.espnet import BACKBONES
+from espnet_bayeslm.lm.mixture import LM_CLASSES, MixtureLM
 from espnet_bayeslm.loading.checkpoint import check_fits, load_state
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.names import PRETRAINED
@@ -97,7 +96,7 @@ def _check_posterior(state: Any, model: ESPnetLanguageModel, *, path: Path) -> N
     keys = [
         key
         for key in model.state_dict()
-        if is_posterior_key(key) and not any(kind.may_lack(key) for kind in KINDS.values())
+        if is_posterior_key(key) and not any(key.endswith(kind.may_lack) for kind in KINDS.values())
     ]
     given = current_names(state)
     missing = [key for key in keys if key not in given]

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 
 from espnet_bayeslm.bayes.kinds import parse_kind
-from espnet_bayeslm.lm.registry import LM_CLASSES
+from espnet_bayeslm.lm.mixture import LM_CLASSES
 from espnet_bayeslm.loading.build import MODEL, OPTIM, build_model
 from espnet_bayeslm.loading.experiment import (
     UNKNOWN_WORDS,

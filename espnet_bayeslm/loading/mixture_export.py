@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Sequence, Union
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
-from espnet_bayeslm.bayes.whole import whole_blocks
+from espnet_bayeslm.bayes.weights import whole_blocks
 from espnet_bayeslm.kinds.search import choices
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.loading.build import MIXTURE

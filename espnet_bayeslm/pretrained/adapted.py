@@ -11,8 +11,7 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.bayes.kinds import is_posterior_key
-from espnet_bayeslm.lm.projected import ProjectedLM
-from espnet_bayeslm.lm.uncertain import Projected
+from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
 from espnet_bayeslm.pretrained.causal_lm import (
     CausalLM,
     load_causal_lm,
@@ -23,7 +22,7 @@ from espnet_bayeslm.pretrained.tree_scores import projects_linearly
 from espnet_bayeslm.utils.errors import InputError
 
 
-class AdaptedLM(ProjectedLM):
+class AdaptedLM(UncertainLM):
     """A pretrained causal LM whose own weights are frozen, with a LoRA adapter that is trained.
 
     Its state_dict holds the adapter and the adapter's posterior; the base model is read from where

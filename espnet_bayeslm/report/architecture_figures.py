@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from espnet_bayeslm.bayes.kinds import KINDS, Kind
-from espnet_bayeslm.kinds.search.ranking import ArchitectureWeights, Record, shares
+from espnet_bayeslm.kinds.architectures import ArchitectureWeights, Record, shares
 from espnet_bayeslm.report.plots import new_figure, panels, plain
 from espnet_bayeslm.utils.errors import InputError
 

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
-from espnet_bayeslm.kinds.search.history import HISTORY, read_history
-from espnet_bayeslm.kinds.search.ranking import (
+from espnet_bayeslm.kinds.architectures import (
+    HISTORY,
     RankedArchitecture,
     Run,
+    architecture_yaml,
     num_architectures,
     rank,
+    read_history,
     shares,
+    uncertainty_of,
 )
-from espnet_bayeslm.kinds.search.space import architecture_yaml, uncertainty_of
 from espnet_bayeslm.report.inputs import json_content, typed
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.table import MISSING, Table

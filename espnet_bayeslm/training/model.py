@@ -13,7 +13,7 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import kl_per_token
 from espnet_bayeslm.bayes.objective import KL_SCALES, REGULARIZERS, penalty
-from espnet_bayeslm.kinds.search.history import ArchitectureLog
+from espnet_bayeslm.kinds.architectures import ArchitectureLog
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.lm.uncertain import LMSample
 from espnet_bayeslm.training.nll import (

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.kernels.product import has_onednn
-from espnet_bayeslm.layers.vocabulary import summed_nll
+from espnet_bayeslm.layers.linear import summed_nll
 from espnet_bayeslm.scoring.log_probs import log_probs_of_logits
 
 PRECISIONS = {"bfloat16": torch.bfloat16}

@@ -134,7 +134,7 @@ def backbone_options(lm_conf: Mapping[str, Any], source: Path) -> List[str]:
     A `backbone` in `lm_conf` must be the trained LM's. What is in `backbone_conf`, as a dropout
     rate, takes the place of the trained LM's.
     """
-    from espnet_bayeslm.lm.backbones import BACKBONES
+    from espnet_bayeslm.lm.espnet import BACKBONES
     from espnet_bayeslm.loading.experiment import find_files, read_config
 
     args = read_config(find_files(source)[0])

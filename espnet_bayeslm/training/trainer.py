@@ -31,7 +31,7 @@ from espnet2.train.trainer import Trainer, TrainerOptions
 
 from espnet_bayeslm.bayes import process_rank
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
-from espnet_bayeslm.kinds.search.history import write_history
+from espnet_bayeslm.kinds.architectures import write_history
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.loading.checkpoint import REPORTER_TYPES
 from espnet_bayeslm.training.model import BayesLanguageModel

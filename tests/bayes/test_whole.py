@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import Posterior
-from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_blocks
+from espnet_bayeslm.bayes.weights import add_whole_posterior, whole_blocks
 from espnet_bayeslm.utils.errors import InputError
 
 

@@ -17,7 +17,7 @@ from espnet_bayeslm.bayes import parse_uncertainty
 from espnet_bayeslm.bin import train as train_tool
 from espnet_bayeslm.bin.search import main, parse_seeds, without_confs
 from espnet_bayeslm.bin.train import best_of
-from espnet_bayeslm.kinds.search import rank
+from espnet_bayeslm.kinds.architectures import rank
 from espnet_bayeslm.lm.lstm import POSITIONS
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.utils.errors import InputError

@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from espnet_bayeslm.layers import tree_attention
-from espnet_bayeslm.layers.tree_attention import TreeAttention
-from espnet_bayeslm.lm.tree import build_tree
+from espnet_bayeslm.lm import tree as tree_module
+from espnet_bayeslm.lm.tree import TreeAttention, build_tree
 
 
 def make_tree(length=90, num=60):
@@ -32,8 +31,8 @@ def ancestors(tree):
 
 @pytest.mark.parametrize("block, max_keys", [(64, 1 << 16), (64, 1), (8, 500), (1, 300)])
 def test_attention_equals_that_with_a_full_mask(monkeypatch, block, max_keys):
-    monkeypatch.setattr(tree_attention, "BLOCK", block)
-    monkeypatch.setattr(tree_attention, "MAX_KEYS", max_keys)
+    monkeypatch.setattr(tree_module, "BLOCK", block)
+    monkeypatch.setattr(tree_module, "MAX_KEYS", max_keys)
     tree, _ = make_tree()
     assert len(tree) > 300
     x = torch.randn(len(tree), 3 * 12, dtype=torch.float64)

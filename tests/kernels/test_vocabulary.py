@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from espnet_bayeslm.kernels import KERNELS
-from espnet_bayeslm.layers import vocabulary
-from espnet_bayeslm.layers.vocabulary import summed_nll
+from espnet_bayeslm.layers import linear as vocabulary
+from espnet_bayeslm.layers.linear import summed_nll
 
 plain = KERNELS["summed_nll"].plain
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_bayeslm.kinds.search.ranking import num_architectures, rank, shares
+from espnet_bayeslm.kinds.architectures import num_architectures, rank, shares
 from espnet_bayeslm.utils.errors import InputError
 
 KINDS = ("point", "bayes", "gp", "variational")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espnet_bayeslm.bayes import parse_uncertainty
-from espnet_bayeslm.kinds.search.space import architecture_yaml, derived_config, uncertainty_of
+from espnet_bayeslm.kinds.architectures import architecture_yaml, derived_config, uncertainty_of
 from espnet_bayeslm.lm.lstm import POSITIONS as LSTM
 from espnet_bayeslm.lm.transformer import POSITIONS as TRANSFORMER
 from espnet_bayeslm.utils.errors import InputError

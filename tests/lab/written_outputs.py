@@ -9,7 +9,7 @@ import torch
 import yaml
 
 from espnet_bayeslm.evaluation.signal_to_noise import summarize
-from espnet_bayeslm.kinds.search.ranking import rank
+from espnet_bayeslm.kinds.architectures import rank
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report import search_results as search_report

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from espnet_bayeslm.layers import LatentOutput
-from espnet_bayeslm.layers.latent import LatentSampling
+from espnet_bayeslm.layers.latent import LatentOutput, LatentSampling
 
 SIZE = 6
 

@@ -5,8 +5,8 @@ import torch
 from torch.autograd import gradcheck
 from torch.func import functional_call
 
-from espnet_bayeslm.layers import GATES
 from espnet_bayeslm.layers.gp import BASIS, mixture
+from espnet_bayeslm.layers.lstm import GATES
 from espnet_bayeslm.lm import BayesLSTMLM
 
 STEPS, BATCH, UNITS = 3, 2, 2

@@ -40,7 +40,7 @@ def training_model(lm):
 
 def repeat_noise(lm):
     """Make the next training step draw what the first one did."""
-    lm.noise.step = 0
+    lm.noise_step = 0
 
 
 def taken(model):

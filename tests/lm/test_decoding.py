@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lm_cases import LSTM, RANDOM, SOME, TRANSFORMER, VOCAB, build, make_generic, name
 from search_contract import SearchContract, check_scores, teacher_forced, walk
 
-from espnet_bayeslm.bayes.whole import add_whole_posterior
+from espnet_bayeslm.bayes.weights import add_whole_posterior
 from espnet_bayeslm.layers.key_value_cache import CAPACITY, KeyValueCache, membership
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 

@@ -25,9 +25,9 @@ from espnet_bayeslm.training.model import BayesLanguageModel
 PACKAGE = Path(espnet_bayeslm.__file__).parent
 # Where noise is made, all of it by a generator that `drawn` or IVON was given.
 MAKE_NOISE = {
-    *("bayes/weights.py", "bayes/whole.py", "layers/latent.py"),
+    *("bayes/weights.py", "layers/latent.py"),
     # dropout, initial values
-    "kernels/feed_forward.py",
+    "layers/transformer.py",
 }
 SAMPLERS = {"normal_", "randn", "randn_like", "normal", "bernoulli", "bernoulli_", "exponential_"}
 
@@ -77,7 +77,7 @@ class TestDrawn:
     def test_the_kl_of_a_training_step_is_that_of_its_draw(self, case):
         model = BayesLanguageModel(make_generic(build(case)), VOCAB, num_train_tokens=50).train()
         _, stats, _ = model(*BATCH)
-        model.lm.noise.step = 0
+        model.lm.noise_step = 0
         with model.lm.drawn(weight_kl=True, token_kl=True) as draw:
             nll = model.nll(*BATCH)[0]
         latent = draw.token_kl()

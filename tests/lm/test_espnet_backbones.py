@@ -8,7 +8,7 @@ from torch import nn
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm import BayesESPnetLM
-from espnet_bayeslm.lm.backbones import BACKBONES
+from espnet_bayeslm.lm.espnet import BACKBONES
 from espnet_bayeslm.lm.scoring import has_trees
 
 RNN = dict(unit=6, nhid=8, nlayers=2)

@@ -100,7 +100,7 @@ def test_mixed_precision_is_near_full_precision(cls, uncertainty):
     text = (torch.randint(1, VOCAB - 1, (4, 9)), torch.tensor([9, 5, 2, 7]))
     losses = {}
     for enabled in (False, True):
-        lm.noise.step = 0
+        lm.noise_step = 0
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
             losses[enabled], _, _ = model(*text)
     assert losses[True].item() == pytest.approx(losses[False].item(), rel=0.02)

@@ -17,8 +17,7 @@ from oracles.lmplz_arpa import read_arpa
 from search_contract import SearchContract, walk
 
 from espnet_bayeslm.lm import ngram as ngram_module
-from espnet_bayeslm.lm.arpa import ArpaTable
-from espnet_bayeslm.lm.ngram import KenlmTable, NgramLM
+from espnet_bayeslm.lm.ngram import ArpaTable, KenlmTable, NgramLM
 from espnet_bayeslm.ngram.build import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.utils.errors import InputError

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from espnet_bayeslm.lm.registry import LM_CLASSES
+from espnet_bayeslm.lm.mixture import LM_CLASSES
 
 DATA = Path(__file__).parent / "data"
 SEARCHES = {

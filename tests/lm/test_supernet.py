@@ -8,7 +8,8 @@ from lm_cases import LSTM, SEARCHES, TRANSFORMER, VOCAB, build, make_generic, se
 from lm_cases import name as case_name
 
 from espnet_bayeslm.kinds.search import choices as choices_of
-from espnet_bayeslm.layers import GPActivation, TransformerBlock
+from espnet_bayeslm.layers.gp import GPActivation
+from espnet_bayeslm.layers.transformer import TransformerBlock
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 
 

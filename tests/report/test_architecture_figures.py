@@ -5,8 +5,7 @@ import json
 import pytest
 from matplotlib.colors import same_color
 
-from espnet_bayeslm.kinds.search import shares
-from espnet_bayeslm.kinds.search.history import read_history
+from espnet_bayeslm.kinds.architectures import read_history, shares
 from espnet_bayeslm.report.architecture_figures import history_figure, weights_figure
 from espnet_bayeslm.utils.errors import InputError
 

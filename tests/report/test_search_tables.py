@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from espnet_bayeslm.kinds.search import derived_config, rank
+from espnet_bayeslm.kinds.architectures import derived_config, rank
 from espnet_bayeslm.report.search_results import (
     Retrained,
     Run,

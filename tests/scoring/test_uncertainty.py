@@ -7,7 +7,7 @@ from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from lm_cases import RANDOM, UNTIED, VOCAB, build, make_generic
 from lm_cases import name as case_name
 
-from espnet_bayeslm.bayes.whole import add_whole_posterior
+from espnet_bayeslm.bayes.weights import add_whole_posterior
 from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.scoring.log_probs import BLOCKS
 from espnet_bayeslm.scoring.uncertainty import token_uncertainty

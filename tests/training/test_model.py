@@ -255,7 +255,7 @@ def test_the_kl_keeps_its_gradient_after_a_validation(text, kl_scale):
 
     def gradients():
         model.zero_grad()
-        model.lm.noise.step = 0
+        model.lm.noise_step = 0
         model(*text)[0].backward()
         return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 

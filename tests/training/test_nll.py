@@ -72,7 +72,7 @@ def test_a_step_draws_once(name):
     model = BayesLanguageModel(LMS[name](), VOCAB, num_train_tokens=100).train()
     for step in (1, 2):
         model(*batch())
-        assert model.lm.noise.step == step
+        assert model.lm.noise_step == step
 
 
 @pytest.mark.parametrize("name", ["lstm", "transformer"])

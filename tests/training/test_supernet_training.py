@@ -6,7 +6,7 @@ import pytest
 import torch
 from training_options import LSTM, SEARCH, STILL, stats
 
-from espnet_bayeslm.kinds.search.history import HISTORY, read_history, write_history
+from espnet_bayeslm.kinds.architectures import HISTORY, read_history, write_history
 from espnet_bayeslm.loading.checkpoint import load_state
 
 

@@ -1,11 +1,10 @@
-"""Cells of tables: values by seed."""
+"""Tables in Markdown, and their cells: values by seed."""
 
 from __future__ import annotations
 
 from typing import Any, Callable, Dict, Mapping, Sequence
 
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
-from lab.markdown import markdown_table
 
 # Seed -> value.
 Values = Dict[int, float]
@@ -54,3 +53,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     if not rows:
         return NOTHING
     return markdown_table([header[n] for n in kept], [[row[n] for n in kept] for row in rows])
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Format a table, the first column aligned to the left, every other one to the right."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

@@ -11,7 +11,7 @@ from typing import Container, List, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, staged, write_text
-from lab.markdown import markdown_table
+from lab.cells import markdown_table
 
 # (utterance, words)
 Row = Tuple[str, Sequence[str]]

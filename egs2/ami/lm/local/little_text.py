@@ -23,7 +23,7 @@ from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
 from espnet_bayeslm.utils.engine import LOCAL
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_text
-from lab.markdown import markdown_table
+from lab.cells import markdown_table
 
 
 def part(lines: Sequence[str], percent: int) -> List[str]:

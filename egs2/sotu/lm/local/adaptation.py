@@ -12,7 +12,7 @@ from adaptation_data import SHARES
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
-from lab.markdown import markdown_table
+from lab.cells import markdown_table
 
 BACKBONES = {"seq_rnn": "ESPnet's LSTM (seq_rnn)", "transformer": "ESPnet's transformer"}
 METHODS = {
