@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 from fnmatch import fnmatchcase
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -285,26 +286,58 @@ class Posterior:
 
 
 class Sample:
-    """One sample of all random weights; with `with_kl` it has their KL where that costs little.
+    """One sample of all that is random in a module: its weights, and its latent outputs.
+
+    Args:
+        posterior: Posterior of the module.
+        generator: Source of the noise; None: the mean in place of a sample.
+        with_kl: True to compute the KL of weights as they are sampled, where that costs little.
+        token_kl: True to compute the KL of latent outputs in forward passes.
+        hold: True if any number of forward passes has the same noise of latent outputs.
 
     Attributes:
+        is_mean: True if it is the mean.
         values: {name of a parameter in the state_dict: value}.
+        latents: {latent output: its `LatentSampling`}.
     """
 
-    def __init__(self, posterior: Posterior, generator: torch.Generator, *, with_kl: bool = False):
-        self.posterior, self._with_kl = posterior, with_kl
+    def __init__(
+        self,
+        posterior: Posterior,
+        generator: Optional[torch.Generator],
+        *,
+        with_kl: bool = False,
+        token_kl: bool = False,
+        hold: bool = False,
+    ):
+        self.posterior, self._with_kl, self.is_mean = posterior, with_kl, generator is None
         self._terms: Dict[Block, torch.Tensor] = {}
         self.values: Dict[str, torch.Tensor] = {}
         parameters: Dict[str, List[Block]] = {}
-        for block in posterior.blocks():
+        for block in posterior.blocks() if generator is not None else ():
             parameters.setdefault(block.name, []).append(block)
         for name, blocks in parameters.items():
             value = self._value(sorted(blocks, key=lambda block: block.rows), generator)
             self.values.update(dict.fromkeys((name, *blocks[0].aliases), value))
         names = (name.rpartition(".") for name in self.values)
         self._places = [(posterior.module.get_submodule(path), name) for path, _, name in names]
+        modules: Iterator[Any] = posterior.module.modules()
+        self.latents = {
+            module: module.sampling_by(generator, wants_kl=token_kl, hold=hold)
+            for module in modules
+            if "sampling" in vars(module)
+        }
 
-    def _value(self, blocks: Sequence[Block], generator: torch.Generator) -> torch.Tensor:
+    def with_token_kl(self) -> Sample:
+        """This sample, with the KL of latent outputs in forward passes."""
+        sample = copy.copy(self)
+        sample.latents = {
+            latent: dataclasses.replace(how, wants_kl=True, kl=None)
+            for latent, how in self.latents.items()
+        }
+        return sample
+
+    def _value(self, blocks: Sequence[Block], generator: Any) -> torch.Tensor:
         """Value of a parameter: sampled rows of its blocks, ascending, and the mean elsewhere."""
         whole, sizes, parts = blocks[0].whole, [], []
         for before, block in zip([0, *(b.rows[1] for b in blocks)], blocks, strict=False):
@@ -331,9 +364,14 @@ class Sample:
         recurrent = {owner for owner, *_ in undo if isinstance(owner, nn.RNNBase)}
         for layer in recurrent:
             _refresh(layer)
+        outer = {latent: latent.sampling for latent in self.latents}
+        for latent, how in self.latents.items():
+            latent.sampling = how
         try:
             yield
         finally:
+            for latent, how in outer.items():
+                latent.sampling = how
             for owner, parameter, before, means in reversed(undo):
                 owner._parameters[parameter] = before
                 vars(owner)[MEANS] = means
@@ -345,6 +383,14 @@ class Sample:
     def kl(self, *, per_weight: bool = False) -> torch.Tensor:
         """KL of the posterior, as `Posterior.kl` gives it."""
         return self.posterior.kl(per_weight=per_weight, known=self._terms)
+
+    def token_kl(self) -> Optional[torch.Tensor]:
+        """KL of the latent outputs of the last forward pass, in nats, (B, L), summed over them.
+
+        None where there are none.
+        """
+        terms = [how.kl for how in self.latents.values() if how.kl is not None]
+        return torch.stack(terms).sum(0) if terms else None
 
 
 def _refresh(owner: nn.RNNBase) -> None:

@@ -45,11 +45,9 @@ class Choice(nn.Module):
         return [self.weights] if group == Search.group else []
 
 
-def choices(lm: nn.Module) -> Iterator[Tuple[str, Choice]]:
-    """Yield (location, architecture weights) of the locations of an LM that are searched."""
-    for module in lm.modules():
-        if isinstance(module, Choice):
-            yield module.location, module
+def choices(lm: Any) -> List[Tuple[str, Choice]]:
+    """(location, architecture weights) of the locations of an LM that are searched."""
+    return list(getattr(lm, PREFIX, {}).items())
 
 
 @register_kind
@@ -202,18 +200,13 @@ def take_paths(lm: Any, state: Dict[str, Any], prefix: str) -> None:
         if alias not in state or key not in state:
             continue
         value = state.pop(alias)
+        every = lm.named_parameters(remove_duplicate=False)
         # tied parameters have learnt with the layer's own
-        if not _is_tied(lm, getattr(found.owner, found.parameter)):
+        if sum(own is found.whole for _, own in every) == 1:
             state[key] = state[key].clone()
             select_rows(state[key], found.rows).copy_(value)
         for other in [other for other in state if other.startswith(f"{alias}_")]:
             _place_posterior(lm, found, other.removeprefix(alias), state.pop(other), state, begin)
-
-
-def _is_tied(lm: nn.Module, parameter: torch.Tensor) -> bool:
-    """True if a parameter has several names."""
-    every = lm.named_parameters(remove_duplicate=False)
-    return sum(value is parameter for _, value in every) > 1
 
 
 def _weights(lm: Any) -> Iterator[Tuple[str, str, Block]]:

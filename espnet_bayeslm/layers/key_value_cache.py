@@ -100,17 +100,6 @@ class KeyValueCache:
         for row in rows:
             heapq.heappush(self._free, row)
 
-    def begin(self, keys_values: Sequence[torch.Tensor]) -> List[Prefix]:
-        """Prefixes of equal length whose keys and values are known, (B, 2, L, M) of each layer."""
-        count, _, length, _ = keys_values[0].shape
-        rows = self.allocate(count * length)
-        places = torch.tensor(rows, device=self.table.device)
-        for layer, key_value in enumerate(keys_values):
-            # (B, 2, L, M) -> (2, head, B * L, M / head)
-            heads = key_value.unflatten(-1, (self.table.size(2), -1)).permute(1, 3, 0, 2, 4)
-            self.table[layer].index_copy_(2, places, heads.flatten(2, 3))
-        return [Prefix(self, rows[i * length : (i + 1) * length]) for i in range(count)]
-
     def adopt(self, prefix: Prefix) -> Prefix:
         """Prefix in this cache; a prefix of another cache is copied."""
         if prefix.cache is self:

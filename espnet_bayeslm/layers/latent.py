@@ -123,6 +123,14 @@ class LatentOutput(nn.Module):
         noise = torch.empty_like(self.infer_mean.bias, requires_grad=False)
         return noise.normal_(generator=generator)
 
+    def sampling_by(
+        self, generator: Optional[torch.Generator], *, wants_kl: bool, hold: bool
+    ) -> LatentSampling:
+        """Sampling options with this noise, or of the mean, as `bayes.Sample` asks for them."""
+        if generator is None or not hold:
+            return LatentSampling(generator, wants_kl=wants_kl)
+        return LatentSampling(held=self.held_noise(generator), wants_kl=wants_kl)
+
     def heads(self) -> List[nn.Linear]:
         """The networks that are needed: q's, and p's where the KL is wanted."""
         q, p = [self.infer_mean, self.infer_log_std], [self.prior_mean, self.prior_log_std]

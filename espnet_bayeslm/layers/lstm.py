@@ -11,6 +11,7 @@ from typing import (
     Dict,
     List,
     Mapping,
+    NamedTuple,
     Optional,
     Sequence,
     Tuple,
@@ -47,13 +48,29 @@ NATIVE = {
 State = Tuple[torch.Tensor, torch.Tensor]
 UnitFunction = Callable[[torch.Tensor], torch.Tensor]
 # W and b of the part of the gates that comes from h_{t-1} or x_t, and the Gaussian process that is
-# added to u = W x + b, if any: (x, u) -> sum_j lambda_j phi_j(u), (..., 4H).
+# added to u = W x + b, if any: (x, u) -> sum_j lambda_j phi_j(u), (..., PH).
 Whole = Tuple[
     torch.Tensor, torch.Tensor, Optional[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]
 ]
 ACTIVATIONS: Dict[str, UnitFunction] = {
     gate: torch.tanh if NATIVE[gate] == "tanh" else torch.sigmoid for gate in GATES
 }
+
+
+class GatePath(NamedTuple):
+    """One way to compute a gate.
+
+    Attributes:
+        gate: Number of the gate in `GATES`.
+        function: Activation function or Gaussian process.
+        share: Share of its value in the gate, (); None: the value is the gate.
+        owner: Module with the path's rows of `PARAMETERS`; None: the LSTM's own rows.
+    """
+
+    gate: int
+    function: UnitFunction
+    share: Optional[torch.Tensor] = None
+    owner: Any = None
 
 
 class Loop:
@@ -66,40 +83,56 @@ class Loop:
 
     def __init__(self, lstm: LSTM, k: int):
         self.lstm, self.k = lstm, k
+        self.paths = self.gate_paths()
         self.input, self.hidden = self.whole("layer_input"), self.whole("hidden_input")
         self.cell_process = self.process("cell_state")
         if self.cell_process is not None:
             names = (f"gp_{name}_cell_state_l{k}" for name in ("weight", "bias"))
             self.cell_weights = [getattr(lstm, name) for name in names]
-        self.functions = self.activations()
+
+    def gate_paths(self) -> List[GatePath]:
+        """Paths of all gates: those with the LSTM's own rows, in the order of `GATES`, and more."""
+        functions = (self.process(gate) or ACTIVATIONS[gate] for gate in GATES)
+        return [GatePath(number, function) for number, function in enumerate(functions)]
+
+    def by_path(self, x: torch.Tensor, dim: int = -1) -> torch.Tensor:
+        """Each gate's values for all of its paths, (..., 4H) -> (..., PH)."""
+        parts = x.chunk(len(GATES), dim=dim)
+        further = [parts[path.gate] for path in self.paths[len(GATES) :]]
+        return torch.cat([x, *further], dim=dim) if further else x
 
     def rows(self, parameter: str) -> torch.Tensor:
-        """Rows of a parameter for all gates, (4H, ...)."""
-        return getattr(self.lstm, f"{parameter}_l{self.k}")
+        """Rows of a parameter for all paths of the gates, (PH, ...)."""
+        own = getattr(self.lstm, f"{parameter}_l{self.k}")
+        further = [getattr(path.owner, parameter) for path in self.paths[len(GATES) :]]
+        if not further:
+            return own
+        # Torch keeps a concatenation's gradients as views of one tensor, and clipping would scale
+        # twice what the parameters of two that are added, the biases, have between them. A
+        # product's gradient has a memory of its own.
+        return torch.cat([1.0 * part for part in (own, *further)])
 
     def coefficients(self, position: str) -> torch.Tensor:
         """Coefficients of a Gaussian process, (J, units)."""
         return getattr(self.lstm, f"gp_coefficients_{position}_l{self.k}")
 
-    def process(self, position: str) -> Optional[UnitFunction]:
+    def process(self, position: str, *, for_paths: bool = False) -> Optional[UnitFunction]:
         """Function u -> sum_j lambda_j phi_j(u) of a position; None without a process."""
         basis = self.lstm.bases.get(f"{position}_l{self.k}")
         if basis is None:
             return None
-        return functools.partial(mixture, coefficients=self.coefficients(position), basis=basis)
+        found = self.coefficients(position)
+        coefficients = self.by_path(found) if for_paths else found
+        return functools.partial(mixture, coefficients=coefficients, basis=basis)
 
     def whole(self, position: str) -> Whole:
-        """Weight (4H, ...), bias (4H,) and process of a position on the input of all gates."""
-        process, suffix = self.process(position), WHOLE[position]
+        """Weight (PH, ...), bias (PH,) and process of a position on the input of all gates."""
+        process, suffix = self.process(position, for_paths=True), WHOLE[position]
         added = None if process is None else lambda x, u: process(u)
         return self.rows(f"weight_{suffix}"), self.rows(f"bias_{suffix}"), added
 
-    def activations(self) -> List[UnitFunction]:
-        """Activation function or Gaussian process of each gate."""
-        return [self.process(gate) or ACTIVATIONS[gate] for gate in GATES]
-
     def gates_in(self, x: torch.Tensor) -> torch.Tensor:
-        """Part of the gates that the inputs (L, B, M) and the biases make, (L, B, 4H)."""
+        """Part of the gates that the inputs (L, B, M) and the biases make, (L, B, PH)."""
         (weight, bias, process), (_, recurrent, is_apart) = self.input, self.hidden
         # without a process on it the recurrent bias is added once, for all steps
         if process is None:
@@ -113,13 +146,23 @@ class Loop:
         weight, bias, process = self.hidden
         if process is None:
             return F.linear(h, weight)
-        u = F.linear(h, weight, bias)  # (B, 4H)
+        u = F.linear(h, weight, bias)  # (B, PH)
         return u + process(h, u)
 
     def gates(self, pre: torch.Tensor) -> List[torch.Tensor]:
-        """Input gate, forget gate, cell input and output gate (Eq. 5, 4, 6, 7), (B, H) each."""
-        parts = pre.chunk(len(self.functions), dim=1)
-        return [function(x) for function, x in zip(self.functions, parts, strict=True)]
+        """Input gate, forget gate, cell input and output gate (Eq. 5, 4, 6, 7), (B, H) each.
+
+        A gate of several paths is the mean of their values, weighted by their shares (Eq. 35).
+        """
+        gates: List[torch.Tensor] = []
+        for path, x in zip(self.paths, pre.chunk(len(self.paths), dim=1), strict=True):
+            value = path.function(x)
+            value = value if path.share is None else path.share * value
+            if path.owner is None:
+                gates.append(value)
+            else:
+                gates[path.gate] = gates[path.gate] + value
+        return gates
 
     def cell_part(self, c: torch.Tensor) -> torch.Tensor:
         """Factor of the forget gate: c, or f(c) = c + sum_j lambda_j phi_j(V c + b) (c-Gate)."""
@@ -133,7 +176,7 @@ def lstm_loop(loop: Loop, gates_in: torch.Tensor, state: State) -> Tuple[torch.T
 
     Args:
         loop: The layer's functions.
-        gates_in: Theta [x_t, 1] of the four gates, (L, B, 4H).
+        gates_in: Theta [x_t, 1] of all paths of the gates, (L, B, PH); of an ordinary LSTM P is 4.
         state: h and c before the first step, (B, H).
 
     Returns:
@@ -149,10 +192,10 @@ def lstm_loop(loop: Loop, gates_in: torch.Tensor, state: State) -> Tuple[torch.T
     return torch.stack(hiddens), (h, c)
 
 
-def gate_weights(rnn: str, gates: Sequence[str], gate: str) -> Tuple[Weights, ...]:
+def gate_weights(gates: Sequence[str], gate: str) -> Tuple[Weights, ...]:
     """Weights of one of the gates, given in the order of torch's rows, of the LM's layer `rnn`."""
     part = (list(gates).index(gate), len(gates))
-    return tuple(Weights(f"{rnn}.{name}_l{{k}}", part, gate) for name in PARAMETERS)
+    return tuple(Weights(f"rnn.{name}_l{{k}}", part, gate) for name in PARAMETERS)
 
 
 def function_at(position: str) -> Function:
@@ -166,7 +209,7 @@ def function_at(position: str) -> Function:
     """
     weights: Tuple[Weights, ...] = ()
     if position in GATES:
-        weights = gate_weights("rnn", GATES, position)
+        weights = gate_weights(GATES, position)
     elif position in WHOLE:
         weights = tuple(Weights(f"rnn.{x}_{WHOLE[position]}_l{{k}}") for x in ("weight", "bias"))
     return Function(NATIVE[position], "rnn", weights)

@@ -149,18 +149,6 @@ def sinusoids(positions: torch.Tensor, dim: int) -> torch.Tensor:
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :dim]
 
 
-class SelfAttention(nn.Module):
-    """Projections of self-attention; Theta_q, Theta_k, Theta_v are one matrix."""
-
-    def __init__(self, att_unit: int):
-        super().__init__()
-        self.in_proj = Linear(att_unit, 3 * att_unit)
-        self.out_proj = Linear(att_unit, att_unit)
-        nn.init.xavier_uniform_(self.in_proj.weight)
-        nn.init.zeros_(self.in_proj.bias)
-        nn.init.zeros_(self.out_proj.bias)
-
-
 class TransformerBlock(nn.Module):
     """Self-attention and a GELU feed-forward net, each with residual and LayerNorm.
 
@@ -174,7 +162,12 @@ class TransformerBlock(nn.Module):
     def __init__(self, att_unit: int, unit: int, *, dropout_rate: float, norm_first: bool):
         super().__init__()
         self.norm_first, self.output_size = norm_first, att_unit
-        self.attention = SelfAttention(att_unit)
+        # Theta_q, Theta_k, Theta_v are one matrix
+        in_proj, out_proj = Linear(att_unit, 3 * att_unit), Linear(att_unit, att_unit)
+        nn.init.xavier_uniform_(in_proj.weight)
+        nn.init.zeros_(in_proj.bias)
+        nn.init.zeros_(out_proj.bias)
+        self.attention = nn.ModuleDict({"in_proj": in_proj, "out_proj": out_proj})
         self.linear1 = Linear(att_unit, unit)
         self.activation: nn.Module = nn.GELU()
         self.linear2 = Linear(unit, att_unit)
@@ -207,8 +200,8 @@ class TransformerBlock(nn.Module):
     def forward(self, x: torch.Tensor, attend: Callable[..., torch.Tensor]) -> torch.Tensor:
         """Map (..., M) to (..., M); `attend` maps query, key and value to the heads' attention."""
         normed = self.norm1(x) if self.norm_first else x
-        found = attend(*self.attention.in_proj(normed).chunk(3, dim=-1))
-        x = x + self.dropout(self.attention.out_proj(found))
+        found = attend(*self.attention["in_proj"](normed).chunk(3, dim=-1))
+        x = x + self.dropout(self.attention["out_proj"](found))
         if self.norm_first:
             return self.latent(x + self._feed_forward(self.norm2(x)))
         x = self.norm1(x)

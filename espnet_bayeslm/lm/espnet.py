@@ -169,7 +169,7 @@ class SeqRNN(RecurrentLM, BayesESPnetLM):
     def positions(self) -> Mapping[str, Position]:
         """Positions that can be random: gates, the embedding and the output projection."""
         gates = self._gates()
-        layered = {g: Position(weights=gate_weights("rnn", gates, g)) for g in gates}
+        layered = {g: Position(weights=gate_weights(gates, g)) for g in gates}
         if gates:
             layered["all_gates"] = dataclasses.replace(layered[gates[0]], parts=gates)
         return {**layered, **super().positions()}

@@ -62,11 +62,6 @@ class RecurrentLM(UncertainLM):
         zeros = self.decoder.bias.new_zeros(self.rnn.num_layers, self.rnn.hidden_size)
         return (zeros, zeros.clone()) if isinstance(self.rnn, nn.LSTM) else zeros
 
-    def begin(self, tokens: torch.Tensor) -> Step:
-        """Read prefixes from their start; logits and states after them."""
-        output, state = self.encode(self.encoder(tokens))
-        return self.project(output[:, -1]), self.split_state(state)
-
     def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
         """Read one more token of each hypothesis; logits and states after it."""
         inputs, before = self.encoder(tokens), self.stack_states(states)
@@ -113,7 +108,7 @@ class RecurrentLM(UncertainLM):
 
 
 def _gate(name: str) -> Position:
-    return Position(weights=gate_weights("rnn", GATES, name), function=function_at(name))
+    return Position(weights=gate_weights(GATES, name), function=function_at(name))
 
 
 POSITIONS = {

@@ -285,23 +285,17 @@ class NgramLM(LogProbLM):
         rows = np.stack([self._row(state) for state in states])
         return torch.from_numpy(rows).to(self.like)
 
-    def _score(self, states: List[State]) -> Step:
-        log_probs = self._log_probs(states)
-        log_probs[:, 0] = -math.inf
-        return log_probs, states
-
     def zero_state(self) -> State:
         """State before the first token."""
         return ()
 
-    def begin(self, tokens: torch.Tensor) -> Step:
-        """Score the next token after prefixes."""
-        return self._score([self._last(row) for row in tokens.tolist()])
-
     def advance(self, tokens: torch.Tensor, states: List[State]) -> Step:
         """Score the next token after one more token of each hypothesis."""
         pairs = zip(states, tokens.tolist(), strict=True)
-        return self._score([self._last((*state, token)) for state, token in pairs])
+        after = [self._last((*state, token)) for state, token in pairs]
+        log_probs = self._log_probs(after)
+        log_probs[:, 0] = -math.inf
+        return log_probs, after
 
     def compute(
         self, input: torch.Tensor, hidden: Optional[List[State]]

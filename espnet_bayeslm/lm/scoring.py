@@ -46,13 +46,6 @@ class IncrementalLM(AbsLM):
         the new states.
         """
 
-    def begin(self, tokens: torch.Tensor) -> Step:
-        """Read prefixes from their start, (B, L), L at least 1; logits and states after them."""
-        states = [self.zero_state() for _ in tokens]
-        for column in tokens.unbind(1):
-            logits, states = self.advance(column, states)
-        return logits, states
-
     def score(self, y: torch.Tensor, state: Any, x: torch.Tensor) -> Tuple[torch.Tensor, Any]:
         """Ln p of each next token (vocab_size,) after the prefix y (L,), and the state."""
         log_probs, states = self.batch_score(y.unsqueeze(0), [state], x)
@@ -96,11 +89,12 @@ class IncrementalLM(AbsLM):
         """Logits and new states of the next token, (B, vocab_size)."""
         # ESPnet's transducer searches write the start of a sentence as <blank>
         ys = ys.masked_fill(ys == 0, self.vocab_size - 1 if self.sos is None else self.sos)
-        if all(state is None for state in states):
-            return self.begin(ys)
+        read = 0 if all(state is None for state in states) else ys.size(1) - 1
         # a transducer's hypothesis may still be empty where others are not
-        known = [self.zero_state() if state is None else state for state in states]
-        return self.advance(ys[:, -1], known)
+        states = [self.zero_state() if state is None else state for state in states]
+        for tokens in ys[:, read:].unbind(1):
+            logits, states = self.advance(tokens, states)
+        return logits, states
 
 
 def is_random(lm: Any) -> bool:

@@ -52,10 +52,8 @@ class AttentionLM(UncertainLM):
     def run_layers(self, x: torch.Tensor, attend: Attend) -> torch.Tensor:
         """Run all layers, (..., M) -> (..., M)."""
 
-    def projected(  # type: ignore[override]
-        self, input: torch.Tensor, keep: Optional[List[torch.Tensor]] = None
-    ) -> torch.Tensor:
-        """Input of the output projection, (B, L, M); `keep` collects keys and values."""
+    def projected(self, input: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        """Input of the output projection, (B, L, M)."""
         length, mask = input.size(1), None
         if self.hides_padding:
             causal = torch.ones(length, length, dtype=torch.bool, device=input.device).tril()
@@ -63,8 +61,6 @@ class AttentionLM(UncertainLM):
         rate = self.attention_dropout_rate if self.training else 0.0
 
         def attend(layer: int, *heads: torch.Tensor) -> torch.Tensor:
-            if keep is not None:
-                keep.append(torch.stack(heads[1:], dim=1))
             return attention(*heads, heads=self.head, mask=mask, dropout_rate=rate)
 
         positions = torch.arange(length, device=input.device)
@@ -86,17 +82,8 @@ class AttentionLM(UncertainLM):
 
     def zero_state(self) -> Prefix:
         """State of a hypothesis without a token, in a cache of its own."""
-        return self._cache().empty()
-
-    def _cache(self) -> KeyValueCache:
         like = self.embed.weight.detach()
-        return KeyValueCache(self.num_layers(), self.head, self.att_unit, like)
-
-    def begin(self, tokens: torch.Tensor) -> Step:
-        """Read prefixes from their start and cache their keys and values."""
-        keys_values: List[torch.Tensor] = []
-        x = self.projected(tokens, keys_values)
-        return self.project(x[:, -1]), self._cache().begin(keys_values)
+        return KeyValueCache(self.num_layers(), self.head, self.att_unit, like).empty()
 
     def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
         """Read one more token of each hypothesis; token 0, which no prefix has, is visible here."""
@@ -184,10 +171,14 @@ class BayesTransformerLM(AttentionLM):
             nn.Identity() if embed_unit == att_unit else nn.Linear(embed_unit, att_unit)
         )
         self.pos_enc, self.head, self.att_unit = pos_enc, head, att_unit
-        self.attention_dropout_rate = _or(attention_dropout_rate, dropout_rate)
+        if attention_dropout_rate is None:
+            attention_dropout_rate = dropout_rate
+        if positional_dropout_rate is None:
+            positional_dropout_rate = dropout_rate
+        self.attention_dropout_rate = attention_dropout_rate
         # No buffer: DistributedDataParallel would broadcast it, and its length differs by rank.
         self.encodings = torch.empty(0, att_unit)
-        self.drop = nn.Dropout(_or(positional_dropout_rate, dropout_rate))
+        self.drop = nn.Dropout(positional_dropout_rate)
         self.blocks = nn.ModuleList(
             TransformerBlock(att_unit, unit, dropout_rate=dropout_rate, norm_first=norm_first)
             for _ in range(layer)
@@ -225,10 +216,6 @@ class BayesTransformerLM(AttentionLM):
         for layer, block in enumerate(self.blocks):
             x = block(x, functools.partial(attend, layer))
         return self.after_norm(x)
-
-
-def _or(value: Optional[float], default: float) -> float:
-    return default if value is None else value
 
 
 def _check_sizes(

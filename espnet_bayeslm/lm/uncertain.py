@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import math
 from abc import abstractmethod
@@ -27,7 +26,7 @@ from espnet_bayeslm.bayes.kinds import NOISE_STEP
 from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.bayes.posterior import DEFAULTS
 from espnet_bayeslm.kernels.product import Contents
-from espnet_bayeslm.layers.latent import LatentOutput, LatentSampling
+from espnet_bayeslm.layers.latent import LatentOutput
 from espnet_bayeslm.layers.linear import project
 from espnet_bayeslm.lm.adapted_state import adapt_checkpoint, drop_posterior
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
@@ -35,31 +34,6 @@ from espnet_bayeslm.utils.errors import InputError
 
 # Input of an output projection, (B, L, M), and the projection's weight, (V, M).
 Projected = Tuple[torch.Tensor, torch.Tensor]
-
-
-@dataclasses.dataclass(frozen=True)
-class LMSample:
-    """One sample of an LM's random weights and latent outputs, or their mean (`is_mean`).
-
-    Without a sample of the weights their mean is used.
-    """
-
-    posterior: Posterior
-    weights: Optional[Sample]
-    latents: List[LatentSampling]
-    is_mean: bool
-
-    def kl(self, *, per_weight: bool = False) -> torch.Tensor:
-        """KL of the random weights, as `Posterior.kl`."""
-        return (self.weights or self.posterior).kl(per_weight=per_weight)
-
-    def token_kl(self) -> Optional[torch.Tensor]:
-        """KL of the latent outputs of the last forward pass, in nats, (B, L), summed over them.
-
-        None where there are none.
-        """
-        terms = [latent.kl for latent in self.latents if latent.kl is not None]
-        return torch.stack(terms).sum(0) if terms else None
 
 
 class UncertainLM(IncrementalLM):
@@ -84,7 +58,7 @@ class UncertainLM(IncrementalLM):
     continues_trees = False
     projection = "decoder"
     projected: Callable[[torch.Tensor], torch.Tensor]
-    _drawn: Optional[Tuple[Contents, List[LMSample]]] = None
+    _drawn: Optional[Tuple[Contents, List[Sample]]] = None
     trained = "*"
 
     def __init__(self, vocab_size: int, *, prior_variance: Union[float, str], num_samples: int = 0):
@@ -96,7 +70,7 @@ class UncertainLM(IncrementalLM):
         self.prior_variance = prior_variance
         self.kinds: Dict[Location, Kind] = {}
         self.posterior = Posterior(self)
-        self._sample: Optional[LMSample] = None
+        self._sample: Optional[Sample] = None
         self.draws_in_training = True
         self.noise_step = 0
         self.register_load_state_dict_pre_hook(adapt_checkpoint)
@@ -161,7 +135,7 @@ class UncertainLM(IncrementalLM):
         hold: bool = False,
         weight_kl: bool = False,
         token_kl: bool = False,
-    ) -> Iterator[LMSample]:
+    ) -> Iterator[Sample]:
         """Compute with one sample of all that is random: the only place where samples are made.
 
         Args:
@@ -183,44 +157,22 @@ class UncertainLM(IncrementalLM):
                 counter = (torch.initial_seed(), process_rank(), self.noise_step)
                 generator = noise_generator(*counter, device=self._device())
                 self.noise_step += 1
-            sample = self._make_sample(generator, hold, weight_kl, token_kl)
+            options = {"with_kl": weight_kl, "token_kl": token_kl, "hold": hold}
+            sample = Sample(self.posterior, generator, **options)
         else:
-            sample = outer
-            if token_kl:
-                again = [dataclasses.replace(how, wants_kl=True, kl=None) for how in outer.latents]
-                sample = dataclasses.replace(outer, latents=again)
+            sample = outer.with_token_kl() if token_kl else outer
         with self._using(sample):
             yield sample
 
-    def _make_sample(
-        self, generator: Optional[torch.Generator], hold: bool, weight_kl: bool, token_kl: bool
-    ) -> LMSample:
-        """One sample, with options as `drawn`; without a generator the mean."""
-        weights, latents = None, []
-        if generator is not None:
-            weights = Sample(self.posterior, generator, with_kl=weight_kl)
-        for _, latent in self.latents():
-            how = LatentSampling(generator, wants_kl=token_kl)
-            if hold and generator is not None:
-                how = LatentSampling(held=latent.held_noise(generator), wants_kl=token_kl)
-            latents.append(how)
-        return LMSample(self.posterior, weights, latents, generator is None)
-
     @contextlib.contextmanager
-    def _using(self, sample: LMSample) -> Iterator[None]:
+    def _using(self, sample: Sample) -> Iterator[None]:
         """Compute with a sample within the block."""
-        outer, latents = self._sample, [latent for _, latent in self.latents()]
-        before = [latent.sampling for latent in latents]
-        self._sample = sample
-        for latent, how in zip(latents, sample.latents, strict=True):
-            latent.sampling = how
+        outer, self._sample = self._sample, sample
         try:
-            with sample.weights.used() if sample.weights else contextlib.nullcontext():
+            with sample.used():
                 yield
         finally:
             self._sample = outer
-            for latent, outer_sampling in zip(latents, before, strict=True):
-                latent.sampling = outer_sampling
 
     def _device(self) -> torch.device:
         return next(self.parameters()).device
@@ -319,7 +271,7 @@ class UncertainLM(IncrementalLM):
         return mean, list(zip(*(states for _, states in scored), strict=True))
 
     @torch.no_grad()
-    def _draws(self) -> List[LMSample]:
+    def _draws(self) -> List[Sample]:
         """K held samples, made anew where the weights have changed."""
         random = [
             tensor
@@ -331,12 +283,10 @@ class UncertainLM(IncrementalLM):
             samples = []
             for index in range(self.num_samples):
                 generator = noise_generator(0, 0, index, device=self._device())
-                samples.append(self._make_sample(generator, True, False, False))
-                assert samples[-1].weights is not None
+                samples.append(Sample(self.posterior, generator, hold=True))
                 # as parameters: a beam search keeps these packed
-                values = samples[-1].weights.values
-                for name, value in values.items():
-                    values[name] = nn.Parameter(value, requires_grad=False)
+                for name, value in samples[-1].values.items():
+                    samples[-1].values[name] = nn.Parameter(value, requires_grad=False)
             self._drawn = known = (Contents(random), samples)
         return known[1]
 

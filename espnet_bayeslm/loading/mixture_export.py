@@ -129,7 +129,7 @@ def _check_component(trained: TrainedLM, first: TrainedLM) -> None:
     remedy = "Train the LMs of a mixture with one token list."
     if isinstance(trained.lm, MixtureLM):
         problem, remedy = "a mixture already", "Give the LMs that it was made of."
-    elif next(choices(trained.lm), None) is not None:
+    elif choices(trained.lm):
         problem = "a super-network, which is no LM yet"
         remedy = "Train one of the architectures that `bayeslm search` ranks."
     elif first.token_type != trained.token_type:

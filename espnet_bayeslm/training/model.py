@@ -11,11 +11,10 @@ from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.torch_utils.device_funcs import force_gatherable
 from typeguard import typechecked
 
-from espnet_bayeslm.bayes import kl_per_token
+from espnet_bayeslm.bayes import Sample, kl_per_token
 from espnet_bayeslm.bayes.objective import KL_SCALES, REGULARIZERS, penalty
 from espnet_bayeslm.kinds.architectures import ArchitectureLog
 from espnet_bayeslm.lm import UncertainLM
-from espnet_bayeslm.lm.uncertain import LMSample
 from espnet_bayeslm.training.nll import (
     PRECISIONS,
     batch_nll,
@@ -221,7 +220,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
             self.lm.posterior.set_prior_means(self._prior)
             self._prior = None
 
-    def kl_term(self, num_tokens: torch.Tensor, sample: Optional[LMSample] = None) -> torch.Tensor:
+    def kl_term(self, num_tokens: torch.Tensor, sample: Optional[Sample] = None) -> torch.Tensor:
         """The weights' KL term of the loss in nats per token, ().
 
         It is not a number in evaluation where the size of the training text is not known.
@@ -329,7 +328,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
 
     def _sampled_nll(
         self, text: torch.Tensor, text_lengths: torch.Tensor
-    ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional[torch.Tensor], LMSample]:
+    ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional[torch.Tensor], Sample]:
         """NLL and latent outputs' KL per token, means over K samples, both ().
 
         Then the number of tokens, ln Z's `spread` where the loss has it, and the first sample.
@@ -341,7 +340,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         batch = token_batch(self, text, text_lengths, lengths=lengths)
         total, total_kl = text_lengths.new_zeros(()), text_lengths.new_zeros(())
         spreads: List[torch.Tensor] = []
-        first: Optional[LMSample] = None
+        first: Optional[Sample] = None
         for _ in range(draws):
             weight_kl = learns_posterior and first is None
             with self.lm.drawn(weight_kl=weight_kl, token_kl=True) as sample:

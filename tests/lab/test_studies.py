@@ -10,8 +10,8 @@ import torch
 import written_outputs as out
 
 from espnet_bayeslm.utils.errors import InputError
-from lab import figures, outputs, studies
-from lab.collect import collect
+from lab import figures, studies
+from lab.collect import collect, pooled_median
 from lab.evaluate import Evaluation
 from lab.paper import Line, paper_tables
 from lab.plan import Settings, has_point_prior, read_plan
@@ -130,7 +130,7 @@ def test_median_of_locations_together():
     parts = [np.exp(rng.normal(mean, 1.0, size=n)) for mean, n in ((0.0, 4000), (2.0, 1000))]
     summaries = [summarize("x", [(torch.from_numpy(p), torch.ones(len(p)))]) for p in parts]
     exact = np.median(np.concatenate(parts))
-    assert outputs.pooled_median(summaries) == pytest.approx(exact, rel=0.03)
+    assert pooled_median(summaries) == pytest.approx(exact, rel=0.03)
 
 
 def test_the_mean_of_a_prior():
