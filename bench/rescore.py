@@ -38,7 +38,7 @@ from twins import nbest_lists
 
 from espnet_bayeslm.kernels.product import has_onednn
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
-from espnet_bayeslm.scoring.normalizer import measure_normalizer
+from espnet_bayeslm.scoring.neural import measure_normalizer
 
 Ids = Tuple[int, ...]
 OURS, SELF, HALF, PRODUCTS = "prefix tree", "self-normalised", "  in bfloat16", "products"

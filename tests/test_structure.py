@@ -43,8 +43,8 @@ TWINS = {
 }
 # One name for different things: each pair that gets two names leaves this table.
 HOMONYMS = {
-    **{"build": {"loading", "ngram"}, "espnet": {"lm", "nbest"}, "weights": {"bayes", "utils"}},
-    **{"options": {"rescoring", "training", "utils"}, "text": {"evaluation", "ngram", "training"}},
+    **{"espnet": {"lm", "nbest"}, "weights": {"bayes", "utils"}},
+    **{"options": {"rescoring", "training", "utils"}, "text": {"evaluation", "training"}},
 }
 
 # A first line begins with a verb or a noun of the field.

@@ -25,13 +25,11 @@ def run(options: CompareOptions) -> None:
     """Print the table."""
     if options.engine == "local":
         device_of(options.ngpu)
-    seeds = parse_numbers("--seeds", options.seeds)
-    rates = parse_numbers("--dropout_rates", options.dropout_rates, float)
     found = compare(
         options,
         options.exp,
-        seeds=[*seeds],
-        rates=[*rates],
+        seeds=parse_numbers("--seeds", options.seeds),
+        rates=parse_numbers("--dropout_rates", options.dropout_rates, float),
         tool=bayeslm.main,
         engine=options,
     )

@@ -46,7 +46,7 @@ from espnet_bayeslm.nbest.normalized_lists import normalized_lattice, restored_l
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.options import NO_LMWT
-from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
+from espnet_bayeslm.scoring import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
@@ -116,6 +116,13 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
             raise InputError("--subtract_lm without --lm or --ngram", remedy="Give one of them.")
         if self.nbest_size < 1:
             raise InputError(f"--nbest_size {self.nbest_size}: 1 or more hypotheses were expected")
+        if self.merge_order < 1:
+            raise InputError(f"--merge_order {self.merge_order}: 1 or more words were expected")
+        for name, value in {"beam": self.beam, "prune": self.prune}.items():
+            if value is not None and not value >= 0:
+                raise InputError(f"--{name} {value}: a number from 0 was expected")
+        if (most := self.max_hyps_per_node) is not None and most < 0:
+            raise InputError(f"--max_hyps_per_node {most}: 0 or more were expected")
         if lmwt is None and penalty is not None:
             raise InputError(NO_LMWT, remedy="Give both.")
         if lmwt is not None and not (0 < lmwt < math.inf and math.isfinite(penalty or 0.0)):
@@ -127,17 +134,15 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
         return bool(self.lms or self.ngrams)
 
     def merging(self) -> MergeOptions:
-        """Merging and pruning of hypotheses, checked."""
-        from espnet_bayeslm.scoring.lattices import MergeOptions, check_merging
+        """Merging and pruning of hypotheses."""
+        from espnet_bayeslm.scoring.lattices import MergeOptions
 
         prune, most = self.prune, self.max_hyps_per_node
         if prune is None:
             prune = PRUNE if self.rescored else math.inf
         if most is None:
             most = 0 if math.isinf(self.beam) else MAX_HYPS
-        merging = MergeOptions(self.merge_order, self.beam, prune, most)
-        check_merging(merging)
-        return merging
+        return MergeOptions(self.merge_order, self.beam, prune, most)
 
 
 def lattice(options: LatticeOptions) -> None:
@@ -150,7 +155,6 @@ def lattice(options: LatticeOptions) -> None:
         replaces = check_output(options.output, MANIFEST, tool="lattice", inputs=inputs)
     for path in filter(None, (options.lattices, options.words)):
         check_seekable(path)
-    merging = options.merging()
     scales = None
     if options.lmwt is not None:
         scales = kaldi_scales(options.lmwt, options.word_penalty or 0.0)
@@ -169,16 +173,16 @@ def lattice(options: LatticeOptions) -> None:
     with contextlib.ExitStack() as stack:
         # 2. Rescore: a stream of lattices
         if options.rescored:
-            from espnet_bayeslm.rescoring.lattice_worker import rescored_lattices
+            from espnet_bayeslm.rescoring.list_worker import rescored_lattices
 
             pool = stack.enter_context(options.pool(preload=PRELOAD))
-            how = (merging, scales, options.ngpu)
+            how = (options.merging(), scales, options.ngpu)
             mixture, place = part_of(SubtractOptions, options), options.output
             every = stack.enter_context(
                 rescored_lattices(pool, every, mixture, *how, output=place, total=total)
             )
-        elif merging.prune < math.inf:
-            every = (pruned(item, scales or item.scales, merging.prune) for item in every)
+        elif options.prune is not None and options.prune < math.inf:
+            every = (pruned(item, scales or item.scales, options.prune) for item in every)
         # 3. Write as they come, and report
         add = writer_of(stack, options, lattice_format, replaces)
         for item in every:

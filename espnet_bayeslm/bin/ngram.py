@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from espnet_bayeslm.ngram.build import build_ngram
+from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.options import option
 

@@ -18,22 +18,26 @@ from espnet_bayeslm.loading.components import PRELOAD, GPUOptions
 from espnet_bayeslm.loading.training_texts import TrainTextOptions
 from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE, CheckedLists, written_format
 from espnet_bayeslm.report.score_results import error_text
-from espnet_bayeslm.rescoring.decision import Scales, Weighting, read_scales
+from espnet_bayeslm.rescoring.decision import CONTROL, ListTally
 from espnet_bayeslm.rescoring.feature_tuning import TunedWeights
+from espnet_bayeslm.rescoring.features import LM
 from espnet_bayeslm.rescoring.list_worker import rescored_on
 from espnet_bayeslm.rescoring.options import NO_LMWT, RescoreOptions
 from espnet_bayeslm.rescoring.output_files import (
     JOB,
+    SHARED,
     check_jobs,
     merged_lists,
-    subtracted_of_job,
-    write_job,
     written_lists,
 )
-from espnet_bayeslm.rescoring.pipeline import Rescoring
-from espnet_bayeslm.rescoring.subtraction import subtracted_weights
-from espnet_bayeslm.rescoring.tally import ListTally
-from espnet_bayeslm.rescoring.tuning import CONTROL, Tuned, held_out_line
+from espnet_bayeslm.rescoring.scales import (
+    Scales,
+    Weighting,
+    read_scales,
+    scales_of,
+    subtracted_weights,
+)
+from espnet_bayeslm.rescoring.tuning import Refs, Rescoring, Tuned, held_out_line
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
@@ -108,14 +112,11 @@ def describe_tuning(tuned: Tuned) -> Dict[str, Any]:
     """Errors of a tuning, as yaml has them."""
 
     def of(found: TunedWeights) -> Dict[str, Any]:
-        held_out = dict(found.held_out)
-        return {"kept": found.kept, "errors": dict(found.errors), "held_out_errors": held_out}
+        return {"kept": found.kept, "errors": {**found.errors}, "held_out_errors": found.held_out}
 
-    content = {**of(tuned.found), "words": tuned.words}
+    content = {**of(tuned.found), "words": tuned.words, "without_lm": of(tuned.control)}
     if tuned.risk_errors is not None:
         content["errors"]["mbr"] = tuned.risk_errors
-    if tuned.control is not None:
-        content["without_lm"] = of(tuned.control)
     return content
 
 
@@ -167,19 +168,12 @@ def choice_lines(weighting: Weighting, tuned: Optional[Tuned]) -> List[str]:
     """Chosen scales and weights, and the errors of their tuning; for people."""
     if tuned is None:
         return [str(weighting.scales)]
-    if tuned.folds:
-        lines = tuned.fold_lines()
-    else:
-        lines = [str(weighting.scales), held_out_line(tuned.found)]
-        if tuned.control is not None:
-            lines.append(f"{CONTROL}: {held_out_line(tuned.control)}")
+    own = [held_out_line(tuned.found), f"{CONTROL}: {held_out_line(tuned.control)}"]
+    lines = tuned.fold_lines() if tuned.folds else [str(weighting.scales), *own]
     if tuned.risk_errors is not None:
         counts = f"{tuned.found.errors['tuned']} by max, {tuned.risk_errors} by mbr"
         lines.append(f"errors on the tuning lists: {counts}")
     return lines
-
-
-Refs = Mapping[str, Sequence[str]]
 
 
 def rescore(options: RescoreCommand) -> None:
@@ -238,7 +232,12 @@ def rescore(options: RescoreCommand) -> None:
 
 def lattice_scales(lists: CheckedLists) -> Scales:
     """Scales that come with lattices."""
-    found = {Scales.of_lattice(*key): utt for key, utt in lists.scales.items()}
+    found: Dict[Scales, str] = {}
+    for (weights, scores), utt in lists.scales.items():
+        own = {"am_score": weights.am, LM: weights.lm, "words": weights.word}
+        if has_graph := "graph_score" in scores:
+            own["graph_score"] = weights.graph
+        found[scales_of(own, has_graph=has_graph)] = utt
     if len(found) > 1:
         (first, utt), (second, other) = list(found.items())[:2]
         raise InputError(
@@ -271,8 +270,7 @@ def merged_jobs(lists: CheckedLists, options: RescoreCommand, refs: Optional[Ref
     if refs is None:
         options.check_untuned()
     folders = [Path(folder) for folder in options.merge]
-    check_jobs(folders, digest=lists.digest)
-    known = subtracted_of_job(folders[0])
+    known = check_jobs(folders, digest=lists.digest)
     scores = merged_lists(lists, folders, token_scores=options.token_scores, subtracted=bool(known))
     scales = options.scales if isinstance(options.scales, Scales) else Scales()
     jobs_own = known if any(row.weight for row in known) else ()
@@ -310,8 +308,9 @@ def write(
             facts["normalize"] = ",".join(lists.normalization.steps)
         write_settings(folder, weighting, tuned, tally, facts)
         if options.num_jobs > 1:
-            of = {"job": options.job, "num_jobs": options.num_jobs}
-            write_job(folder, **of, lists=lists.digest, settings=weighting.content())
+            of_all = (options.num_jobs, lists.digest, weighting.content())
+            job = {"job": options.job, **dict(zip(SHARED, of_all, strict=True))}
+            (folder / JOB).write_text(yaml.safe_dump(job, sort_keys=False), encoding="utf-8")
     report(weighting, tuned, tally)
 
 

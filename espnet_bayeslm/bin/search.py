@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
 from espnet_bayeslm.training.options import TextOptions, TokenOptions
 from espnet_bayeslm.training.plain_text import best_of, parse_training_options, train
-from espnet_bayeslm.utils.cli import Tool
+from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
 
@@ -62,7 +62,7 @@ def train_supernets(options: SearchOptions) -> List[Path]:
     shared = (*dataclasses.fields(TextOptions), *dataclasses.fields(TokenOptions))
     given: Dict[str, Any] = {field.name: getattr(options, field.name) for field in shared}
     folders = []
-    for seed in parse_seeds(options.seeds):
+    for seed in parse_numbers("--seeds", options.seeds):
         logging.info(f"Super-network of seed {seed}")
         folders.append(options.exp / f"seed{seed}")
         words = [*options.espnet_options, "--seed", str(seed)]
@@ -110,17 +110,6 @@ def check_options(options: SearchOptions) -> None:
             raise InputError(f"{word}: each run of a search has its own", remedy=f"Use {instead}.")
     args = parse_training_options(options.config, options.espnet_options)
     check_searched(args.lm_conf.get("uncertainty"), path=options.config)
-
-
-def parse_seeds(seeds: str) -> List[int]:
-    """Seeds that `--seeds` names."""
-    words = [word.strip() for word in str(seeds).split(",")]
-    values = [int(word) for word in words if word.isdecimal()]
-    if len(values) < len(words) or len(set(values)) < len(values):
-        raise InputError(
-            f"--seeds {seeds}: expected different whole numbers from 0", remedy="As --seeds 0,1,2."
-        )
-    return values
 
 
 def without_confs(options: Sequence[str]) -> List[str]:

@@ -24,7 +24,7 @@ from espnet_bayeslm.report.weight_noise import (
     pruning_table,
     write_files,
 )
-from espnet_bayeslm.utils.cli import Tool, device_of
+from espnet_bayeslm.utils.cli import Tool, device_of, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
 
@@ -42,20 +42,6 @@ class SnrOptions(LMOptions, GPUOptions):
     prune: bool = option("Measure the text with ever more random weights set to zero", False)
     prune_steps: str = option("Shares of the weights, from 0 to 1 with commas", STEPS)
     output: Optional[str] = option("A folder for snr.json, snr.png, prune.json, prune.png", None)
-
-
-def parse_steps(steps: str) -> List[float]:
-    """Shares of `--prune_steps`, rising."""
-    try:
-        values = sorted({float(value) for value in str(steps).split(",")})
-    except ValueError:
-        values = []
-    if not values or not 0 <= values[0] <= values[-1] <= 1:
-        raise InputError(
-            f"--prune_steps {steps}: not all are numbers from 0 to 1",
-            remedy="Give shares from 0 to 1 with commas.",
-        )
-    return values
 
 
 def load_uncertain(options: SnrOptions) -> List[Component]:
@@ -88,7 +74,7 @@ def location_rows(
     component: Component, sentences: Optional[Sentences], *, max_tokens: int
 ) -> List[LocationRow]:
     """Locations of an LM: those with random weights, then its latent variables."""
-    from espnet_bayeslm.scoring.latents import latent_moments
+    from espnet_bayeslm.scoring.uncertainty import latent_moments
 
     model = trained_lm(component).lm
     blocks = summarize_weights(model.posterior.blocks())
@@ -105,7 +91,9 @@ def snr(options: SnrOptions) -> None:
     """Print signal-to-noise ratios, and what pruning by them does to a text."""
     if options.prune and options.text is None:
         raise InputError("--prune true without a text", remedy="Give --text FILE to measure on.")
-    shares = parse_steps(options.prune_steps) if options.prune else []
+    shares: List[float] = []
+    if options.prune:
+        shares = sorted(parse_numbers("--prune_steps", options.prune_steps, float, most=1))
     sentences = None
     if options.text is not None:
         sentences = read_sentences(options.text, keyed=options.keyed)

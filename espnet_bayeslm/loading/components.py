@@ -12,8 +12,8 @@ from espnet_bayeslm.loading.experiment import experiment_name, find_files, finge
 from espnet_bayeslm.loading.weights_file import unique_names
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
+from espnet_bayeslm.scoring import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.scoring.cache import CachedScorer
-from espnet_bayeslm.scoring.limits import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.ngram_files import NGRAM_SUFFIXES, ngram_fingerprint

@@ -44,16 +44,11 @@ class NgramScorer:
         """True for each word that the n-gram does not know."""
         return [word not in self._model for word in words]
 
-    def start_state(self) -> kenlm.State:
-        """State at the start of a sentence."""
+    def first_state(self, *, anywhere: bool = False) -> kenlm.State:
+        """State at the start of a sentence, or one that knows of no word before it."""
         state = kenlm.State()
-        self._model.BeginSentenceWrite(state)
-        return state
-
-    def null_state(self) -> kenlm.State:
-        """State that knows of no word, nor of the start of a sentence."""
-        state = kenlm.State()
-        self._model.NullContextWrite(state)
+        write = self._model.NullContextWrite if anywhere else self._model.BeginSentenceWrite
+        write(state)
         return state
 
     def next_state(self, state: kenlm.State, word: str) -> kenlm.State:
@@ -71,7 +66,7 @@ class NgramScorer:
         return found
 
     def _score(self, words: Sequence[str]) -> WordScores:
-        state, after = self.start_state(), kenlm.State()
+        state, after = self.first_state(), kenlm.State()
         log10_probs, oov = [], []
         for word in (*words, "</s>"):
             score = self._model.BaseFullScore(state, word, after)

@@ -16,7 +16,7 @@ from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.pretrained.causal_lm import CausalLM
 from espnet_bayeslm.pretrained.text_forms import AUTO, Encoded, Reader, candidates
 from espnet_bayeslm.pretrained.tree_scores import MAX_NODES, Ids, TreeScorer
-from espnet_bayeslm.scoring.limits import MAX_CONTEXT
+from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.scoring.uncertainty import LoadedLM, Uncertainty
 from espnet_bayeslm.scoring.words import word_log_probs
 from espnet_bayeslm.utils.errors import InputError

@@ -18,9 +18,14 @@ from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.rescored_lists import MEASURES, Rescored, Uncertainty
 from espnet_bayeslm.report.table import MISSING, Cell, Row, Table, fixed, typeset
-from espnet_bayeslm.rescoring.pipeline import RescoredList
-from espnet_bayeslm.rescoring.tally import FIRST_PASS, ORACLE, RESCORED, ListTally
-from espnet_bayeslm.rescoring.tuning import CONTROL
+from espnet_bayeslm.rescoring.decision import (
+    BEFORE,
+    CONTROL,
+    ORACLE,
+    RESCORED,
+    ListTally,
+    RescoredList,
+)
 
 LABELS = {
     "log_prob": "−ln p",
@@ -28,7 +33,7 @@ LABELS = {
     "mutual_information": "mutual information",
     "variance": "variance of ln p",
 }
-WHAT = FIRST_PASS, CONTROL, RESCORED, ORACLE
+WHAT = BEFORE, CONTROL, RESCORED, ORACLE
 CORRECT, SUBSTITUTION, DELETION, INSERTION = ".sdi"
 # What stands for a word that is not there, and how many errors the table shows
 GAP, MAX_CONFUSIONS = "—", 25
@@ -171,10 +176,10 @@ def error_table(views: Sequence[View], unit: str = "word") -> Table:
         # lists that several LMs have rescored have one first pass and one oracle
         same = len({view.errors[what] for view in found}) == 1 and len(found) == len(views) > 1
         for view in found[:1] if same else found:
-            counts, before = view.errors[what], view.errors[FIRST_PASS].errors
+            counts, before = view.errors[what], view.errors[BEFORE].errors
             change, total = counts.errors - before, counts.words
             rates = [f"{100 * counts.rate:.2f}" if total else MISSING, MISSING, MISSING]
-            if total and what != FIRST_PASS:
+            if total and what != BEFORE:
                 rates[1] = typeset(100 * change / total)
                 rates[2] = typeset(100 * change / before, 1) if before else MISSING
             wrong = [counts.substitutions, counts.deletions, counts.insertions, total]

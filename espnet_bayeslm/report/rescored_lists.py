@@ -23,8 +23,10 @@ from espnet_bayeslm.report.inputs import (
     read_json_lines,
     typed,
 )
-from espnet_bayeslm.rescoring.decision import Scales, ScoredList, read_scales
-from espnet_bayeslm.rescoring.output_files import SUBTRACTED, WITHOUT_LM
+from espnet_bayeslm.rescoring.decision import ScoredList
+from espnet_bayeslm.rescoring.features import LM, SUBTRACTED
+from espnet_bayeslm.rescoring.output_files import SUBTRACTED_COSTS, WITHOUT_LM
+from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines, read_yaml_mapping
 
@@ -91,7 +93,7 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
         nbests = list(normalized(nbests, normalization, report=False))
     new = _read_costs(path / COSTS, nbests, [NEW_LM]) if (path / COSTS).exists() else {}
     names = [row.name for row in scales.subtracted] if scales is not None else []
-    subtracted = _read_costs(path / SUBTRACTED, nbests, names) if names else {}
+    subtracted = _read_costs(path / SUBTRACTED_COSTS, nbests, names) if names else {}
     scores = {n.utt: _scores(n, new.get(n.utt), subtracted.get(n.utt, {}), scales) for n in nbests}
     uncertainty = {}
     if (path / UNCERTAINTY).exists():
@@ -113,8 +115,8 @@ def _scores(
     }
     # of each LM: the folder has the mixture's scores only
     if new is not None and scales is not None and not scales.of_each_lm:
-        others = {name: np.array(values) for name, values in subtracted.items()}
-        scored = ScoredList(nbest, np.array(new[NEW_LM]), subtracted=others)
+        log_probs = {LM: new[NEW_LM], **{f"{SUBTRACTED}.{n}": v for n, v in subtracted.items()}}
+        scored = ScoredList(nbest, {name: np.array(v) for name, v in log_probs.items()})
         columns["total"] = scored.totals(scales).tolist()
     return {name: values for name, values in columns.items() if None not in values}
 

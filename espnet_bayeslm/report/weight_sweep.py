@@ -81,7 +81,6 @@ def sweep_table(tuned: Tuned) -> SweepTable:
 
     sweep, errors = tuned.sweep, tuned.found.errors
     pairs = zip(sweep.names, sweep.weights, strict=True)
-    control = tuned.control
     return SweepTable(
         tuple(Scaled(name, values.tolist()) for name, values in pairs),
         [[rate(count) for count in row] for row in sweep.errors.tolist()],
@@ -90,7 +89,7 @@ def sweep_table(tuned: Tuned) -> SweepTable:
         rate(errors["first pass"]),
         rate(errors["tuned"]),
         rate(errors["oracle"]),
-        None if control is None else rate(control.errors["tuned"]),
+        rate(tuned.control.errors["tuned"]),
     )
 
 

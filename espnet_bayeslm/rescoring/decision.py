@@ -1,14 +1,13 @@
-"""The new best hypothesis of each N-best list: how its scores become one, how they are weighed."""
+"""Lists with the scores of LMs, the new best hypothesis of each, and their errors."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from typing import (
     TYPE_CHECKING,
     Any,
-    Container,
+    Callable,
     Dict,
     List,
     Mapping,
@@ -16,23 +15,27 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
-    Union,
 )
 
 import numpy as np
-import yaml
 
+from espnet_bayeslm.evaluation.alignment import align
+from espnet_bayeslm.evaluation.calibration import auroc, calibration_error
+from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.interpolation import combined
-from espnet_bayeslm.evaluation.word_scores import Component
-from espnet_bayeslm.loading.weights_file import NamedWeight, check_subtracted, read_weights
-from espnet_bayeslm.nbest.lattice import PathScales
+from espnet_bayeslm.evaluation.mapsswe import Mapsswe, Segment, compare_segments, utterance_segments
+from espnet_bayeslm.evaluation.markup import closest_reading
+from espnet_bayeslm.evaluation.wer import NO_WORDS, word_errors
+from espnet_bayeslm.nbest.normalized_lists import restored
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
-    DECISIONS,
     Posterior,
+    distances_of,
     edit_distances,
     least_risk,
     list_posterior,
+    word_confidences,
+    words_in_place,
 )
 from espnet_bayeslm.rescoring.features import (
     FIRST_PASS,
@@ -43,8 +46,8 @@ from espnet_bayeslm.rescoring.features import (
     hypothesis_features,
     totals,
 )
+from espnet_bayeslm.rescoring.scales import Scales, Weighting
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_text
 
 if TYPE_CHECKING:
     from espnet_bayeslm.scoring.uncertainty import Uncertainty
@@ -52,99 +55,8 @@ if TYPE_CHECKING:
 # Digits after the point of a written cost. Choices are made with what is written, so that they
 # can be made again from the files.
 DIGITS = 6
-
-
-@dataclasses.dataclass(frozen=True)
-class Scales:
-    """Weights of the scores of a hypothesis.
-
-    total = am_score / lmwt + graph_score + ln P_LM - word_penalty * words, to be maximised; or
-    the weighted sum of named features, where there are `features`.
-
-    Attributes:
-        lmwt: Divisor of the acoustic score, Kaldi's LMWT.
-        word_penalty: Kaldi's word insertion penalty, in nats per word.
-        features: (name, weight) of features (`rescoring.features`); they stand in place of
-            `lmwt` and `word_penalty`, which then are the ratios of three of them, for tables.
-        posterior: Posterior over a list from its totals; None: not tuned.
-        decision: Decision that the scales were tuned with; None: not known.
-        control: Scales that were tuned in the same way without the scores of the new LMs; None:
-            not tuned.
-        subtracted: Weights of the subtracted LMs, at or below zero; they are added to both sums.
-
-    Raises:
-        ValueError: `lmwt` is not positive, one is not finite, or a subtracted LM has a weight
-            above zero.
-    """
-
-    lmwt: float = 10.0
-    word_penalty: float = 0.0
-    features: Optional[Tuple[Tuple[str, float], ...]] = None
-    posterior: Optional[Posterior] = None
-    decision: Optional[str] = None
-    control: Optional[Scales] = None
-    subtracted: Tuple[NamedWeight, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not (0 < self.lmwt < math.inf and math.isfinite(self.word_penalty)):
-            raise ValueError(f"lmwt must be positive, and both finite: {self}")
-        if self.features is not None:
-            values = [weight for _, weight in self.features]
-            if not values or not all(map(math.isfinite, values)):
-                raise ValueError(f"weights of features must be finite: {self.features}")
-        check_subtracted(self.subtracted)
-
-    @classmethod
-    def of_lattice(cls, weights: PathScales, scores: Container[str]) -> Scales:
-        """Scales that weigh hypotheses as a lattice's weights do, with a new LM's ln P."""
-        am, lm, graph, word = weights
-        has_graph = "graph_score" in scores
-        ratios = cls(lm / am, 0.0 - word / lm) if am > 0 and lm > 0 else None
-        if ratios is not None and (graph == lm or not has_graph):
-            return ratios
-        features = {"am_score": am, LM: lm, "words": word}
-        if has_graph:
-            features["graph_score"] = graph
-        return dataclasses.replace(ratios or cls(), features=tuple(features.items()))
-
-    @property
-    def weights_of_features(self) -> Dict[str, float]:
-        """Weight of each feature, those of subtracted LMs among them."""
-        own = {f"{SUBTRACTED}.{row.name}": row.weight for row in self.subtracted if row.weight}
-        return {**dict(self.features or ()), **own}
-
-    @property
-    def has_lmwt(self) -> bool:
-        """True if acoustic score and LM both have a positive weight, whose ratio is `lmwt`."""
-        own = dict(self.features or (("am_score", 1.0), (LM, 1.0)))
-        return own.get("am_score", 0.0) > 0 and own.get(LM, 0.0) > 0
-
-    @property
-    def of_each_lm(self) -> bool:
-        """True if single LMs have a weight beside their mixture."""
-        return any(name.startswith(f"{LM}.") for name, _ in self.features or ())
-
-    def content(self) -> Dict[str, Any]:
-        """Content of a yaml file that `read_scales` reads."""
-        found: Dict[str, Any] = {"features": dict(self.features)} if self.features else {}
-        if self.has_lmwt:
-            found.update(lmwt=self.lmwt, word_penalty=self.word_penalty)
-        if self.posterior is not None:
-            found["posterior"] = dataclasses.asdict(self.posterior)
-        if self.subtracted:
-            found["subtracted"] = {row.name: row.weight for row in self.subtracted}
-        if self.control is not None:
-            found["control"] = self.control.content()
-        return found
-
-    def __str__(self) -> str:
-        """Chosen scales, for people."""
-        own = [f"{SUBTRACTED}.{row.name} {row.weight:.4g}" for row in self.subtracted]
-        if self.features is None:
-            return ", ".join([f"LMWT {self.lmwt:g}, word penalty {self.word_penalty:g}", *own])
-        if self.features == FIRST_PASS:
-            return "as it came"
-        return ", ".join([*(f"{name} {weight:.4g}" for name, weight in self.features), *own])
+# Names of hypotheses in tables; the control are those of scales without the new LMs' scores
+BEFORE, CONTROL, RESCORED, ORACLE = "first pass", "without the LM", "rescored", "oracle"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,51 +65,34 @@ class ScoredList:
 
     Attributes:
         nbest: The list.
-        log_probs: (N,) ln P of each hypothesis and `</s>` under the mixture, in nats.
-        of_lms: Component -> (N,) the same under it alone, where that is wanted.
-        subtracted: Subtracted LM -> (N,) the same under it.
+        log_probs: Feature (`log_prob`, `log_prob.NAME`, `subtracted.NAME`) -> (N,) ln P of each
+            hypothesis and `</s>`, in nats.
     """
 
     nbest: NBest
-    log_probs: np.ndarray
-    of_lms: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    subtracted: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    log_probs: Mapping[str, np.ndarray]
 
+    @functools.cached_property
     def features(self) -> Features:
         """Features of the hypotheses, (N,) each."""
-        single = {f"{LM}.{name}": values for name, values in self.of_lms.items()}
-        single.update({f"{SUBTRACTED}.{n}": values for n, values in self.subtracted.items()})
-        return hypothesis_features(self.nbest, {LM: self.log_probs, **single})
-
-    def totals(self, scales: Scales) -> np.ndarray:
-        """Score that is maximised, (N,): logits of a posterior over the list, up to a factor."""
-        if scales.features is not None:
-            return totals(self.features(), scales.weights_of_features)
-        am, graph = (self.nbest.scores(name) for name in ("am_score", "graph_score"))
-        num_words = np.array([len(hyp.words) for hyp in self.nbest.hypotheses])
-        found = self.log_probs if graph is None else self.log_probs + graph
-        found = found - scales.word_penalty * num_words
-        for row in scales.subtracted:
-            if row.weight:
-                found = found + row.weight * self.subtracted[row.name]
-        return found if am is None else found + 1.0 / scales.lmwt * am
-
-    def without_lm(self) -> ScoredList:
-        """The list as an LM that knows nothing scores it."""
-        return ScoredList(self.nbest, np.zeros_like(self.log_probs))
+        return hypothesis_features(self.nbest, self.log_probs)
 
     @functools.cached_property
     def distances(self) -> np.ndarray:
         """Word errors of each hypothesis with each other one as the reference, (N, N)."""
         return edit_distances([hyp.words for hyp in self.nbest.hypotheses])
 
+    def without_lm(self) -> ScoredList:
+        """The list as an LM that knows nothing scores it."""
+        return ScoredList(self.nbest, {LM: np.zeros(len(self.nbest.hypotheses))})
+
+    def totals(self, scales: Scales) -> np.ndarray:
+        """Score that is maximised, (N,): logits of a posterior over the list, up to a factor."""
+        return self._weighed(totals, scales)
+
     def posterior(self, scales: Scales) -> np.ndarray:
         """Probabilities of the hypotheses at some scales, (N,)."""
-        sharpness = (scales.posterior or Posterior()).sharpness
-        try:
-            return list_posterior(self.totals(scales), sharpness)
-        except InputError as error:
-            raise InputError(f"utterance {self.nbest.utt[:80]!r}: {error}") from error
+        return list_posterior(self.totals(scales), (scales.posterior or Posterior()).sharpness)
 
     def choice(self, scales: Scales, decision: str = "max") -> int:
         """Index of the best hypothesis at some scales, the first of equals.
@@ -206,10 +101,13 @@ class ScoredList:
         """
         if decision == "mbr" and scales.features != FIRST_PASS:
             return least_risk(self.posterior(scales), self.distances)
-        if scales.features is None:
-            return int(self.totals(scales).argmax())
+        return self._weighed(best_place, scales)
+
+    def _weighed(self, function: Callable, scales: Scales) -> Any:
+        """Result of a function of features and their weights."""
+        features = self.features
         try:
-            return best_place(self.features(), scales.weights_of_features)
+            return function(features, scales.weights(features))
         except InputError as error:
             raise InputError(f"utterance {self.nbest.utt[:80]!r}: {error}") from error
 
@@ -236,141 +134,172 @@ class ListScores(NamedTuple):
     def scored(self, weighting: Weighting, *, of_each: bool = False) -> ScoredList:
         """The list with the scores of each hypothesis, `of_each` LM too, or where scales ask."""
         of_each = of_each or weighting.scales.of_each_lm
-        return ScoredList(
-            self.nbest,
-            np.array(written_log_probs(self.mixed(weighting))),
-            self.of_lms(weighting.names if of_each else ()),
-            self.of_lms(weighting.subtracted, first=len(weighting.weights)),
-        )
-
-    def of_lms(self, names: Sequence[str], *, first: int = 0) -> Dict[str, np.ndarray]:
-        """Ln P of each hypothesis under single components from the `first` on, (N,) each."""
-        rows = [
-            written_log_probs([values[k] for values in self.log_probs])
-            for k in range(first, first + len(names))
-        ]
-        return {name: np.array(row) for name, row in zip(names, rows, strict=True)}
+        names = [f"{LM}.{name}" if of_each else "" for name in weighting.names]
+        names += [f"{SUBTRACTED}.{name}" for name in weighting.subtracted]
+        words = {LM: self.mixed(weighting)}
+        for k, name in enumerate(names):
+            if name:
+                words[name] = tuple(rows[k] for rows in self.log_probs)
+        # choices are made with the sums of the words' costs as their file has them
+        written = {
+            name: [-round(float((-row).round(DIGITS).sum()), DIGITS) for row in rows]
+            for name, rows in words.items()
+        }
+        return ScoredList(self.nbest, {name: np.array(row) for name, row in written.items()})
 
 
-def written_log_probs(words: Sequence[np.ndarray]) -> List[float]:
-    """The score of each hypothesis from those of its words, as files have it, in nats."""
-    # the sum of the words' costs as their file has them
-    return [-round(float((-values).round(DIGITS).sum()), DIGITS) for values in words]
-
-
-def read_scales(path: PathLike) -> Scales:
-    """Scales of a yaml file that `bayeslm rescore` wrote."""
-    text = read_text(path)
-    try:
-        return _scales_of(yaml.safe_load(text))
-    except InputError as error:
-        raise InputError(str(error), path=path) from None
-    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"no usable `lmwt` and `word_penalty`, or `features`, in it ({error!r})",
-            path=path,
-            remedy="Give the scales.yaml of a tuned `bayeslm rescore`.",
-        ) from error
-
-
-def _scales_of(content: Mapping[str, Any]) -> Scales:
-    """Scales from the content of a yaml file."""
-    posterior = content.get("posterior")
-    if posterior is not None:
-        posterior = Posterior(**{name: float(value) for name, value in posterior.items()})
-    features = content.get("features")
-    if features is not None:
-        features = tuple((str(k), float(v)) for k, v in features.items())
-        content = {"lmwt": Scales.lmwt, "word_penalty": Scales.word_penalty, **content}
-    lmwt, penalty = float(content["lmwt"]), float(content["word_penalty"])
-    if content.get("combine") == "loglinear" and len(content.get("components") or ()) > 1:
-        raise InputError(
-            "the scales were tuned with `--combine loglinear`, which is gone",
-            remedy="Tune again, with --tune_lms true for a log-linear weight of each LM.",
-        )
-    # files of earlier versions have no control
-    control = None if content.get("control") is None else _scales_of(content["control"])
-    decision = content.get("decision")
-    return Scales(
-        *(lmwt, penalty, features, posterior, decision, control),
-        subtracted=subtracted_of(content),
-    )
-
-
-def subtracted_of(content: Mapping[str, Any]) -> Tuple[NamedWeight, ...]:
-    """Subtracted LMs and their weights, of scales or of a job's settings."""
-    digests = content.get("fingerprints") or {}
-    return tuple(
-        NamedWeight(str(name), float(weight), str(digests.get(name, "")))
-        for name, weight in (content.get("subtracted") or {}).items()
-    )
-
-
-class Weighting(NamedTuple):
-    """Components of a mixture, with the weights of their scores and of all others.
+class RescoredList(NamedTuple):
+    """An N-best list with its new scores and its new best hypothesis.
 
     Attributes:
-        names: The components' names.
-        weights: Their weights, (K,).
-        scales: Weights of the acoustic score and the number of words, or of features.
-        fingerprints: The digests of the components' files, where they are known.
-        decision: "max", or "mbr" for the fewest expected word errors.
-        confidence: True for confidences with "max" too.
+        nbest: The list before rescoring.
+        lm_scores: ln P(words, `</s>`) of each hypothesis under the mixture, in nats.
+        word_log_probs: ln p of each word and `</s>`, (n + 1,), for each hypothesis.
+        best: Index of the best hypothesis.
+        uncertainty: Of each hypothesis how uncertain an LM is of its words, where it is wanted.
+        expected_errors: Word errors of the best under the posterior over the list.
+        masses: Posterior mass of the hypotheses that have each of its words in place, (n,).
+        confidences: Calibrated probability that each of its words is right, (n,); these three
+            with the decision "mbr", or where they are wanted.
+        control: Index of the best hypothesis by the scales that were tuned without the new LMs'
+            scores; None where there are none, or the list lacks a score that they weigh.
+        subtracted: Subtracted LM -> ln P of each hypothesis under it, (N,).
     """
 
-    names: Sequence[str]
-    weights: np.ndarray
-    scales: Scales
-    fingerprints: Sequence[str] = ()
-    decision: str = "max"
-    confidence: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        components: Sequence[Component],
-        weights: Union[PathLike, Sequence[float], None],
-        scales: Union[PathLike, Scales, None],
-    ) -> Weighting:
-        """The weights that are given for some components, and the scales (None: the defaults)."""
-        names = [component.name for component in components]
-        digests = [component.fingerprint for component in components]
-        known = Scales() if scales is None else scales
-        known = known if isinstance(known, Scales) else read_scales(known)
-        values = read_weights(weights, names, fingerprints=digests)
-        if values is None:
-            raise InputError(
-                f"{len(components)} components and no --weights",
-                remedy="Estimate them with `bayeslm interpolate`.",
-            )
-        return cls(names, values, known, digests).deciding(None)
+    nbest: NBest
+    lm_scores: Tuple[float, ...]
+    word_log_probs: Tuple[np.ndarray, ...]
+    best: int
+    uncertainty: Tuple[Uncertainty, ...] = ()
+    expected_errors: Optional[float] = None
+    masses: Optional[np.ndarray] = None
+    confidences: Optional[np.ndarray] = None
+    control: Optional[int] = None
+    subtracted: Mapping[str, np.ndarray] = {}
 
     @property
-    def subtracted(self) -> List[str]:
-        """Names of the subtracted LMs."""
-        return [row.name for row in self.scales.subtracted]
-
-    def deciding(self, decision: Optional[str]) -> Weighting:
-        """With a decision; None: as when the scales were tuned, or "max"."""
-        decision = decision or self.scales.decision or "max"
-        if decision not in DECISIONS:
-            expected = ", ".join(DECISIONS)
-            raise InputError(f"the decision is {decision!r}, not one of {expected}")
-        return self._replace(decision=decision)
+    def words(self) -> Tuple[str, ...]:
+        """The words of the best hypothesis, as they were scored."""
+        return self.nbest.hypotheses[self.best].words
 
     @property
-    def sure(self) -> bool:
-        """True if words get confidences."""
-        return self.confidence or self.decision == "mbr"
+    def text(self) -> Tuple[str, ...]:
+        """The words of the best hypothesis as the list has them, before any normalisation."""
+        return self.text_of(self.best)
 
-    def content(self) -> Dict[str, Any]:
-        """Content of `--scales`' file, as yaml has it."""
-        pairs = zip(self.names, self.weights.tolist(), strict=True)
-        content = {**self.scales.content(), "components": dict(pairs)}
-        if self.decision != "max":
-            content["decision"] = self.decision
-        others = {row.name: row.fingerprint for row in self.scales.subtracted if row.fingerprint}
-        if any(self.fingerprints) or others:
-            digests = zip(self.names, self.fingerprints, strict=False)
-            content["fingerprints"] = {**dict(digests), **others}
-        return content
+    def text_of(self, place: int) -> Tuple[str, ...]:
+        """The words of a hypothesis as the list has them, before any normalisation."""
+        return restored(self.nbest).hypotheses[place].words
+
+
+def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
+    """Rescored list: new scores, the choice by them, and confidences where they are wanted."""
+    scales, scored = weighting.scales, scores.scored(weighting)
+    control, own = scales.control, None
+    if control is not None and dict(control.features or ()).keys() <= scored.features.keys():
+        own = scored.choice(control, weighting.decision)
+    found = RescoredList(
+        scores.nbest,
+        tuple(scored.log_probs[LM].tolist()),
+        scores.mixed(weighting),
+        scored.choice(scales, weighting.decision),
+        scores.uncertainty,
+        control=own,
+        subtracted={n: scored.log_probs[f"{SUBTRACTED}.{n}"] for n in weighting.subtracted},
+    )
+    if not weighting.sure:
+        return found
+    posterior, scaling = scored.posterior(scales), (scales.posterior or Posterior()).scaling
+    hyps = [hyp.words for hyp in scores.nbest.hypotheses]
+    masses = word_confidences(posterior, words_in_place(found.words, hyps))
+    return found._replace(
+        expected_errors=float(distances_of(found.words, hyps) @ posterior),
+        masses=masses,
+        confidences=scaling.calibrated(masses),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """Fit of posterior masses, and of confidences scaled from them, to the words that are right."""
+
+    words: int
+    ece_of_posterior: float
+    auroc_of_posterior: Optional[float]
+    ece_of_confidence: float
+    auroc_of_confidence: Optional[float]
+
+    def __str__(self) -> str:
+        """Measures before and after the scaling, for people."""
+        text = f"calibration error {self.ece_of_posterior:.4f} -> {self.ece_of_confidence:.4f}"
+        if self.auroc_of_posterior is None:
+            return text
+        return f"{text}, AUROC {self.auroc_of_posterior:.4f} -> {self.auroc_of_confidence:.4f}"
+
+
+class ListTally:
+    """Errors of a rescoring and the calibration of its confidences, counted list by list.
+
+    Args:
+        refs: Utterance id -> words of the reference; None: nothing is counted.
+        counting: Unit of errors.
+
+    Attributes:
+        errors: Errors of the first pass, the control, the new best and the oracle; there is no
+            control where some list has none.
+    """
+
+    def __init__(
+        self,
+        refs: Optional[Mapping[str, Sequence[str]]],
+        counting: Counting = ALL_WORDS,
+    ):
+        self.refs, self.counting = refs, counting
+        whose = () if refs is None else (BEFORE, CONTROL, RESCORED, ORACLE)
+        self.errors = dict.fromkeys(whose, NO_WORDS)
+        # the system before (A) -> its segments with the new best (B)
+        self._segments: Dict[str, List[Segment]] = {name: [] for name in whose[:2]}
+        # posterior masses, confidences, and 1 where the word is right
+        self._sure: List[np.ndarray] = []
+
+    def add(self, item: RescoredList) -> None:
+        """Count a list."""
+        if self.refs is None:
+            return
+        said = self.refs[item.nbest.utt]
+        ref = self.counting.units(said)
+        hyps = [self.counting.units(hyp.words) for hyp in item.nbest.hypotheses]
+        counts = [word_errors(ref, hyp) for hyp in hyps]
+        oracle = min(range(len(hyps)), key=lambda place: counts[place].errors)
+        places = {BEFORE: 0, RESCORED: item.best, ORACLE: oracle}
+        if item.control is None:
+            self.errors.pop(CONTROL, None)
+            self._segments.pop(CONTROL, None)
+        else:
+            places[CONTROL] = item.control
+        for name in self.errors:
+            self.errors[name] += counts[places[name]]
+        best = align(ref, hyps[item.best])
+        for name, segments in self._segments.items():
+            segments += utterance_segments(align(ref, hyps[places[name]]), best)
+        if item.masses is not None and item.confidences is not None:
+            correct = words_in_place(item.words, [closest_reading(said, item.words)])[0]
+            self._sure.append(np.stack([item.masses, item.confidences, correct]))
+
+    def tests(self) -> Dict[str, Mapsswe]:
+        """The first pass or the control (A) -> its test against the new best (B)."""
+        return {name: compare_segments(segments) for name, segments in self._segments.items()}
+
+    def calibration(self) -> Optional[Calibration]:
+        """Fit of the confidences; None where there are none."""
+        if not self._sure:
+            return None
+        masses, confidences, right = np.concatenate(self._sure, axis=1)
+        correct = right.astype(bool)
+        return Calibration(
+            len(correct),
+            calibration_error(masses, correct),
+            auroc(masses.tolist(), correct.tolist()),
+            calibration_error(confidences, correct),
+            auroc(confidences.tolist(), correct.tolist()),
+        )

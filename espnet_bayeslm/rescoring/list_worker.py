@@ -1,4 +1,4 @@
-"""Rescoring of N-best lists in blocks, which one process or many workers score."""
+"""Rescoring of N-best lists and lattices in blocks, which one process or many workers score."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import os
 from typing import (
+    TYPE_CHECKING,
     Any,
     Dict,
     Iterable,
@@ -22,16 +23,18 @@ from typing import (
 import numpy as np
 
 from espnet_bayeslm.evaluation.counting import UnknownWords, joined
+from espnet_bayeslm.evaluation.interpolation import combined
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.word_scores import Component, ContextualScorer, WordScores
+from espnet_bayeslm.loading.components import SubtractOptions
+from espnet_bayeslm.nbest.lattice import Lattice, PathScales
 from espnet_bayeslm.nbest.normalized_lists import normalized
 from espnet_bayeslm.nbest.segments import Segment, known_segments
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.rescoring.decision import ListScores, Weighting
+from espnet_bayeslm.rescoring.decision import ListScores, rescored_list
 from espnet_bayeslm.rescoring.options import RescoreOptions
-from espnet_bayeslm.rescoring.pipeline import Refs, Rescoring, own_refs, rescored_list
-from espnet_bayeslm.rescoring.subtraction import load_mixture
-from espnet_bayeslm.rescoring.tuning import AS_USUAL
+from espnet_bayeslm.rescoring.scales import Weighting, load_mixture
+from espnet_bayeslm.rescoring.tuning import AS_USUAL, Refs, Rescoring
 from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.utils.blocks import Blocks
 from espnet_bayeslm.utils.cli import device_of
@@ -39,6 +42,9 @@ from espnet_bayeslm.utils.engine import Pool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.options import part_of, with_options
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.scoring.lattices import MergeOptions
 
 T = TypeVar("T")
 
@@ -50,14 +56,11 @@ Block = List[Recording]
 BLOCK_SIZE = 2000
 # Words before the unknown ones are counted on
 ENOUGH = 1000
+LATTICES = 32
+"""Lattices of a block."""
 
-Score = Optional[float]
-PackedList = Tuple[str, str, List[Tuple[Score, Score, Score]]]
-"""Utterance, hypotheses as lines, and their scores."""
-
-PackedBlock = List[List[PackedList]]
-PackedScores = Tuple[np.ndarray, Tuple[Any, ...]]
-"""ln p of the words of all hypotheses, (K, W); uncertainty."""
+Found = Tuple[List[T], List[UnknownWords]]
+"""Results of a block, and the words that each component does not know."""
 
 
 @with_options(RescoreOptions)
@@ -88,19 +91,38 @@ def rescore(
     given = RescoreOptions(**options)
     if tune and refs is None:
         lists = list(lists)
-        refs = own_refs(lists)
+        refs = _own_refs(lists)
     refs = refs if tune else None
     normalization = Normalization(given.normalize, kept=given.counting.ignored)
     if normalization:
         lists = normalized(lists, normalization)
         refs = None if refs is None else normalization.text(refs)
-    given.check_work(tunes=tune, shares=given.num_jobs > 1)
-    components, weighting = load_lists_mixture(given, device, tunes=tune)
+    _check_work(given, tunes=tune, shares=given.num_jobs > 1)
+    components, weighting = _load(given, device, tunes=tune)
     scores = score_lists(lists, components, weighting, given)
     return Rescoring(scores, weighting, given, refs=refs)
 
 
-def load_lists_mixture(
+def _own_refs(lists: Iterable[NBest]) -> Refs:
+    """The references that lists hold, by utterance id."""
+    for item in lists:
+        if item.ref is None:
+            raise InputError(
+                f"the list of {item.utt!r} has no reference to tune on",
+                remedy="Give references of all lists, or lists that hold them (jsonl's `ref`).",
+            )
+    return {item.utt: item.ref or () for item in lists}
+
+
+def _check_work(options: RescoreOptions, *, tunes: bool, shares: bool) -> None:
+    """Check that scales, and the form of the text, can be found as the options say."""
+    if not tunes:
+        options.check_untuned()
+    if shares:
+        options.check_form()
+
+
+def _load(
     options: RescoreOptions, device: str, *, tunes: bool
 ) -> Tuple[List[Component], Weighting]:
     """LMs and n-grams of a rescoring of lists, and how their scores are weighed."""
@@ -126,7 +148,7 @@ def score_lists(
 ) -> Iterator[ListScores]:
     """Yield lists with ln p of their words, in the order of the lists, or of the recordings."""
     first, work = blocks_of_job(lists, options)
-    return checked(map(BlockScorer(components, weighting, options, first).score, work))
+    return checked(map(ListWorker(components, weighting, options, first).score, work))
 
 
 def blocks_of_job(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Block, Iterator[Block]]:
@@ -140,7 +162,7 @@ def blocks_of_job(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Bloc
     return first, itertools.islice(work, options.job - 1, None, options.num_jobs)
 
 
-def checked(scored: Iterable[Tuple[Iterable[T], Sequence[UnknownWords]]]) -> Iterator[T]:
+def checked(scored: Iterable[Tuple[Iterable[T], List[UnknownWords]]]) -> Iterator[T]:
     """Yield the lists or lattices of blocks; the words that components do not know are checked."""
     total: Sequence[UnknownWords] = []
     for items, unknown in scored:
@@ -153,11 +175,11 @@ def checked(scored: Iterable[Tuple[Iterable[T], Sequence[UnknownWords]]]) -> Ite
         count.check(report=True)
 
 
-class BlockScorer:
+class ListWorker:
     """Scores blocks of lists under several components; blocks do not depend on each other.
 
     With `context` each LM goes on from the best hypotheses so far of a recording, and n-grams begin
-    each utterance anew.
+    each utterance anew. The `first` block of all is for LMs that have to see some sentences.
     """
 
     def __init__(
@@ -188,7 +210,22 @@ class BlockScorer:
                     "--uncertainty, and no LM is uncertain", remedy="Give a Bayesian LM by --lm."
                 )
 
-    def score(self, block: Block) -> Tuple[List[ListScores], List[UnknownWords]]:
+    @classmethod
+    def load(cls, options: RescoreOptions, ngpu: int, first: Block, tunes: bool) -> ListWorker:
+        """Worker of the LMs and n-grams that the options name."""
+        return cls(*_load(options, device_of(ngpu), tunes=tunes), options, first)
+
+    def weighting(self, _: None) -> Weighting:
+        """Names, weights and digests of the components."""
+        return self._weighting
+
+    def sent(self, block: Block) -> Found[Tuple[np.ndarray, Tuple[Any, ...]]]:
+        """Scores of a block, ln p (K, W) and uncertainty of the words, without its lists."""
+        lists, unknown = self.score(block)
+        found = [(np.concatenate(item.log_probs, axis=1), item.uncertainty) for item in lists]
+        return found, unknown
+
+    def score(self, block: Block) -> Found[ListScores]:
         """Lists of a block with their scores, and the words that each component does not know."""
         how: Dict[str, Any] = {
             "max_oov_rate": self._options.max_oov_rate,
@@ -299,56 +336,13 @@ def blocks(recordings: Iterable[Recording]) -> Iterator[Block]:
         yield block
 
 
-class ListWorker:
-    """LMs and n-grams of a rescoring, loaded by a worker, which scores blocks of lists.
-
-    The `first` block of all is for LMs that have to see some sentences.
-    """
-
-    def __init__(self, options: RescoreOptions, ngpu: int, first: PackedBlock, tunes: bool):
-        components, self._weighting = load_lists_mixture(options, device_of(ngpu), tunes=tunes)
-        self._scorer = BlockScorer(components, self._weighting, options, unpacked(first))
-
-    def weighting(self, _: None) -> Weighting:
-        """Names, weights and digests of the components."""
-        return self._weighting
-
-    def score(self, block: PackedBlock) -> Tuple[List[PackedScores], List[UnknownWords]]:
-        """Scores of a packed block, and the unknown words."""
-        lists, unknown = self._scorer.score(unpacked(block))
-        found = [(np.concatenate(item.log_probs, axis=1), item.uncertainty) for item in lists]
-        return found, unknown
-
-
-def packed(block: Block) -> PackedBlock:
-    """Words and scores of a block as few plain values, which are pickled several times faster."""
-
-    def packed_list(item: NBest) -> PackedList:
-        hyps = item.hypotheses
-        words = "\n".join(" ".join(hyp.words) for hyp in hyps)
-        return item.utt, words, [(hyp.am_score, hyp.lm_score, hyp.graph_score) for hyp in hyps]
-
-    return [[packed_list(item) for item in recording] for recording in block]
-
-
-def unpacked(block: PackedBlock) -> Block:
+def _bare(block: Block) -> Block:
     """A block without what its lists hold besides words and scores."""
 
-    def whole_list(item: PackedList) -> NBest:
-        utt, lines, scores = item
-        words = (tuple(line.split(" ")) if line else () for line in lines.split("\n"))
-        pairs = zip(words, scores, strict=True)
-        return NBest(utt, tuple(Hypothesis(of_hyp, *rest) for of_hyp, rest in pairs))
+    def bare(hyp: Hypothesis) -> Hypothesis:
+        return Hypothesis(hyp.words, hyp.am_score, hyp.lm_score, hyp.graph_score)
 
-    return [[whole_list(item) for item in recording] for recording in block]
-
-
-def unpacked_scores(block: Block, rows: Iterable[PackedScores]) -> Iterator[ListScores]:
-    """Yield the lists of a block with their scores."""
-    items = (item for recording in block for item in recording)
-    for item, (log_probs, uncertainty) in zip(items, rows, strict=True):
-        ends = np.cumsum([len(hyp.words) + 1 for hyp in item.hypotheses])
-        yield ListScores(item, tuple(np.split(log_probs, ends[:-1], axis=1)), uncertainty)
+    return [[NBest(i.utt, tuple(map(bare, i.hypotheses))) for i in items] for items in block]
 
 
 @contextlib.contextmanager
@@ -367,15 +361,87 @@ def rescored_on(
     The lists come normalised. Scores of finished blocks are kept beside the output.
     """
     shares = pool.workers > 1 or options.num_jobs > 1
-    options.check_work(tunes=refs is not None, shares=shares)
+    _check_work(options, tunes=refs is not None, shares=shares)
     plain = part_of(RescoreOptions, options)
     first, todo = blocks_of_job(lists, plain)
-    seen = packed(first)
-    work = Blocks(pool, ListWorker, plain, ngpu, seen, refs is not None)
+    seen = _bare(first)
+    work = Blocks(pool, ListWorker.load, plain, ngpu, seen, refs is not None)
     weighting: Weighting = work.ask("weighting")
     same = dataclasses.replace(plain, job=1, num_jobs=1, cache=None)
+
+    def whole(block: Block, rows: Iterable[Tuple[np.ndarray, Any]]) -> Iterator[ListScores]:
+        """Yield the lists of a block with their scores."""
+        for item, (log_probs, uncertainty) in zip(itertools.chain(*block), rows, strict=True):
+            ends = np.cumsum([len(hyp.words) + 1 for hyp in item.hypotheses])
+            yield ListScores(item, tuple(np.split(log_probs, ends[:-1], axis=1)), uncertainty)
+
     with work.kept(output, f"{same} {weighting.fingerprints} {seen}"):
         total = -(-total // options.num_jobs)
-        found = work.map("score", todo, desc="rescoring", unit="list", total=total, sent=packed)
-        scores = ((unpacked_scores(block, rows), unknown) for block, (rows, unknown) in found)
+        found = work.map("sent", todo, desc="rescoring", unit="list", total=total, sent=_bare)
+        scores = ((whole(block, rows), unknown) for block, (rows, unknown) in found)
         yield Rescoring(checked(scores), weighting, options, refs=refs)
+
+
+class LatticeWorker:
+    """LMs and n-grams, loaded by a worker, which rescores blocks of lattices."""
+
+    def __init__(
+        self,
+        options: SubtractOptions,
+        merging: MergeOptions,
+        scales: Optional[PathScales],
+        ngpu: int,
+    ):
+        self._components, self._weighting = load_mixture(options, device_of(ngpu))
+        self._merging, self._scales = merging, scales
+        self._max_oov_rate = options.max_oov_rate
+
+    def weighting(self, _: None) -> Weighting:
+        """Names, weights and digests of the components."""
+        return self._weighting
+
+    def rescore(self, block: List[Lattice]) -> Found[Lattice]:
+        """Lattices with the scores of the components, and the words that these do not know."""
+        from espnet_bayeslm.scoring.lattices import rescore_lattices  # imports torch
+
+        scorers = [uncached(component.scorer) for component in self._components]
+        how: Any = {"scales": self._scales, "options": self._merging}
+        unknown = []
+        for component, scorer in zip(self._components, scorers, strict=True):
+            count = UnknownWords(component.name, max_oov_rate=self._max_oov_rate, scorer=scorer)
+            for item in block:  # each word once a lattice
+                words = list(dict.fromkeys(arc.label for arc in item.arcs if arc.word is not None))
+                oov = np.array([*scorer.unknown(words), False])
+                count.add([words], [WordScores(np.zeros(len(oov)), oov)])
+            unknown.append(count)
+        return rescore_lattices(block, scorers, self._mixed, **how), unknown
+
+    def _mixed(self, log_probs: np.ndarray) -> np.ndarray:
+        """Ln p of the mixture less that of the subtracted LMs, from that of all components."""
+        weighting = self._weighting
+        count = len(weighting.names)
+        mixed = combined(log_probs[:count], weighting.weights)
+        rows = zip(weighting.scales.subtracted, log_probs[count:], strict=True)
+        return mixed + sum(row.weight * values for row, values in rows if row.weight)
+
+
+@contextlib.contextmanager
+def rescored_lattices(
+    pool: Pool,
+    lattices: Iterable[Lattice],
+    options: SubtractOptions,
+    *how: Any,
+    output: Optional[PathLike],
+    total: int,
+) -> Iterator[Iterator[Lattice]]:
+    """An iterator of lattices with the scores of LMs and n-grams, to be read within the block."""
+    if pool.workers > 1:
+        options.check_form()
+    work = Blocks(pool, LatticeWorker, options, *how)
+    weighting: Weighting = work.ask("weighting")
+    remaining = iter(lattices)
+    todo = iter(lambda: list(itertools.islice(remaining, LATTICES)), [])
+    identity = f"{options!r} {how!r} {weighting.fingerprints}"
+    with work.kept(output, identity):
+        found = work.map("rescore", todo, desc="rescoring", unit="lattice", total=total)
+        yield checked(result for _, result in found)

@@ -10,9 +10,9 @@ from espnet_bayeslm.evaluation.normalization import normalize_option
 from espnet_bayeslm.loading.components import SubtractOptions
 from espnet_bayeslm.nbest.segments import Segment
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
-from espnet_bayeslm.rescoring.decision import Scales
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
-from espnet_bayeslm.scoring.limits import MAX_CONTEXT
+from espnet_bayeslm.rescoring.scales import Scales
+from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.options import option
@@ -98,10 +98,3 @@ class RescoreOptions(CountingOptions, SubtractOptions):
                 remedy="Give --tune_ref, or lists that hold references (jsonl's `ref`); in Python"
                 " tune=True.",
             )
-
-    def check_work(self, *, tunes: bool, shares: bool) -> None:
-        """Check that scales, and the form of the text, can be found as the options say."""
-        if not tunes:
-            self.check_untuned()
-        if shares:
-            self.check_form()

@@ -25,8 +25,8 @@ from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.kaldi import key_of
 from espnet_bayeslm.nbest.normalized_lists import restored
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.decision import DIGITS, ListScores, subtracted_of
-from espnet_bayeslm.rescoring.pipeline import RescoredList
+from espnet_bayeslm.rescoring.decision import DIGITS, ListScores, RescoredList
+from espnet_bayeslm.rescoring.scales import subtracted_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
 
@@ -34,7 +34,7 @@ UNCERTAINTY = "uncertainty.ndjson"
 CONFIDENCE = "confidence.ndjson"
 COSTS, WORD_COSTS, BEST, BEST_TRN, JOB = "lmwt.nn", "lmwt.nn.words", "text", "trn", "job.yaml"
 WITHOUT_LM = "text_without_lm"
-SUBTRACTED = "lmwt.subtracted"
+SUBTRACTED_COSTS = "lmwt.subtracted"
 # Name in uncertainty.ndjson -> attribute of `scoring.uncertainty.Uncertainty`
 MEASURES = {"log_prob": "log_probs", "entropy": "entropy"}
 MEASURES |= {"mutual_information": "mutual_information", "variance": "variance"}
@@ -69,7 +69,7 @@ def written_lists(
             for key, row in zip(keys, costs, strict=True):
                 write(name, " ".join([key, *(f"{-value:.{DIGITS}f}" for value in row)]))
 
-        optional = {WORD_COSTS: token_scores, SUBTRACTED: subtracted}
+        optional = {WORD_COSTS: token_scores, SUBTRACTED_COSTS: subtracted}
         for name in (COSTS, BEST, BEST_TRN, *(name for name, wanted in optional.items() if wanted)):
             file(name)
         for item in items:
@@ -82,7 +82,7 @@ def written_lists(
             if token_scores:
                 write_costs(WORD_COSTS, keys, (row.tolist() for row in item.word_log_probs))
             if item.subtracted:
-                write_costs(SUBTRACTED, keys, zip(*item.subtracted.values(), strict=True))
+                write_costs(SUBTRACTED_COSTS, keys, zip(*item.subtracted.values(), strict=True))
             for rank, (hyp, values) in enumerate(zip(hyps, item.uncertainty, strict=False), 1):
                 shown = {name: getattr(values, of) for name, of in MEASURES.items()}
                 write(UNCERTAINTY, _json_line(utt, hyp.words, shown, rank=rank))
@@ -106,16 +106,12 @@ def _json_line(utt: str, words: Sequence[str], values: Mapping[str, Any], **more
     return json.dumps({"utt": utt, **more, "words": list(words), **rounded})
 
 
-def write_job(
-    folder: Path, *, job: int, num_jobs: int, lists: str, settings: Mapping[str, Any]
-) -> None:
-    """Write which part of which lists a folder has, and by what settings it was done."""
-    content = {"job": job, "num_jobs": num_jobs, "lists": lists, "settings": dict(settings)}
-    (folder / JOB).write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+def check_jobs(folders: Sequence[Path], *, digest: str) -> Tuple[NamedWeight, ...]:
+    """Subtracted LMs, with the weights given, of folders that are all jobs of one rescoring.
 
-
-def check_jobs(folders: Sequence[Path], *, digest: str) -> None:
-    """Check that folders are all jobs of one rescoring of some lists."""
+    Raises:
+        InputError: A folder is no job, a job of other lists or settings, or one is missing.
+    """
     jobs: Dict[int, Path] = {}
     first: Dict[str, Any] = {}
     for folder in folders:
@@ -145,6 +141,7 @@ def check_jobs(folders: Sequence[Path], *, digest: str) -> None:
             path=folders[0],
             remedy="Run them, and give all folders.",
         )
+    return subtracted_of(first["settings"])
 
 
 def merged_lists(
@@ -153,14 +150,14 @@ def merged_lists(
     """Yield the lists with the costs that jobs wrote, in the lists' order."""
     name = WORD_COSTS if token_scores else COSTS
     costs = _read_costs([folder / name for folder in folders])
-    others = _read_costs([folder / SUBTRACTED for folder in folders if subtracted])
+    others = _read_costs([folder / SUBTRACTED_COSTS for folder in folders if subtracted])
     for item in nbests:
         rows = []
         for key in (key_of(item.utt, rank) for rank in range(1, len(item.hypotheses) + 1)):
             if key not in costs or (subtracted and key not in others):
                 raise InputError(
                     f"no job has a cost of {key!r}",
-                    path=folders[0] / (SUBTRACTED if key in costs else name),
+                    path=folders[0] / (SUBTRACTED_COSTS if key in costs else name),
                     remedy="Merge with the lists that the jobs have rescored.",
                 )
             row = -costs.pop(key)[None]
@@ -177,11 +174,6 @@ def merged_lists(
             f" of {next(iter(costs))!r}",
             path=folders[0] / name,
         )
-
-
-def subtracted_of_job(folder: Path) -> Tuple[NamedWeight, ...]:
-    """Subtracted LMs of a job, with the weights that it was given."""
-    return subtracted_of(yaml.safe_load((folder / JOB).read_text(encoding="utf-8"))["settings"])
 
 
 def _read_costs(paths: Iterable[Path]) -> Dict[str, np.ndarray]:

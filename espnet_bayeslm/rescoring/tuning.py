@@ -3,38 +3,54 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
-from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 
 from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import check_same_utterances
-from espnet_bayeslm.loading.weights_file import NamedWeight
+from espnet_bayeslm.nbest.segments import Segment, known_segments
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import Posterior, tuned_posterior
-from espnet_bayeslm.rescoring.decision import ListScores, Scales, ScoredList, Weighting
+from espnet_bayeslm.rescoring.decision import (
+    CONTROL,
+    ListScores,
+    RescoredList,
+    ScoredList,
+    rescored_list,
+)
 from espnet_bayeslm.rescoring.feature_tuning import AS_IT_CAME, TunedWeights, tune_features
 from espnet_bayeslm.rescoring.features import (
     FIRST_PASS,
     LM,
-    SUBTRACTED,
     Features,
     first_of_equals,
     is_normalised,
-    is_subtracted,
     size_of,
     totals,
 )
 from espnet_bayeslm.rescoring.options import RescoreOptions
+from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
 from espnet_bayeslm.rescoring.weight_search import folds
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
 
-# Name of the hypotheses that scales without the new LMs' scores choose
-CONTROL = "without the LM"
-# A set of these has LMWT and a word penalty
-KALDI = ({"am_score", LM, "words"}, {"am_score", "graph_score", LM, "words"})
+Segments = Union[PathLike, Mapping[str, Segment], None]
+Refs = Mapping[str, Sequence[str]]
 AS_USUAL = RescoreOptions()
 # Factors of a weight, in a log scale
 FACTORS = 2.0 ** np.arange(-5, 5.5, 0.5)
@@ -77,21 +93,21 @@ class Tuned(NamedTuple):
     Attributes:
         scales: The scales.
         found: The errors of the candidates.
+        control: The errors of the candidates without the scores of the new LMs.
         sweep: The errors around the scales.
         words: Of the references.
         risk_errors: Word errors of the tuning lists by least expected errors, where that was asked
             for.
         folds: The folds of `--folds`; empty without it.
-        control: The errors of the candidates without the scores of the new LMs.
     """
 
     scales: Scales
     found: TunedWeights
+    control: TunedWeights
     sweep: Sweep
     words: int
     risk_errors: Optional[int] = None
     folds: Tuple[Fold, ...] = ()
-    control: Optional[TunedWeights] = None
 
     def fold_lines(self) -> List[str]:
         """Choice and errors of each fold, and the errors of all lists; for people."""
@@ -143,7 +159,7 @@ def _choice(scales: Scales) -> str:
 
 def tune_mixture(
     lists: Sequence[ListScores],
-    refs: Mapping[str, Sequence[str]],
+    refs: Refs,
     weighting: Weighting,
     *,
     groups: Optional[Mapping[str, str]] = None,
@@ -164,9 +180,9 @@ def tune_mixture(
     spoken = [refs[nbest.utt] for nbest in nbests]
     units_of_folds = _groups(nbests, groups)
 
-    def tuned(scored: Sequence[ScoredList], subtracted: Sequence[NamedWeight]) -> Tuple[Any, Any]:
+    def tuned(scored: Sequence[ScoredList]) -> Tuple[TunedWeights, Scales]:
         """Weights with the fewest errors, and scales that choose as they do."""
-        features = [item.features() for item in scored]
+        features = [item.features for item in scored]
         found = tune_features(
             features,
             errors,
@@ -174,14 +190,16 @@ def tune_mixture(
             num_folds=options.tune_folds,
             normalised_scores=is_normalised(features),
         )
-        return found, scales_of(found, scored, subtracted)
+        has_graph = any("graph_score" in own for own in features)
+        lms = weighting.scales.subtracted if scored is final else ()
+        weights = _in_lm_units(dict(found.weights))
+        scales = scales_of(weights, has_graph=has_graph, subtracted=lms)
+        return found, dataclasses.replace(scales, posterior=_posterior(scored, scales, spoken))
 
     final = [item.scored(weighting, of_each=options.tune_lms) for item in lists]
-    without_lm = [item.without_lm() for item in final]
-    found, scales = tuned(final, weighting.scales.subtracted)
-    control, own = tuned(without_lm, ())
+    found, scales = tuned(final)
+    control, own = tuned([item.without_lm() for item in final])
     decision, first = weighting.decision, found.errors["first pass"]
-    scales = dataclasses.replace(scales, posterior=_posterior(final, scales, spoken))
     by_risk = None
     if decision == "mbr":
         chosen = [item.choice(scales, "mbr") for item in final]
@@ -193,15 +211,10 @@ def tune_mixture(
                 first,
             )
             decision = "max"
-    scales = dataclasses.replace(
-        scales,
-        decision=decision,
-        control=dataclasses.replace(own, posterior=_posterior(without_lm, own, spoken)),
-    )
     picture = sweep(
-        [item.features() for item in final],
+        [item.features for item in final],
         errors,
-        weights=in_lm_units(found.weights),
+        weights=_in_lm_units(dict(found.weights)),
         scaled=found.scaled,
     )
     if found.kept != AS_IT_CAME and picture.at_edge:
@@ -211,7 +224,14 @@ def tune_mixture(
     firsts = [units(nbest.hypotheses[0].words) for nbest in nbests]
     pairs = zip(spoken, firsts, strict=True)
     num_words = sum(len(closest_reading(units(ref), first)) for ref, first in pairs)
-    return Tuned(scales, found, picture, num_words, by_risk, control=control)
+    scales = dataclasses.replace(scales, decision=decision, control=own)
+    return Tuned(scales, found, control, picture, num_words, by_risk)
+
+
+def _in_lm_units(weights: Mapping[str, float]) -> Dict[str, float]:
+    """Weights of which that of the LM is one, where it has one: only ratios count."""
+    lm = weights.get(LM, 0.0)
+    return {name: weight / (lm if lm > 0 else 1.0) for name, weight in weights.items()}
 
 
 def _posterior(
@@ -234,44 +254,8 @@ def _groups(nbests: Sequence[NBest], known: Optional[Mapping[str, str]]) -> List
     return [nbest.utt for nbest in nbests]
 
 
-def in_lm_units(weights: Sequence[Tuple[str, float]]) -> Tuple[Tuple[str, float], ...]:
-    """Weights of which that of the LM is one, where it has one: only ratios count."""
-    lm = dict(weights).get(LM, 0.0)
-    unit = lm if lm > 0 else 1.0
-    return tuple((name, weight / unit) for name, weight in weights)
-
-
-def scales_of(
-    found: TunedWeights,
-    lists: Sequence[ScoredList] = (),
-    subtracted: Sequence[NamedWeight] = (),
-) -> Scales:
-    """Scales that choose as the tuned weights do.
-
-    They are LMWT and word penalty alone if these weigh the same scores and choose the same
-    hypotheses, else weights of features.
-    """
-    own = dict(found.weights)
-    every = in_lm_units(found.weights)
-    features = tuple((name, weight) for name, weight in every if not is_subtracted(name))
-    known = {name: weight for name, weight in every if is_subtracted(name)}
-    less = tuple(r._replace(weight=known.get(f"{SUBTRACTED}.{r.name}", 0.0)) for r in subtracted)
-    lm, am = own.get(LM, 0.0), own.get("am_score", 0.0)
-    if lm <= 0 or am <= 0:
-        return Scales(features=features, subtracted=less)
-    kaldi = Scales(lm / am, 0.0 - own.get("words", 0.0) / lm, subtracted=less)
-    scales = dataclasses.replace(kaldi, features=features)
-    # LMWT and penalty give a graph score the LM's weight, and take the highest of equals
-    same_weights = {*dict(features), "words"} in KALDI and own.get("graph_score", lm) == lm
-    same_scores = "graph_score" in own or all(
-        item.nbest.scores("graph_score") is None for item in lists
-    )
-    same = same_weights and same_scores
-    return kaldi if same and all(i.choice(kaldi) == i.choice(scales) for i in lists) else scales
-
-
 def hypothesis_errors(
-    nbests: Sequence[NBest], refs: Mapping[str, Sequence[str]], counting: Counting = ALL_WORDS
+    nbests: Sequence[NBest], refs: Refs, counting: Counting = ALL_WORDS
 ) -> List[np.ndarray]:
     """Errors of each hypothesis of each list, (N,); each is aligned once."""
     check_same_utterances(refs, {nbest.utt: None for nbest in nbests})
@@ -300,22 +284,99 @@ def sweep(
     lists: Sequence[Features],
     errors: Sequence[np.ndarray],
     *,
-    weights: Sequence[Tuple[str, float]],
+    weights: Mapping[str, float],
     scaled: Sequence[Tuple[str, float]],
 ) -> Sweep:
     """Errors where the weights after the largest one are multiplied."""
-    own = dict(weights)
     names = [name for name, weight in scaled[1:3] if weight]
     parts = [name.split(NAMED_SUMS) for name in names]
     total = np.zeros((len(FACTORS) if names else 1, len(FACTORS) if len(names) > 1 else 1), int)
     for features, counts in zip(lists, errors, strict=True):
-        grid = totals(features, own)[None, None, :]
-        size = np.full((1, 1), size_of(features, own))
+        grid = totals(features, weights)[None, None, :]
+        size = np.full((1, 1), size_of(features, weights))
         for part, more in zip(parts, ((FACTORS - 1)[:, None], FACTORS - 1), strict=False):
-            moved = {name: own[name] for name in part}
+            moved = {name: weights[name] for name in part}
             grid = grid + more[..., None] * totals(features, moved)
             size = size + more * size_of(features, moved)
         total += counts[first_of_equals(grid, size)]
-    values = [own[part[0]] * FACTORS for part in parts] + [np.zeros(1), np.zeros(1)]
+    values = [weights[part[0]] * FACTORS for part in parts] + [np.zeros(1), np.zeros(1)]
     labels = [*names, "", ""]
     return Sweep((labels[0], labels[1]), (values[0], values[1]), total)
+
+
+class Rescoring:
+    """An iterator of rescored lists.
+
+    Args:
+        scores: The lists with their scores, one by one.
+        weighting: How these are weighed.
+        options: How scales are tuned.
+        refs: References to tune the scales on; all lists are kept in memory then.
+
+    Attributes:
+        weighting: How scores are weighed, as tuned.
+        tuned: Result of the tuning, where there was one.
+    """
+
+    def __init__(
+        self,
+        scores: Iterable[ListScores],
+        weighting: Weighting,
+        options: RescoreOptions = AS_USUAL,
+        *,
+        refs: Optional[Refs] = None,
+    ):
+        self.tuned: Optional[Tuned] = None
+        self.weighting = weighting
+        self._rescored: Iterator[RescoredList]
+        if refs is None:
+            if weighting.sure and weighting.scales.posterior is None:
+                logging.warning("the posterior over the lists is not tuned: its sharpness is 1")
+            self._rescored = map(rescored_list, scores, itertools.repeat(weighting))
+            return
+        lists, groups = list(scores), _recordings(options.segments)
+        nbests = [item.nbest for item in lists]
+
+        def tune(some: Sequence[ListScores], refs: Refs) -> Tuple[Weighting, Tuned]:
+            tuned = tune_mixture(some, refs, weighting, groups=groups, options=options)
+            # where mbr was wanted and max decides, there are confidences all the same
+            found = weighting._replace(scales=tuned.scales, confidence=weighting.sure)
+            return found.deciding(None), tuned
+
+        self.weighting, self.tuned = tune(lists, refs)
+        if options.folds is None:
+            self._rescored = map(rescored_list, lists, itertools.repeat(self.weighting))
+            return
+        errors = hypothesis_errors(nbests, refs, options.counting)
+        done: Dict[int, RescoredList] = {}
+        counts = []
+        for places in fold_lists(nbests, options.folds, groups):
+            rest = [lists[k] for k in np.setdiff1d(np.arange(len(lists)), places)]
+            of_others, _ = tune(rest, {item.nbest.utt: refs[item.nbest.utt] for item in rest})
+            done.update((k, rescored_list(lists[k], of_others)) for k in places.tolist())
+            pairs = [(errors[k], done[k]) for k in places.tolist()]
+            own = [counted[r.control] for counted, r in pairs if r.control is not None]
+            counts.append(
+                Fold(
+                    of_others.scales,
+                    len(places),
+                    sum(int(counted[0]) for counted, _ in pairs),
+                    sum(int(counted[r.best]) for counted, r in pairs),
+                    int(sum(own)) if len(own) == len(places) else None,
+                )
+            )
+        self.tuned = self.tuned._replace(folds=tuple(counts))
+        self._rescored = iter([done[k] for k in range(len(lists))])
+
+    def __iter__(self) -> Iterator[RescoredList]:
+        return self
+
+    def __next__(self) -> RescoredList:
+        return next(self._rescored)
+
+
+def _recordings(segments: Segments) -> Optional[Dict[str, str]]:
+    """Utterance id -> recording; None where it is not known, or there is one only."""
+    known = known_segments(segments) or {}
+    recordings = {utt: segment.recording for utt, segment in known.items()}
+    return recordings if len(set(recordings.values())) > 1 else None

@@ -8,7 +8,7 @@ edge of a lucky one, plus a penalty on the distance from where the search is anc
 
 from __future__ import annotations
 
-from typing import Iterator, List, NamedTuple, Sequence, Tuple
+from typing import List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -16,6 +16,17 @@ from espnet_bayeslm.rescoring.features import is_subtracted
 
 # Edges that are nearer to each other, as an angle, are one: nothing between them is meant.
 SAME_EDGE = 1e-9
+HALF_WIDTH = 0.15
+"""Half of the angle, in radians, over which errors along a line are averaged."""
+PENALTY = 0.01
+"""Part of the first pass's errors that weights at right angles to the anchor cost."""
+ROUNDS = 6
+RANDOM_DIRECTIONS = 2
+SEED = 0
+# Lists on which the starts are tried; the best goes on with all lists.
+EXPLORED = 1000
+# Grid of the scaled features: scores that differ by rounding only become equal.
+GRID = 2.0**-20
 
 
 class Profile(NamedTuple):
@@ -30,24 +41,22 @@ class Profile(NamedTuple):
     values: np.ndarray
 
 
-def upper_envelopes(intercepts: np.ndarray, slopes: np.ndarray) -> List[np.ndarray]:
-    """Upper envelopes of the lines of each list, all lists at a time.
-
-    Where the weights are w + t d, a total is a line in t. Of equal lines the first wins.
+def errors_along(intercepts: np.ndarray, slopes: np.ndarray, errors: np.ndarray) -> Profile:
+    """Summed errors of the best hypotheses as a function of t, where totals are lines in t.
 
     Args:
-        intercepts: (L, N).
-        slopes: (L, N).
-
-    Returns:
-        (S,) each: the list of each piece; the t where it begins, -inf for the first of a list;
-        the best hypothesis there.
+        intercepts: (L, N) totals at t = 0.
+        slopes: (L, N) their change with t.
+        errors: (L, N) of each hypothesis.
     """
+    # The upper envelope of the lines of each list, piece by piece, all lists at a time: the list
+    # of a piece, the t where it begins, and the best hypothesis there, the first of equal lines
     rows = np.arange(len(slopes))
     flattest = slopes.min(axis=1, keepdims=True)
     winners = np.where(slopes == flattest, intercepts, -np.inf).argmax(axis=1)
-    starts = np.full(len(rows), -np.inf)
-    pieces = [(rows, starts, winners)]
+    first_errors = errors[rows, winners]
+    starts, before = np.full(len(rows), -np.inf), first_errors
+    edges, changes = [starts[:0]], [first_errors[:0]]
     while len(rows):
         # where each steeper line crosses the best one so far; the first crossing is the next edge
         own = np.arange(len(rows)), winners
@@ -59,26 +68,13 @@ def upper_envelopes(intercepts: np.ndarray, slopes: np.ndarray) -> List[np.ndarr
         going = np.isfinite(first)
         rows, intercepts, slopes = rows[going], intercepts[going], slopes[going]
         winners, starts = winners[going], np.maximum(first, starts)[going]
-        pieces.append((rows, starts, winners))
-    return list(map(np.concatenate, zip(*pieces, strict=True)))
-
-
-def errors_along(intercepts: np.ndarray, slopes: np.ndarray, errors: np.ndarray) -> Profile:
-    """Summed errors of the best hypotheses as a function of t.
-
-    Args:
-        intercepts: (L, N) totals at t = 0.
-        slopes: (L, N) their change with t.
-        errors: (L, N) of each hypothesis.
-    """
-    lists, starts, winners = upper_envelopes(intercepts, slopes)
-    order = np.lexsort((starts, lists))
-    lists, starts, found = lists[order], starts[order], errors[lists, winners][order]
-    begins = np.isneginf(starts)
-    change = np.diff(found, prepend=0)[~begins]
-    edges, place = np.unique(starts[~begins], return_inverse=True)
-    steps = np.bincount(place, weights=change, minlength=len(edges))
-    return Profile(edges, np.concatenate([[0], steps.cumsum()]) + found[begins].sum())
+        after = errors[rows, winners]
+        edges.append(starts)
+        changes.append(after - before[going])
+        before = after
+    found, place = np.unique(np.concatenate(edges), return_inverse=True)
+    steps = np.bincount(place, weights=np.concatenate(changes), minlength=len(found))
+    return Profile(found, np.concatenate([[0], steps.cumsum()]) + first_errors.sum())
 
 
 def smoothed_pieces(
@@ -108,19 +104,6 @@ def smoothed_pieces(
     return np.tan(middles) * scale - offset, total / (high - low)
 
 
-HALF_WIDTH = 0.15
-"""Half of the angle, in radians, over which errors along a line are averaged."""
-PENALTY = 0.01
-"""Part of the first pass's errors that weights at right angles to the anchor cost."""
-ROUNDS = 6
-RANDOM_DIRECTIONS = 2
-SEED = 0
-# Lists on which the starts are tried; the best goes on with all lists.
-EXPLORED = 1000
-# Grid of the scaled features: scores that differ by rounding only become equal.
-GRID = 2.0**-20
-
-
 class Problem(NamedTuple):
     """Features and errors of N-best lists as the search sees them.
 
@@ -147,24 +130,16 @@ class Problem(NamedTuple):
         features, spreads = self.features[..., kept], self.spreads[kept]
         return self._replace(features=features, spreads=spreads, names=tuple(names))
 
-    def winners(self, weights: np.ndarray) -> np.ndarray:
-        """Place of the best hypothesis of each list (the first of equals), (L,)."""
-        return (self.features @ weights).argmax(axis=1)
-
     def list_errors(self, weights: np.ndarray) -> np.ndarray:
-        """Errors of the best hypothesis of each list, (L,)."""
-        return self.errors[np.arange(len(self.errors)), self.winners(weights)]
+        """Errors of the best hypothesis (the first of equals) of each list, (L,)."""
+        winners = (self.features @ weights).argmax(axis=1)
+        return self.errors[np.arange(len(winners)), winners]
 
     @property
     def subtracted(self) -> np.ndarray:
         """(F,) True for the features whose weight is at or below zero."""
         names = self.names or ((),) * len(self.spreads)
         return np.array([any(map(is_subtracted, column)) for column in names], dtype=bool)
-
-    @property
-    def first_pass(self) -> int:
-        """Errors of the first hypotheses."""
-        return int(self.errors[:, 0].sum())
 
 
 def make_problem(features: np.ndarray, errors: np.ndarray, sizes: np.ndarray) -> Problem:
@@ -200,10 +175,7 @@ def normalised(weights: np.ndarray) -> np.ndarray:
 def mert(problem: Problem, starts: Sequence[np.ndarray], anchor: np.ndarray) -> np.ndarray:
     """Weights of length 1 with the fewest smoothed errors, from the best of several starts.
 
-    Args:
-        problem: The lists.
-        starts: (F,) each, in units of spread.
-        anchor: (F,) what the penalty draws the weights to.
+    The penalty draws them to the anchor, (F,); starts are (F,) each, in units of spread.
     """
     explored = problem
     if len(problem.errors) > EXPLORED:
@@ -216,22 +188,17 @@ def mert(problem: Problem, starts: Sequence[np.ndarray], anchor: np.ndarray) -> 
 
 def descend(problem: Problem, start: np.ndarray, anchor: np.ndarray) -> Tuple[np.ndarray, float]:
     """Weights that no line search betters, and their cost."""
-    rng = np.random.default_rng(SEED)
+    rng, size = np.random.default_rng(SEED), len(start)
     weights, cost = normalised(start), np.inf
     for _ in range(ROUNDS):
         before = cost
-        for direction in directions(len(weights), rng):
+        # each feature by itself, and some directions at random
+        more = [normalised(rng.normal(size=size)) for _ in range(RANDOM_DIRECTIONS * (size > 1))]
+        for direction in [*np.eye(size), *more]:
             weights, cost = step(problem, weights, cost, direction, normalised(anchor))
         if not cost < before:
             break
     return weights, cost
-
-
-def directions(num_features: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Directions of a round: each feature by itself, and some at random."""
-    yield from np.eye(num_features)
-    for _ in range(RANDOM_DIRECTIONS if num_features > 1 else 0):
-        yield normalised(rng.normal(size=num_features))
 
 
 def step(
@@ -246,7 +213,7 @@ def step(
     middles, means = smoothed_pieces(profile, HALF_WIDTH, offset=offset, scale=scale)
     tried = weights + middles[:, None] * direction
     tried /= np.linalg.norm(tried, axis=1, keepdims=True)
-    penalty = PENALTY * problem.first_pass / 2
+    penalty = PENALTY * problem.errors[:, 0].sum() / 2
     values = means + penalty * ((tried - anchor) ** 2).sum(axis=1)
     values[(tried[:, problem.subtracted] > 0).any(axis=1)] = np.inf
     k = int(values.argmin())

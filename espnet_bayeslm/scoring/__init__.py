@@ -2,6 +2,21 @@
 
 from espnet_bayeslm.utils.lazy import lazy_names
 
+# defaults that command lines name: their help needs no torch
+MAX_TOKENS = 8192
+"""The most distinct prefixes of a batch: more would make an LSTM no faster."""
+
+MAX_CONTEXT = 64
+"""The most tokens before an utterance that a Transformer reads again."""
+
+MERGE_ORDER = 4
+BEAM = 6.0
+PRUNE = 6.0
+"""Limits of a lattice's search, in nats of the LM's scale."""
+
+MAX_HYPS = 20
+"""The most hypotheses of a lattice's node."""
+
 __getattr__ = lazy_names(
     __name__,
     {

@@ -31,13 +31,8 @@ from typing import (
 import numpy as np
 
 from espnet_bayeslm.nbest.lattice import NULL, Arc, Lattice, PathScales, best_rest, pruned
-from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
+from espnet_bayeslm.scoring import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.scoring.prefixes import END, NextLogProbs, Prefix, Request, prefix_scorer
-from espnet_bayeslm.utils.errors import InputError
-
-BATCH = 32
-"""Lattices that are scored together."""
-
 
 Mixture = Callable[[np.ndarray], np.ndarray]
 """Makes the score of each word, (n,), of ln p under each component, (K, n)."""
@@ -68,52 +63,38 @@ MERGING = MergeOptions()
 _Hypothesis = Tuple[float, Prefix]
 
 
-def check_merging(options: MergeOptions) -> None:
-    """Raise an InputError where an option is out of its range."""
-    if options.order < 1:
-        raise InputError(f"--merge_order {options.order}: 1 or more words were expected")
-    for name in ("beam", "prune"):
-        if not (value := getattr(options, name)) >= 0:
-            raise InputError(f"--{name} {value}: a number from 0 was expected")
-    if options.max_hyps < 0:
-        raise InputError(f"--max_hyps_per_node {options.max_hyps}: 0 or more were expected")
-
-
 def rescore_lattices(
-    lattices: Iterable[Lattice],
+    lattices: Sequence[Lattice],
     scorers: Sequence[Any],
     mix: Mixture,
     *,
     scales: Optional[PathScales] = None,
     options: MergeOptions = MERGING,
-) -> Iterator[Lattice]:
-    """Yield the lattices with new LM scores, expanded as far as hypotheses were kept apart.
+) -> List[Lattice]:
+    """Lattices with new LM scores, expanded as far as hypotheses were kept apart.
 
-    The score of `</s>` is on an arc of its own to the end.
+    The lattices are scored together. The score of `</s>` is on an arc of its own to the end.
 
     Args:
-        lattices: The lattices; `BATCH` of them are in memory.
+        lattices: The lattices.
         scorers: The K components: `NgramScorer` or `NeuralScorer`.
         mix: Function that mixes the components' scores.
         scales: Weights of the scores; None: the scales of each lattice. A result carries its
             scales.
         options: Limits of merging and pruning.
     """
-    check_merging(options)
-    remaining = iter(lattices)
-    while batch := list(itertools.islice(remaining, BATCH)):
-        words = {arc.label: None for item in batch for arc in item.arcs if arc.word is not None}
-        parts = [prefix_scorer(scorer, n, words) for n, scorer in enumerate(scorers)]
-        root = Prefix()
-        estimates = _estimates(batch, root, parts, mix, options)
-        searches = [_Search(item, root, scales or item.scales, options) for item in estimates]
-        waiting = list(searches)
-        while waiting:
-            _score([request for search in waiting for request in search.requests()], parts, mix)
-            for search in waiting:
-                search.advance()
-            waiting = [search for search in waiting if not search.done]
-        yield from (search.lattice() for search in searches)
+    words = {arc.label: None for item in lattices for arc in item.arcs if arc.word is not None}
+    parts = [prefix_scorer(scorer, n, words) for n, scorer in enumerate(scorers)]
+    root = Prefix()
+    estimates = _estimates(lattices, root, parts, mix, options)
+    searches = [_Search(item, root, scales or item.scales, options) for item in estimates]
+    waiting = list(searches)
+    while waiting:
+        _score([request for search in waiting for request in search.requests()], parts, mix)
+        for search in waiting:
+            search.advance()
+        waiting = [search for search in waiting if not search.done]
+    return [search.lattice() for search in searches]
 
 
 def _estimates(

@@ -92,7 +92,7 @@ class NgramPrefixes:
             if prefix.parent is not None:
                 state = self.scorer.next_state(self._state(prefix.parent), prefix.word)
             else:
-                state = self.scorer.null_state() if prefix.anywhere else self.scorer.start_state()
+                state = self.scorer.first_state(anywhere=prefix.anywhere)
             prefix.states[self.index] = state
         return prefix.states[self.index]
 

@@ -31,7 +31,7 @@ import torch
 
 from espnet_bayeslm.lm.scoring import has_trees, is_random
 from espnet_bayeslm.lm.tree import build_tree
-from espnet_bayeslm.scoring.limits import MAX_CONTEXT, MAX_TOKENS
+from espnet_bayeslm.scoring import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.scoring.log_probs import Ids, log_probs_of_logits, tree_batches, tree_log_probs
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
@@ -107,24 +107,16 @@ def token_log_probs(
 ) -> List[np.ndarray]:
     """(n + 1,) float64 ln p of the n tokens and `</s>` of each sequence, in nats.
 
-    Equal sequences are scored once.
-
-    Args:
-        lm: The LM.
-        sequences: Token ids without `<sos/eos>`.
-        max_tokens: The most distinct prefixes of a batch.
-        num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
-            mean.
-        normalizer: Its mean is taken for the ln Z of every context; None: ln Z is computed.
-        openings: (V,) bool, True for the tokens that end the word before them: the result then is
-            (2, n + 1), the second row being ln P(one of these tokens) in the same contexts.
+    Equal sequences are scored once. With `openings`, (V,) bool, True for the tokens that end the
+    word before them, results are (2, n + 1): the second row is ln P(one of these tokens) in the
+    same contexts.
     """
     known = token_ids(sequences)
     logging.info("scoring %d distinct of %d token sequences", len(set(known)), len(known))
     if has_trees(lm):
-        options: Dict[str, Any] = {"normalizer": normalizer, "openings": openings}
-        options.update(max_tokens=max_tokens, num_samples=num_samples)
-        return score_in_context(lm, [known], [None], **options)[0]
+        sizes = {"max_tokens": max_tokens, "num_samples": num_samples}
+        how: Any = {**sizes, "normalizer": normalizer, "openings": openings}
+        return score_in_context(lm, [known], [None], **how)[0]
     if normalizer is not None:
         require_tree(lm, "self-normalised scoring")
     check_tokens(known, vocab_size(lm))
@@ -156,9 +148,9 @@ def score_in_context(
             some recordings.
         histories: History of each of these recordings; None at its beginning.
         max_tokens: The most distinct prefixes of a batch; a Transformer's context counts.
-        num_samples: Number of weight samples, the same as for `extend`; 0: the posterior mean.
-        normalizer: Its mean is taken for the ln Z of every context.
-        openings: (V,) bool, as `token_log_probs` takes it: the result then is (2, n + 1).
+        num_samples: As for `extend`.
+        normalizer: As for `score_hypotheses`.
+        openings: As for `token_log_probs`.
     """
     require_tree(lm, "context")
     for group in groups:
@@ -277,24 +269,20 @@ def _batch_log_probs(
     lm: torch.nn.Module, batch: Sequence[Ids], openings: Optional[torch.Tensor]
 ) -> Iterator[np.ndarray]:
     """Yield ln p of each sequence of a batch."""
-    device = next(lm.parameters()).device
-    eos = vocab_size(lm) - 1
-    lengths = [len(ids) + 1 for ids in batch]
-    # inputs: (B, L), <sos> w1 w2; targets: (B, L), w1 w2 <eos>; padded with 0, as in ESPnet
-    inputs = torch.zeros(len(batch), max(lengths), dtype=torch.long)
-    targets = torch.zeros_like(inputs)
-    for row, ids in enumerate(batch):
-        inputs[row, : len(ids) + 1] = torch.tensor((eos, *ids))
-        targets[row, : len(ids) + 1] = torch.tensor((*ids, eos))
+    eos = torch.tensor([vocab_size(lm) - 1])
+    texts = [torch.cat([eos, torch.tensor(ids, dtype=torch.long), eos]) for ids in batch]
+    # (B, L + 1), <sos> w1 w2 <eos>, padded with 0 as in ESPnet
+    padded = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
+    padded = padded.to(next(lm.parameters()).device)
     # logits: (B, L, V)
-    logits, _ = lm(inputs.to(device), None)
-    values, log_z = log_probs_of_logits(logits, targets.to(device))
+    logits, _ = lm(padded[:, :-1], None)
+    values, log_z = log_probs_of_logits(logits, padded[:, 1:])
     if openings is not None:
         masses = logits[..., openings].to(log_z.dtype).logsumexp(-1)
         values = torch.stack([values, masses - log_z], dim=1)
     log_probs = values.double().cpu().numpy()
-    for row, length in enumerate(lengths):
-        yield log_probs[row, ..., :length]
+    for row, ids in zip(log_probs, batch, strict=True):
+        yield row[..., : len(ids) + 1]
 
 
 def tokens_with_logits(max_tokens: int) -> int:

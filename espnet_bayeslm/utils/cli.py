@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import logging
+import math
 import multiprocessing
 import os
 import shlex
@@ -124,12 +125,21 @@ def tool_parser(
     return parser
 
 
-def parse_numbers(option: str, text: str, kind: Callable = int) -> Tuple[Any, ...]:
-    """Numbers with spaces between them, each once."""
+def parse_numbers(
+    option: str, text: str, kind: Callable = int, *, most: float = math.inf
+) -> Tuple[Any, ...]:
+    """Different numbers from 0 to `most`, with commas or blanks between them."""
     try:
-        return tuple(dict.fromkeys(map(kind, text.split())))
+        found = tuple(map(kind, str(text).replace(",", " ").split()))
     except ValueError:
-        raise InputError(f"{option} {text!r}: expected numbers with spaces between them") from None
+        found = ()
+    if not found or len({*found}) < len(found) or not 0 <= min(found) <= max(found) <= most:
+        whole, limit = "whole " * (kind is int), f" to {most}" * math.isfinite(most)
+        raise InputError(
+            f"{option} {text}: not all are {whole}numbers from 0{limit}, each once",
+            remedy="Give different numbers with commas or blanks between them.",
+        )
+    return found
 
 
 def run_tool(

@@ -9,7 +9,7 @@ from tiny_training import words
 
 from espnet_bayeslm.bin import score, snr
 from espnet_bayeslm.nbest.formats import read_nbest
-from espnet_bayeslm.ngram.build import build_ngram
+from espnet_bayeslm.ngram.estimation import build_ngram
 
 LSTM = ["--lm", "bayes_lstm", "--lm_conf", "unit=8", "--lm_conf", "dropout_rate=0.0"]
 CELL = ["--lm_conf", "uncertainty.cell_input@1=bayes", "--lm_conf", "init_std=0.3"]

@@ -11,7 +11,7 @@ from command_lines import run, settings
 import espnet_bayeslm
 from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
-from espnet_bayeslm.rescoring.decision import Scales
+from espnet_bayeslm.rescoring.scales import Scales
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
 

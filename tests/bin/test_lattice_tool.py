@@ -176,11 +176,15 @@ REFUSED = [
     ({"output": "x", "word_penalty": 1.0}, "--word_penalty without --lmwt"),
     ({"output": "x", "lmwt": -1.0}, "LMWT must be positive"),
     ({"output": "x", "nbest_size": 0}, "--nbest_size 0: 1 or more"),
+    ({"output": "x", "merge_order": 0}, "--merge_order 0: 1 or more"),
+    ({"output": "x", "beam": float("nan")}, "--beam nan: a number from 0"),
     ({"output": "x", "prune": float("nan")}, "--prune nan: a number from 0"),
+    ({"output": "x", "prune": -1.0}, "--prune -1.0: a number from 0"),
+    ({"output": "x", "max_hyps_per_node": -1}, "--max_hyps_per_node -1: 0 or more"),
 ]
 
 
 @pytest.mark.parametrize("options, message", REFUSED)
 def test_options_that_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        LatticeOptions(lattices="x", **options).merging()
+        LatticeOptions(lattices="x", **options)

@@ -9,7 +9,8 @@ import espnet_bayeslm
 from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.rescoring.decision import ScoredList, read_scales
+from espnet_bayeslm.rescoring.decision import ScoredList
+from espnet_bayeslm.rescoring.scales import read_scales
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -48,7 +49,7 @@ def test_the_choice_is_that_of_the_definition(tuned, nbest):
     best, known = read_transcripts(tuned / "text"), confidences(tuned)
     for item in read_nbest(nbest / "dev", "kaldi"):
         keys = [f"{item.utt}-{rank}" for rank in range(1, len(item.hypotheses) + 1)]
-        scored = ScoredList(item, np.array([-float(costs[key]) for key in keys]))
+        scored = ScoredList(item, {"log_prob": np.array([-float(costs[key]) for key in keys])})
         words, risk, masses = naive(scored, scales)
         line = known[item.utt]
         assert best[item.utt] == words == tuple(line["words"])

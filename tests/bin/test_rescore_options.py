@@ -5,7 +5,7 @@ import re
 import pytest
 
 from espnet_bayeslm.bin.rescore import RescoreCommand
-from espnet_bayeslm.rescoring.decision import Scales
+from espnet_bayeslm.rescoring.scales import Scales
 
 REFUSED = [
     ({"lmwt": 3.0, "scales": "x"}, "more than one source of scales: --scales, --lmwt and"),

@@ -15,11 +15,12 @@ from command_lines import SHORT, is_whole_png
 
 from espnet_bayeslm.bayes import parse_uncertainty
 from espnet_bayeslm.bin import train as train_tool
-from espnet_bayeslm.bin.search import main, parse_seeds, without_confs
+from espnet_bayeslm.bin.search import main, without_confs
 from espnet_bayeslm.bin.train import best_of
 from espnet_bayeslm.kinds.architectures import rank
 from espnet_bayeslm.lm.lstm import POSITIONS
 from espnet_bayeslm.loading.trained_lm import load_lm
+from espnet_bayeslm.utils.cli import parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 
 GP = {"kind": "gp", "random": ["coefficients"]}
@@ -198,13 +199,13 @@ def test_options_that_make_no_sense(options, words, given, tmp_path, refused):
     refused(main, [*given, "--exp", tmp_path / "exp", *options.split()], words)
 
 
-@pytest.mark.parametrize("seeds", ["", "1,", "-1", "1.5", "0,0", "0-2"])
+@pytest.mark.parametrize("seeds", ["", "-1", "1.5", "0,0", "0-2"])
 def test_seeds_that_are_none(seeds):
     with pytest.raises(InputError, match="--seeds"):
-        parse_seeds(seeds)
+        parse_numbers("--seeds", seeds)
 
 
 def test_options_are_left_out_with_their_values():
     words = ["--a", "1", "--lm_conf", "x=1", "--model_conf=y=2", "--lm_confs", "3"]
     assert without_confs(words) == ["--a", "1", "--lm_confs", "3"]
-    assert parse_seeds("0, 2,1") == [0, 2, 1]
+    assert parse_numbers("--seeds", "0, 2,1") == [0, 2, 1]

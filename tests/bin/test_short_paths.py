@@ -6,9 +6,9 @@ from entered import entered
 from espnet_bayeslm.bin.perplexity import PerplexityOptions, perplexity
 from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.nbest.formats import CheckedLists
-from espnet_bayeslm.rescoring.decision import Scales, Weighting
 from espnet_bayeslm.rescoring.list_worker import score_lists
-from espnet_bayeslm.rescoring.pipeline import Rescoring
+from espnet_bayeslm.rescoring.scales import Scales, Weighting
+from espnet_bayeslm.rescoring.tuning import Rescoring
 
 # The LM's own layers, and what the whole package stands on
 BELOW = {"lm", "layers", "kernels", "bayes", "kinds", "utils"}

@@ -22,8 +22,8 @@ from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report.nbest_section import Texts, make_view
 from espnet_bayeslm.report.rescored_lists import read_rescored
-from espnet_bayeslm.rescoring.decision import Scales
 from espnet_bayeslm.rescoring.feature_tuning import chosen_errors, tune_features
+from espnet_bayeslm.rescoring.scales import Scales
 
 # the source prefers a and b, the target a and c: no weight of the target alone mends that
 WORDS = "abcd"

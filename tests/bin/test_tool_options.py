@@ -11,7 +11,7 @@ from espnet_bayeslm.bin.bayeslm import TOOLS
 from espnet_bayeslm.bin.ngram import NgramOptions
 from espnet_bayeslm.bin.rescore import RescoreCommand
 from espnet_bayeslm.bin.train import TrainOptions, train
-from espnet_bayeslm.ngram.build import build_ngram
+from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.utils.options import described_fields, option_name
 

@@ -10,7 +10,7 @@ from recipe_files import run_script
 
 import espnet_bayeslm
 from espnet_bayeslm.nbest.kaldi import read_kaldi
-from espnet_bayeslm.ngram.build import build_ngram
+from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.recognition.sphinx import SphinxSearch
 from espnet_bayeslm.utils.errors import InputError

@@ -6,7 +6,7 @@ import pytest
 
 from espnet_bayeslm.evaluation.transcripts import read_sentences, read_transcripts
 from espnet_bayeslm.nbest.formats import CheckedLists, read_nbest
-from espnet_bayeslm.ngram.text import read_corpus
+from espnet_bayeslm.ngram.estimation import read_corpus
 from espnet_bayeslm.training.text import write_keyed_text
 from espnet_bayeslm.utils.errors import InputError
 

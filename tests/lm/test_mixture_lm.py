@@ -10,7 +10,7 @@ from espnet.nets.scorer_interface import BatchScorerInterface
 from search_contract import SearchContract
 
 from espnet_bayeslm.lm.mixture import MixtureLM
-from espnet_bayeslm.ngram.build import build_ngram
+from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from espnet_bayeslm.ngram.build import build_ngram
+from espnet_bayeslm.ngram.estimation import build_ngram
 
 DATA = Path(__file__).parent / "data"
 

@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 from oracles import kneser_ney as oracle
 from oracles.lmplz_arpa import largest_difference, read_arpa
 
-from espnet_bayeslm.ngram.build import build_ngram, write_arpa
-from espnet_bayeslm.ngram.kneser_ney import (
+from espnet_bayeslm.ngram.estimation import (
     FALLBACK,
+    build_ngram,
     closed_form_discounts,
     count_ngrams,
     estimate_discounts,
     estimate_ngram,
+    read_corpus,
+    write_arpa,
 )
 from espnet_bayeslm.ngram.query import NgramScorer
-from espnet_bayeslm.ngram.text import read_corpus
 from espnet_bayeslm.utils.errors import InputError
 
 WORDS = st.sampled_from("abcd")

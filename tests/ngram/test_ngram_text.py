@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from espnet_bayeslm.ngram.text import read_corpus
+from espnet_bayeslm.ngram.estimation import read_corpus
 from espnet_bayeslm.utils.errors import InputError
 
 

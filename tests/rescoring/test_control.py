@@ -5,12 +5,12 @@ import pytest
 import yaml
 
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.rescoring.decision import ListScores, Scales, Weighting, read_scales
+from espnet_bayeslm.rescoring.decision import ListScores, ListTally, rescored_list
 from espnet_bayeslm.rescoring.feature_tuning import feature_sets
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.output_files import written_lists
-from espnet_bayeslm.rescoring.pipeline import Rescoring, rescored_list
-from espnet_bayeslm.rescoring.tally import ListTally
+from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales
+from espnet_bayeslm.rescoring.tuning import Rescoring
 
 WEIGHTING = Weighting(["lm"], np.ones(1), Scales())
 

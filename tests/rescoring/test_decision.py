@@ -8,12 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.rescoring.decision import (
-    Scales,
-    ScoredList,
-    read_scales,
-)
+from espnet_bayeslm.rescoring.decision import ScoredList
 from espnet_bayeslm.rescoring.features import FIRST_PASS
+from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.utils.errors import InputError
 
 # quarters make ties, and add without rounding
@@ -50,7 +47,7 @@ def make(rows, lm):
 
 def scored(nbest, lm):
     """Return a list with the LM's scores of its hypotheses, by their words."""
-    return ScoredList(nbest, np.array([lm[hyp.words] for hyp in nbest.hypotheses]))
+    return ScoredList(nbest, {"log_prob": np.array([lm[hyp.words] for hyp in nbest.hypotheses])})
 
 
 def best_hypotheses(lists, scales):
@@ -67,27 +64,27 @@ def test_best_hypotheses_are_those_of_the_formula(rows, lm, lmwt, penalty):
 def test_scores_of_zero_and_none_count_nothing():
     for am, graph, total in ((0.0, None, 0.0), (None, 0.0, 0.0), (-5.0, -1.0, -1.5)):
         item = NBest("u", (Hypothesis((), am, None, graph),))
-        assert ScoredList(item, np.zeros(1)).totals(Scales(10)).tolist() == [total]
+        assert ScoredList(item, {"log_prob": np.zeros(1)}).totals(Scales(10)).tolist() == [total]
 
 
 @pytest.mark.parametrize("name", ["am_score", "graph_score"])
 def test_a_score_that_some_hypotheses_lack_is_not_taken_for_the_best(name):
     item = NBest("u", (Hypothesis(("a",), **{name: -5.0}), Hypothesis(("b",))))
     with pytest.raises(InputError, match=f"1 of 2 hypotheses of 'u' have a {name}"):
-        ScoredList(item, np.zeros(2)).totals(Scales())
+        ScoredList(item, {"log_prob": np.zeros(2)}).totals(Scales())
 
 
 def test_an_infinite_score_has_no_posterior():
     hyps = (Hypothesis(("a",), -1.0), Hypothesis(("b",), float("inf")))
-    with pytest.raises(InputError, match="utterance 'u': the total score of hypothesis 2 of 2"):
-        ScoredList(NBest("u", hyps), np.zeros(2)).posterior(Scales())
+    with pytest.raises(InputError, match="am_score of hypothesis 2 of 'u' is inf"):
+        ScoredList(NBest("u", hyps), {"log_prob": np.zeros(2)}).posterior(Scales())
 
 
 def test_weights_of_features_stand_in_place_of_lmwt_and_penalty():
     """The first pass' LM score and the rank may have a weight; each LM too."""
     hyps = tuple(Hypothesis(("a",) * n, -10.0 * n, -float(n), -0.5) for n in (3, 1, 2))
     log_probs = np.array([-4.0, -6.0, -5.0])
-    item = ScoredList(NBest("u", hyps), log_probs, {"lstm": 2 * log_probs})
+    item = ScoredList(NBest("u", hyps), {"log_prob": log_probs, "log_prob.lstm": 2 * log_probs})
     same = Scales(features=(("am_score", 0.1), ("graph_score", 1), ("log_prob", 1), ("words", -2)))
     np.testing.assert_allclose(item.totals(same), item.totals(Scales(10.0, 2.0)))
     assert item.choice(same) == item.choice(Scales(10.0, 2.0)) == 1

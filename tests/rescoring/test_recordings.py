@@ -9,9 +9,9 @@ from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.nbest.segments import Segment, read_segments
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import list_worker as module
-from espnet_bayeslm.rescoring.decision import Weighting
 from espnet_bayeslm.rescoring.list_worker import blocks, by_recording, score_lists
 from espnet_bayeslm.rescoring.options import RescoreOptions
+from espnet_bayeslm.rescoring.scales import Weighting
 from espnet_bayeslm.utils.errors import InputError
 
 LM = [Component("table", "ngram", Table("table", "a", 0))]

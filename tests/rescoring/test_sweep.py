@@ -9,7 +9,7 @@ RNG = np.random.default_rng(0)
 NAMES = ("am_score", "graph_score", "log_prob", "words")
 LISTS = [{name: RNG.normal(size=6) for name in NAMES} for _ in range(20)]
 ERRORS = [RNG.integers(0, 9, 6) for _ in LISTS]
-WEIGHTS = (("am_score", 0.5), ("graph_score", 1.0), ("log_prob", 1.0), ("words", -0.25))
+WEIGHTS = {"am_score": 0.5, "graph_score": 1.0, "log_prob": 1.0, "words": -0.25}
 SCALED = (("am_score", 0.9), ("graph_score+log_prob", 0.5), ("words", -0.1))
 
 
@@ -32,7 +32,7 @@ def test_the_two_weights_after_the_largest_are_multiplied():
 def test_as_it_came_there_is_nothing_to_multiply():
     lists = [{**features, "is_first": np.eye(6)[0]} for features in LISTS]
     weights = (("is_first", 1.0),)
-    found = sweep(lists, ERRORS, weights=weights, scaled=weights)
+    found = sweep(lists, ERRORS, weights=dict(weights), scaled=weights)
     assert found.names == ("", "") and found.errors.tolist() == [[sum(e[0] for e in ERRORS)]]
     assert not found.at_edge
 
@@ -52,5 +52,5 @@ def test_the_middle_chooses_the_first_of_equals_as_tuned_weights_do():
     errors = [np.array([1, 5])] * 2
     weights = (("a", 1.0), ("b", 1.0), ("c", 1.0))
     assert 0.1 + 0.1 + 0.1 > 0.3
-    found = sweep(lists, errors, weights=weights, scaled=weights)
+    found = sweep(lists, errors, weights=dict(weights), scaled=weights)
     assert found.errors[10, 10] == chosen_errors(lists, errors, dict(weights)) == 2

@@ -3,8 +3,7 @@
 import numpy as np
 
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.rescoring.pipeline import RescoredList
-from espnet_bayeslm.rescoring.tally import ListTally
+from espnet_bayeslm.rescoring.decision import ListTally, RescoredList
 
 
 def test_errors_and_words_with_confidences_are_counted():

@@ -8,21 +8,15 @@ import pytest
 from espnet_bayeslm.bin.rescore import write_settings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report import weight_sweep
-from espnet_bayeslm.rescoring.decision import (
-    ListScores,
-    Scales,
-    Weighting,
-    read_scales,
-)
-from espnet_bayeslm.rescoring.feature_tuning import TunedWeights, chosen_errors
+from espnet_bayeslm.rescoring.decision import ListScores, ListTally, rescored_list
+from espnet_bayeslm.rescoring.feature_tuning import chosen_errors
 from espnet_bayeslm.rescoring.features import best_place
 from espnet_bayeslm.rescoring.options import RescoreOptions
-from espnet_bayeslm.rescoring.pipeline import Rescoring, rescored_list
-from espnet_bayeslm.rescoring.tally import ListTally
+from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales, scales_of
 from espnet_bayeslm.rescoring.tuning import (
+    Rescoring,
     fold_lists,
     hypothesis_errors,
-    scales_of,
     tune_mixture,
 )
 
@@ -68,10 +62,6 @@ def errors_of(lists, refs, weighting):
     return sum(int(counts[k]) for counts, k in zip(errors, places, strict=True))
 
 
-def found_weights(weights):
-    return TunedWeights("all features", weights, {}, {}, 5, weights)
-
-
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("graph", PRESENT)
 def test_scales_choose_what_the_tuned_weights_choose(graph, ties):
@@ -79,15 +69,15 @@ def test_scales_choose_what_the_tuned_weights_choose(graph, ties):
     rng = np.random.default_rng(0)
     lists, _ = simulated(1, present=("all", graph, "all"), ties=ties)
     scored = [item.scored(WEIGHTING) for item in lists]
-    features = [item.features() for item in scored]
+    features = [item.features for item in scored]
     names = [name for name in NAMES if all(name in own for own in features)]
     for size in range(1, len(names) + 1):
         for some in itertools.combinations(names, size):
             values = rng.choice([1.0, 1.0, 0.5, -0.5, 0.01, 0.3], size)
-            found = found_weights(tuple(zip(some, values.tolist(), strict=True)))
-            scales = scales_of(found, scored)
+            weights = dict(zip(some, values.tolist(), strict=True))
+            scales = scales_of(weights, has_graph=graph != "none")
             for item, own in zip(scored, features, strict=True):
-                assert item.choice(scales) == best_place(own, dict(found.weights)), found
+                assert item.choice(scales) == best_place(own, weights), weights
 
 
 KALDI_FORMS = {
@@ -110,9 +100,7 @@ KALDI_FORMS = {
 @pytest.mark.parametrize("case", KALDI_FORMS)
 def test_lmwt_and_penalty_alone_stand_for_their_own_formula_only(case):
     weights, graph, kaldi = KALDI_FORMS[case]
-    lists, _ = simulated(2, present=("all", graph, "none"))
-    scored = [item.scored(WEIGHTING) for item in lists]
-    scales = scales_of(found_weights(tuple(weights.items())), scored)
+    scales = scales_of(weights, has_graph=graph != "none")
     assert (scales.features is None) == kaldi
     content = Weighting(["lm"], np.ones(1), scales).content()
     # an LMWT is the ratio of two weights of one sign: where the LM has none there is none
@@ -154,7 +142,7 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(lists, how, tmp
     scored = [item.scored(given, of_each=how.get("tune_lms", False)) for item in lists]
     errors = hypothesis_errors([item.nbest for item in lists], refs)
     own = dict(tuned.found.weights)
-    assert reported == chosen_errors([item.features() for item in scored], errors, own)
+    assert reported == chosen_errors([item.features for item in scored], errors, own)
     write_settings(tmp_path, weighting, tuned, ListTally(None), {})
     scales = read_scales(tmp_path / "scales.yaml")
     again = weighting._replace(scales=scales)

@@ -3,7 +3,7 @@
 import torch
 from test_neural import make
 
-from espnet_bayeslm.scoring.latents import latent_moments
+from espnet_bayeslm.scoring.uncertainty import latent_moments
 
 UNCERTAINTY = {"hidden_output@1": "variational", "hidden_output@2": {"kind": "variational"}}
 UNCERTAINTY["hidden_output@2"]["latent_dim"] = 3

@@ -10,7 +10,7 @@ from test_neural import SENTENCES, make
 from test_sequences import VOCAB, build, sentences
 
 from espnet_bayeslm.scoring import NeuralScorer, score_hypotheses, token_log_probs
-from espnet_bayeslm.scoring.normalizer import measure_normalizer
+from espnet_bayeslm.scoring.neural import measure_normalizer
 from espnet_bayeslm.scoring.sequences import Normalizer
 from espnet_bayeslm.utils.errors import InputError
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_neural import make
 
-from espnet_bayeslm.ngram.build import build_ngram
+from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.scoring import NeuralScorer
 from espnet_bayeslm.scoring.unknown_words import (

@@ -10,7 +10,7 @@ from experiments import BAYES, SEARCH, write_experiment
 
 from espnet_bayeslm.loading.mixture_export import write_mixture
 from espnet_bayeslm.loading.trained_lm import load_lm
-from espnet_bayeslm.ngram.build import build_ngram
+from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
 

@@ -70,14 +70,12 @@ def _settings(args: argparse.Namespace) -> Settings:
     plan.tables.table(table)
     plan.tables.check_size(args.size)
     seeds = parse_numbers("--seeds", args.seeds)
-    if not seeds:
-        raise InputError(f"--seeds {args.seeds!r}: expected numbers")
     return Settings(plan, table, args.size, seeds, args.expdir, args.data)
 
 
 def _choice(args: argparse.Namespace, settings: Settings) -> Choice:
     """Part of the table's work that the options ask for."""
-    parts = parse_numbers("--parts", args.parts)
+    parts = parse_numbers("--parts", args.parts) if args.parts.strip() else ()
     check_parts(parts)
     if parts and settings.study != TRAIN:
         raise InputError(

@@ -1,0 +1,346 @@
+"""Weights of the scores of a hypothesis: scales, and the components of a mixture with theirs.
+
+A recogniser has learnt an LM of its training text. Where it recognises another domain, the density
+ratio subtracts an LM of that text (McDermott et al. 2019, "A density ratio approach to language
+model fusion in end-to-end automatic speech recognition").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import (
+    Any,
+    Container,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
+
+import numpy as np
+import yaml
+
+from espnet_bayeslm.evaluation.word_scores import Component
+from espnet_bayeslm.loading.components import SubtractOptions
+from espnet_bayeslm.loading.weights_file import (
+    NamedWeight,
+    check_subtracted,
+    match_weights,
+    read_weights,
+)
+from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, Posterior
+from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, SUBTRACTED
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_text
+
+
+@dataclasses.dataclass(frozen=True)
+class Scales:
+    """Weights of the scores of a hypothesis.
+
+    total = am_score / lmwt + graph_score + ln P_LM - word_penalty * words, to be maximised; or
+    the weighted sum of named features, where there are `features`.
+
+    Attributes:
+        lmwt: Divisor of the acoustic score, Kaldi's LMWT.
+        word_penalty: Kaldi's word insertion penalty, in nats per word.
+        features: (name, weight) of features (`rescoring.features`); they stand in place of
+            `lmwt` and `word_penalty`, which then are the ratios of three of them, for tables.
+        posterior: Posterior over a list from its totals; None: not tuned.
+        decision: Decision that the scales were tuned with; None: not known.
+        control: Scales that were tuned in the same way without the scores of the new LMs; None:
+            not tuned.
+        subtracted: Weights of the subtracted LMs, at or below zero; they are added to both sums.
+
+    Raises:
+        ValueError: `lmwt` is not positive, one is not finite, or a subtracted LM has a weight
+            above zero.
+    """
+
+    lmwt: float = 10.0
+    word_penalty: float = 0.0
+    features: Optional[Tuple[Tuple[str, float], ...]] = None
+    posterior: Optional[Posterior] = None
+    decision: Optional[str] = None
+    control: Optional[Scales] = None
+    subtracted: Tuple[NamedWeight, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (0 < self.lmwt < math.inf and math.isfinite(self.word_penalty)):
+            raise ValueError(f"lmwt must be positive, and both finite: {self}")
+        if self.features is not None:
+            values = [weight for _, weight in self.features]
+            if not values or not all(map(math.isfinite, values)):
+                raise ValueError(f"weights of features must be finite: {self.features}")
+        check_subtracted(self.subtracted)
+
+    def weights(self, known: Container[str]) -> Dict[str, float]:
+        """Weight of each feature of a list, whose features are `known`."""
+        formula = {"am_score": 1.0 / self.lmwt, "graph_score": 1.0}
+        own = {name: weight for name, weight in formula.items() if name in known}
+        own.update({LM: 1.0, "words": -self.word_penalty})
+        if self.features is not None:
+            own = dict(self.features)
+        less = {f"{SUBTRACTED}.{row.name}": row.weight for row in self.subtracted if row.weight}
+        return {**own, **less}
+
+    @property
+    def has_lmwt(self) -> bool:
+        """True if acoustic score and LM both have a positive weight, whose ratio is `lmwt`."""
+        own = self.weights(("am_score",))
+        return own.get("am_score", 0.0) > 0 and own.get(LM, 0.0) > 0
+
+    @property
+    def of_each_lm(self) -> bool:
+        """True if single LMs have a weight beside their mixture."""
+        return any(name.startswith(f"{LM}.") for name, _ in self.features or ())
+
+    def content(self) -> Dict[str, Any]:
+        """Content of a yaml file that `read_scales` reads."""
+        found: Dict[str, Any] = {"features": dict(self.features)} if self.features else {}
+        if self.has_lmwt:
+            found.update(lmwt=self.lmwt, word_penalty=self.word_penalty)
+        if self.posterior is not None:
+            found["posterior"] = dataclasses.asdict(self.posterior)
+        if self.subtracted:
+            found["subtracted"] = {row.name: row.weight for row in self.subtracted}
+        if self.control is not None:
+            found["control"] = self.control.content()
+        return found
+
+    def __str__(self) -> str:
+        """Chosen scales, for people."""
+        own = [f"{SUBTRACTED}.{row.name} {row.weight:.4g}" for row in self.subtracted]
+        if self.features is None:
+            return ", ".join([f"LMWT {self.lmwt:g}, word penalty {self.word_penalty:g}", *own])
+        if self.features == FIRST_PASS:
+            return "as it came"
+        return ", ".join([*(f"{name} {weight:.4g}" for name, weight in self.features), *own])
+
+
+def scales_of(
+    weights: Mapping[str, float], *, has_graph: bool, subtracted: Sequence[NamedWeight] = ()
+) -> Scales:
+    """Scales that choose as weights of features do.
+
+    They are LMWT and word penalty alone if these weigh the same scores, else weights of features.
+
+    Args:
+        weights: Weight of each feature; 1 of the LM where LMs are subtracted.
+        has_graph: True if some list has graph scores.
+        subtracted: The subtracted LMs, whose weights are features of their own.
+    """
+    own = dict(weights)
+    known = [own.pop(f"{SUBTRACTED}.{row.name}", 0.0) for row in subtracted]
+    less = tuple(r._replace(weight=w) for r, w in zip(subtracted, known, strict=True))
+    features = tuple(own.items())
+    lm, am = own.get(LM, 0.0), own.get("am_score", 0.0)
+    if lm <= 0 or am <= 0:
+        return Scales(features=features, subtracted=less)
+    kaldi = Scales(lm / am, 0.0 - own.get("words", 0.0) / lm, subtracted=less)
+    # LMWT and penalty give a graph score the LM's weight
+    formula = {"am_score", LM, "words"} | ({"graph_score"} if has_graph else set())
+    same = {*own, "words"} == formula and own.get("graph_score", lm) == lm
+    return kaldi if same else dataclasses.replace(kaldi, features=features)
+
+
+def read_scales(path: PathLike) -> Scales:
+    """Scales of a yaml file that `bayeslm rescore` wrote."""
+    text = read_text(path)
+    try:
+        return _scales_of(yaml.safe_load(text))
+    except InputError as error:
+        raise InputError(str(error), path=path) from None
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"no usable `lmwt` and `word_penalty`, or `features`, in it ({error!r})",
+            path=path,
+            remedy="Give the scales.yaml of a tuned `bayeslm rescore`.",
+        ) from error
+
+
+def _scales_of(content: Mapping[str, Any]) -> Scales:
+    """Scales from the content of a yaml file."""
+    posterior = content.get("posterior")
+    if posterior is not None:
+        posterior = Posterior(**{name: float(value) for name, value in posterior.items()})
+    features = content.get("features")
+    if features is not None:
+        features = tuple((str(k), float(v)) for k, v in features.items())
+        content = {"lmwt": Scales.lmwt, "word_penalty": Scales.word_penalty, **content}
+    lmwt, penalty = float(content["lmwt"]), float(content["word_penalty"])
+    if content.get("combine") == "loglinear" and len(content.get("components") or ()) > 1:
+        raise InputError(
+            "the scales were tuned with `--combine loglinear`, which is gone",
+            remedy="Tune again, with --tune_lms true for a log-linear weight of each LM.",
+        )
+    # files of earlier versions have no control
+    control = None if content.get("control") is None else _scales_of(content["control"])
+    decision = content.get("decision")
+    return Scales(
+        *(lmwt, penalty, features, posterior, decision, control),
+        subtracted=subtracted_of(content),
+    )
+
+
+def subtracted_of(content: Mapping[str, Any]) -> Tuple[NamedWeight, ...]:
+    """Subtracted LMs and their weights, of scales or of a job's settings."""
+    digests = content.get("fingerprints") or {}
+    return tuple(
+        NamedWeight(str(name), float(weight), str(digests.get(name, "")))
+        for name, weight in (content.get("subtracted") or {}).items()
+    )
+
+
+class Weighting(NamedTuple):
+    """Components of a mixture, with the weights of their scores and of all others.
+
+    Attributes:
+        names: The components' names.
+        weights: Their weights, (K,).
+        scales: Weights of the acoustic score and the number of words, or of features.
+        fingerprints: The digests of the components' files, where they are known.
+        decision: "max", or "mbr" for the fewest expected word errors.
+        confidence: True for confidences with "max" too.
+    """
+
+    names: Sequence[str]
+    weights: np.ndarray
+    scales: Scales
+    fingerprints: Sequence[str] = ()
+    decision: str = "max"
+    confidence: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        components: Sequence[Component],
+        weights: Union[PathLike, Sequence[float], None],
+        scales: Union[PathLike, Scales, None],
+    ) -> Weighting:
+        """The weights that are given for some components, and the scales (None: the defaults)."""
+        names = [component.name for component in components]
+        digests = [component.fingerprint for component in components]
+        known = Scales() if scales is None else scales
+        known = known if isinstance(known, Scales) else read_scales(known)
+        values = read_weights(weights, names, fingerprints=digests)
+        if values is None:
+            raise InputError(
+                f"{len(components)} components and no --weights",
+                remedy="Estimate them with `bayeslm interpolate`.",
+            )
+        return cls(names, values, known, digests).deciding(None)
+
+    @property
+    def subtracted(self) -> List[str]:
+        """Names of the subtracted LMs."""
+        return [row.name for row in self.scales.subtracted]
+
+    def deciding(self, decision: Optional[str]) -> Weighting:
+        """With a decision; None: as when the scales were tuned, or "max"."""
+        decision = decision or self.scales.decision or "max"
+        if decision not in DECISIONS:
+            expected = ", ".join(DECISIONS)
+            raise InputError(f"the decision is {decision!r}, not one of {expected}")
+        return self._replace(decision=decision)
+
+    @property
+    def sure(self) -> bool:
+        """True if words get confidences."""
+        return self.confidence or self.decision == "mbr"
+
+    def content(self) -> Dict[str, Any]:
+        """Content of `--scales`' file, as yaml has it."""
+        pairs = zip(self.names, self.weights.tolist(), strict=True)
+        content = {**self.scales.content(), "components": dict(pairs)}
+        if self.decision != "max":
+            content["decision"] = self.decision
+        others = {row.name: row.fingerprint for row in self.scales.subtracted if row.fingerprint}
+        if any(self.fingerprints) or others:
+            digests = zip(self.names, self.fingerprints, strict=False)
+            content["fingerprints"] = {**dict(digests), **others}
+        return content
+
+
+def load_mixture(
+    options: SubtractOptions,
+    device: str,
+    *,
+    scales: Union[PathLike, Scales, None] = None,
+    tunes: bool = False,
+    tunes_later: bool = False,
+    **reading: Any,
+) -> Tuple[List[Component], Weighting]:
+    """LMs and n-grams from their files, subtracted ones last, and how their scores are weighed.
+
+    Args:
+        options: The files, and the weights that are given.
+        device: Where the weights of LMs go.
+        scales: The scales, or a file of them; None: the defaults.
+        tunes: True if the weights of subtracted LMs are yet to be tuned.
+        tunes_later: True if they may be tuned where jobs are merged.
+        **reading: How LMs read, as `ComponentOptions.load` takes it.
+    """
+    components = options.components(device, **reading)
+    subtracted = options.subtracted([c.name for c in components], device, **reading)
+    weighting = Weighting.of(components, options.weights, scales)
+    weights = subtracted_weights(
+        [NamedWeight(c.name, 0.0, c.fingerprint) for c in subtracted],
+        weighting.scales.subtracted,
+        options.subtract_weights,
+        tunes=tunes,
+        tunes_later=tunes_later,
+    )
+    found = dataclasses.replace(weighting.scales, subtracted=weights)
+    return [*components, *subtracted], weighting._replace(scales=found)
+
+
+def subtracted_weights(
+    lms: Sequence[NamedWeight],
+    known: Sequence[NamedWeight],
+    given: Sequence[float],
+    *,
+    tunes: bool = False,
+    tunes_later: bool = False,
+) -> Tuple[NamedWeight, ...]:
+    """Weight of each subtracted LM: as given, or as tuned before.
+
+    Args:
+        lms: The subtracted LMs; their weights are not read.
+        known: Weights of a tuning.
+        given: Weights in the order of the LMs; none: the tuned ones.
+        tunes: True if the weights are yet to be tuned; the LMs are returned as they are.
+        tunes_later: True if the LMs are returned as they are where no weights are known.
+    """
+    used = [row.name for row in known if row.weight]
+    problem = remedy = ""
+    if tunes and given:
+        problem = "--subtract_weight where scales are tuned"
+        remedy = "Leave it out to tune the weight, or give --lmwt or --scales."
+    elif given and len(given) != len(lms):
+        problem = f"{len(given)} --subtract_weight for {len(lms)} --subtract_lm"
+        remedy = "Give a weight at or below zero for each --subtract_lm."
+    elif used and not lms and not tunes:
+        problem = f"--scales were tuned with the subtracted LM {used[0]}, and there is none"
+        remedy = "Give it by --subtract_lm."
+    elif lms and not (given or known or tunes or tunes_later):
+        problem = f"no weight of the subtracted LM {lms[0].name}"
+        remedy = "Tune it (`bayeslm rescore --tune_ref`), and give its --scales or"
+        remedy += " --subtract_weight."
+    if problem:
+        raise InputError(problem, remedy=remedy)
+    if not lms or not (given or known) or tunes:
+        return tuple(lms)
+    names, digests = [row.name for row in lms], [row.fingerprint for row in lms]
+    try:
+        values = given or match_weights(known, names, digests)
+    except InputError as error:
+        raise InputError(f"--scales, subtracted LMs: {error}") from None
+    found = tuple(map(NamedWeight, names, values, digests))
+    check_subtracted(found)
+    return found
