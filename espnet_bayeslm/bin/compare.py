@@ -28,8 +28,8 @@ def run(options: CompareOptions) -> None:
     found = compare(
         options,
         options.exp,
-        seeds=parse_numbers("--seeds", options.seeds),
-        rates=parse_numbers("--dropout_rates", options.dropout_rates, float),
+        seeds=[*parse_numbers("--seeds", options.seeds)],
+        rates=[*parse_numbers("--dropout_rates", options.dropout_rates, float)],
         tool=bayeslm.main,
         engine=options,
     )

@@ -134,9 +134,9 @@ def parse_numbers(
     except ValueError:
         found = ()
     if not found or len({*found}) < len(found) or not 0 <= min(found) <= max(found) <= most:
-        whole, limit = "whole " * (kind is int), f" to {most}" * math.isfinite(most)
+        limit = f" to {most}" * math.isfinite(most)
         raise InputError(
-            f"{option} {text}: not all are {whole}numbers from 0{limit}, each once",
+            f"{option} {text!r}: expected numbers from 0{limit}, each once",
             remedy="Give different numbers with commas or blanks between them.",
         )
     return found

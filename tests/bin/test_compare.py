@@ -182,7 +182,7 @@ def test_what_hurts_is_said():
     [
         (["--seeds", "1"], "--seeds [1]: expected two or more, for an interval over them"),
         (["--seeds", "one two"], "--seeds 'one two': expected numbers"),
-        (["--dropout_rates", ""], "--dropout_rates []: expected one or more"),
+        (["--dropout_rates", ""], "--dropout_rates '': expected numbers"),
         (["--valid_text", "empty.txt"], "empty.txt: no sentences"),
         (["--test_text", "blank.txt"], "blank.txt: no words"),
         (["--valid_text", "keyed.txt"], "keyed.txt: the first words of all lines are unknown"),

@@ -71,7 +71,7 @@ REFUSED = [
         "latent has latent variables only, and no random weights to prune",
     ),
     *[
-        ("snr", f"{PRUNE} --prune_steps={steps}", f"--prune_steps {steps}: not all are numbers")
+        ("snr", f"{PRUNE} --prune_steps={steps}", f"--prune_steps '{steps}': expected numbers")
         for steps in ("a,b", "0,1.5")
     ],
     # results of tools

@@ -187,7 +187,7 @@ def test_a_search_killed_in_an_epoch_goes_on_with_the_same_weights(python, given
     "options, words",
     [
         ("--top 0", "--top 0"),
-        ("--seeds a", "--seeds a"),
+        ("--seeds a", "--seeds 'a'"),
         ("--seed=1", "--seeds"),
         ("--output_dir x", "--exp"),
         ("--config missing.yaml", "missing.yaml"),
