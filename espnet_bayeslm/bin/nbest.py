@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from typing import Any, Optional
+from pathlib import Path
+from typing import Any, Dict, Optional
 
 from espnet_bayeslm.loading.components import GPUOptions
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.recognition.recordings import check_recording, find_recordings, read_samples
 from espnet_bayeslm.utils.cli import Tool, device_of, progress
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
 from espnet_bayeslm.utils.options import option
 
+SUFFIXES = (".flac", ".wav")
 RECOGNISERS = ("pocketsphinx", "espnet", "whisper")
 
 
@@ -76,6 +78,73 @@ def recogniser_of(options: NbestOptions) -> Any:
     return BeamSearch(model, lm=options.lm, **weights, size=size, device=device)
 
 
+def find_recordings(audio: PathLike) -> Dict[str, Path]:
+    """Utterance id -> audio file, in the order of the ids, of a `wav.scp` or a folder."""
+    path = Path(audio)
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+    elif path.suffix.lower() in SUFFIXES:
+        files = [path]
+    else:
+        return _from_scp(path)
+    found: Dict[str, Path] = {}
+    for file in files:
+        if found.setdefault(file.stem, file) != file:
+            raise InputError(
+                f"two recordings have the name {file.stem!r}, which is the utterance id",
+                path=file,
+                remedy="Rename one, or give a wav.scp.",
+            )
+    if not found:
+        raise InputError(f"no audio found: {' or '.join(SUFFIXES)} files were expected", path=audio)
+    return found
+
+
+def _from_scp(path: Path) -> Dict[str, Path]:
+    """Utterance id -> audio file of a `wav.scp`."""
+    found = {}
+    for utt, (line, value) in read_keyed_lines(path).items():
+        if not value or value.endswith("|"):
+            raise InputError(
+                f"{value[:80]!r} is no audio file",
+                path=path,
+                line=line,
+                remedy="Commands are not run: write their output into files.",
+            )
+        found[utt] = Path(value)
+    return dict(sorted(found.items()))
+
+
+def check_recording(path: Path, rate: int, max_seconds: float = math.inf) -> None:
+    """Check the format and length of a recording, whose samples are not read."""
+    info = _opened(path, "info")
+    remedy = ""
+    if info.samplerate != rate or info.channels != 1:
+        problem = f"{info.samplerate} samples a second and {info.channels} channels"
+        expected = f"{rate} and 1 were expected"
+        remedy = f"Convert it: sox IN -r {rate} -c 1 OUT"
+    elif not 0 < info.duration <= max_seconds:
+        problem, expected = f"{info.duration:.1f} seconds of audio", "more than 0 were expected"
+        if info.duration:
+            expected = f"at most {max_seconds:g} were expected"
+            remedy = "Cut it into sentences."
+    else:
+        return
+    raise InputError(f"{problem}: {expected}", path=path, remedy=remedy)
+
+
+def _opened(path: Path, function: str, **options: Any) -> Any:
+    """Result of a function of soundfile for a file."""
+    import soundfile
+
+    if not path.is_file():
+        raise InputError("no such audio file", path=path)
+    try:
+        return getattr(soundfile, function)(str(path), **options)
+    except RuntimeError as error:
+        raise InputError(f"no audio that can be read ({error})", path=path) from error
+
+
 def nbest(options: NbestOptions) -> None:
     """Write the N-best lists of all recordings, or nothing."""
     recordings = find_recordings(options.audio)
@@ -85,7 +154,7 @@ def nbest(options: NbestOptions) -> None:
     count = 0
     with nbest_writer(options.output, format=options.nbest_format) as add:
         for utt, path in progress(recordings.items(), desc="recognise", unit="utt"):
-            hypotheses = tuple(recogniser(read_samples(path)))
+            hypotheses = tuple(recogniser(_opened(path, "read", dtype="float32")[0]))
             add(NBest(utt, hypotheses))
             count += len(hypotheses)
     logging.info(f"{options.output}: {len(recordings)} lists, {count} hypotheses")

@@ -65,8 +65,7 @@ class CachedScorer:
 
     def unknown(self, words: Sequence[str]) -> List[bool]:
         """True for each word that the LM does not know."""
-        scorer: Any = self.scorer
-        return list(scorer.unknown(words))
+        return list(uncached(self).unknown(words))
 
 
 def uncached(scorer: WordScorer) -> Any:
