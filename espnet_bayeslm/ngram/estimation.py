@@ -156,7 +156,10 @@ def count_ngrams(corpus: Corpus, *, order: int) -> List[NgramTable]:
     therefore counts the n-grams, and gives all links between the orders.
     """
     num_words = len(corpus.words)
-    table = _count_unigrams(corpus)
+    raw = np.bincount(corpus.ids, minlength=num_words)  # <unk> and <s> have count 0
+    raw[BOS] = 0
+    root = np.zeros(num_words, dtype=np.int64)
+    table = NgramTable(np.arange(num_words)[:, None], root, root, raw, raw)
     tables = [table]
     ends = np.flatnonzero(corpus.positions >= 1)  # where an n-gram of this order ends
     rows = corpus.ids  # (T,) the row of the n-gram that ends here
@@ -173,29 +176,14 @@ def count_ngrams(corpus: Corpus, *, order: int) -> List[NgramTable]:
         tables.append(table)
         rows = np.full(len(corpus.ids), -1)
         rows[ends] = inverse
-    return _adjust_counts(tables)
-
-
-def _count_unigrams(corpus: Corpus) -> NgramTable:
-    """Table of all words; `<unk>` and `<s>` are there with count 0."""
-    raw = np.bincount(corpus.ids, minlength=len(corpus.words))
-    raw[BOS] = 0
-    root = np.zeros(len(raw), dtype=np.int64)
-    return NgramTable(np.arange(len(raw))[:, None], root, root, raw, raw)
-
-
-def _adjust_counts(tables: List[NgramTable]) -> List[NgramTable]:
-    """Tables with adjusted counts: Sec. 3.2, Heafield et al. 2013.
-
-    Below the highest order the adjusted count is the number of distinct words to the left. An
-    n-gram that starts with `<s>` has nothing to its left and keeps its raw count.
-    """
-    adjusted = []
-    for table, higher in pairwise(tables):
+    # Sec. 3.2, Heafield et al. 2013: below the highest order the adjusted count is the number of
+    # distinct words to the left; an n-gram that starts with <s> has none, and keeps its raw count
+    for k, higher in enumerate(tables[1:]):
+        table = tables[k]
         left_words = np.bincount(higher.suffix, minlength=len(table.raw))
         starts = table.words[:, 0] == BOS
-        adjusted.append(table._replace(adjusted=np.where(starts, table.raw, left_words)))
-    return [*adjusted, tables[-1]]
+        tables[k] = table._replace(adjusted=np.where(starts, table.raw, left_words))
+    return tables
 
 
 def estimate_discounts(

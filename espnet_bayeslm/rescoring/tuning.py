@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+from types import MappingProxyType
 from typing import (
     Dict,
     Iterable,
@@ -15,7 +16,6 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
-    Union,
 )
 
 import numpy as np
@@ -23,7 +23,7 @@ import numpy as np
 from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import check_same_utterances
-from espnet_bayeslm.nbest.segments import Segment, known_segments
+from espnet_bayeslm.nbest.segments import known_segments
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import Posterior, tuned_posterior
 from espnet_bayeslm.rescoring.decision import (
@@ -47,9 +47,7 @@ from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
 from espnet_bayeslm.rescoring.weight_search import folds
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike
 
-Segments = Union[PathLike, Mapping[str, Segment], None]
 Refs = Mapping[str, Sequence[str]]
 AS_USUAL = RescoreOptions()
 # Factors of a weight, in a log scale
@@ -162,7 +160,7 @@ def tune_mixture(
     refs: Refs,
     weighting: Weighting,
     *,
-    groups: Optional[Mapping[str, str]] = None,
+    groups: Mapping[str, str] = MappingProxyType({}),
     options: RescoreOptions = AS_USUAL,
 ) -> Tuned:
     """Scales with the fewest word errors; never worse on these lists than the first pass.
@@ -172,7 +170,8 @@ def tune_mixture(
         refs: Utterance id -> words, the same utterances.
         weighting: The components, their weights and the decision; of its scales the names of
             subtracted LMs are read.
-        groups: Utterance id -> what stays in one fold; None: the lists' speakers, or each list.
+        groups: Utterance id -> recording, which stays in one fold. Where there is one recording
+            at most, the lists' speakers stay whole, or each list.
         options: How scales are tuned and errors counted.
     """
     nbests = [item.nbest for item in lists]
@@ -245,9 +244,9 @@ def _posterior(
     return tuned_posterior([item.totals(scales) for item in lists], hyps, readings, best)
 
 
-def _groups(nbests: Sequence[NBest], known: Optional[Mapping[str, str]]) -> List[str]:
+def _groups(nbests: Sequence[NBest], known: Mapping[str, str]) -> List[str]:
     """Unit that stays in one fold: a recording, a speaker, or a list by itself."""
-    if known is not None:
+    if len({*known.values()}) > 1:
         return [known[nbest.utt] for nbest in nbests]
     if all(nbest.speaker is not None for nbest in nbests):
         return [str(nbest.speaker) for nbest in nbests]
@@ -268,7 +267,7 @@ def hypothesis_errors(
 
 
 def fold_lists(
-    nbests: Sequence[NBest], num_folds: int, groups: Optional[Mapping[str, str]] = None
+    nbests: Sequence[NBest], num_folds: int, groups: Mapping[str, str] = MappingProxyType({})
 ) -> List[np.ndarray]:
     """Places of the lists of each fold; a recording or speaker is in one."""
     found = folds(_groups(nbests, groups), num_folds)
@@ -334,7 +333,8 @@ class Rescoring:
                 logging.warning("the posterior over the lists is not tuned: its sharpness is 1")
             self._rescored = map(rescored_list, scores, itertools.repeat(weighting))
             return
-        lists, groups = list(scores), _recordings(options.segments)
+        lists, segments = list(scores), known_segments(options.segments) or {}
+        groups = {utt: segment.recording for utt, segment in segments.items()}
         nbests = [item.nbest for item in lists]
 
         def tune(some: Sequence[ListScores], refs: Refs) -> Tuple[Weighting, Tuned]:
@@ -373,10 +373,3 @@ class Rescoring:
 
     def __next__(self) -> RescoredList:
         return next(self._rescored)
-
-
-def _recordings(segments: Segments) -> Optional[Dict[str, str]]:
-    """Utterance id -> recording; None where it is not known, or there is one only."""
-    known = known_segments(segments) or {}
-    recordings = {utt: segment.recording for utt, segment in known.items()}
-    return recordings if len(set(recordings.values())) > 1 else None

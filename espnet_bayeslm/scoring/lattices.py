@@ -93,7 +93,7 @@ def rescore_lattices(
         _score([request for search in waiting for request in search.requests()], parts, mix)
         for search in waiting:
             search.advance()
-        waiting = [search for search in waiting if not search.done]
+        waiting = [search for search in waiting if search.level < len(search.levels)]
     return [search.lattice() for search in searches]
 
 
@@ -198,11 +198,6 @@ class _Search:
         self.nodes: List[int] = []
         self.level = 0
 
-    @property
-    def done(self) -> bool:
-        """True if the search has passed all levels."""
-        return self.level == len(self.levels)
-
     def _prune(self) -> None:
         """Drop hypotheses outside the beam at the nodes of the level, and all beyond `max_hyps`."""
         # a total at the end, the last level, is still without `</s>`, which other totals estimate
@@ -235,14 +230,13 @@ class _Search:
         """Follow the arcs of the level's nodes."""
         for node in self.levels[self.level]:
             for key, hypothesis in self.hypotheses.pop(node).items():
-                self.places[node, key] = len(self.nodes)
-                self.nodes.append(node)
-                self._follow(node, *hypothesis)
+                self._follow(node, key, *hypothesis)
         self.level += 1
 
-    def _follow(self, node: int, total: float, prefix: Prefix) -> None:
-        """Take the arcs of a node from a hypothesis, the last of the numbered nodes."""
-        source = len(self.nodes) - 1
+    def _follow(self, node: int, last: Tuple, total: float, prefix: Prefix) -> None:
+        """Number a hypothesis of a node, and take the node's arcs from there."""
+        source = self.places[node, last] = len(self.nodes)
+        self.nodes.append(node)
         for number, target, word, static in self.outgoing[node]:
             score, after = 0.0, prefix
             if word is not None:
@@ -256,22 +250,19 @@ class _Search:
         if node == self.source.end:
             self.steps.append((source, -1, (), -1, prefix.log_probs[END]))
 
-    def _arcs(self) -> Iterator[Arc]:
-        """Yield the arcs that were not outside the beam."""
+    def lattice(self) -> Lattice:
+        """Rescored lattice, of the arcs that were not outside the beam."""
+        times, arcs = self.source.times, []
         for source, target, key, number, score in self.steps:
             place = len(self.nodes) if target < 0 else self.places.get((target, key))
             if place is not None:
                 arc = Arc(-1, -1, NULL) if target < 0 else self.source.arcs[number]
-                yield arc._replace(source=source, target=place, lm_score=score)
-
-    def lattice(self) -> Lattice:
-        """Rescored lattice."""
-        times = self.source.times
+                arcs.append(arc._replace(source=source, target=place, lm_score=score))
         result = dataclasses.replace(
             self.source,
             num_nodes=len(self.nodes) + 1,
             end=len(self.nodes),
-            arcs=tuple(self._arcs()),
+            arcs=tuple(arcs),
             scores=tuple(dict.fromkeys((*self.source.scores, "lm_score"))),
             scales=self.scales,
             times=(*(times[node] for node in self.nodes), times[self.source.end]) if times else (),

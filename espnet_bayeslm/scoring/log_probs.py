@@ -6,6 +6,7 @@ summed in blocks. Over a prefix tree each distinct prefix goes through the LM on
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -113,14 +114,6 @@ def _log_sum_exp_(logits: torch.Tensor) -> torch.Tensor:
     return logits.sub_(top).exp_().sum(1).log_().add_(top.squeeze(1))
 
 
-def shared_prefix(a: Ids, b: Ids) -> int:
-    """Number of tokens that two sequences begin with in common."""
-    for n, (x, y) in enumerate(zip(a, b, strict=False)):
-        if x != y:
-            return n
-    return min(len(a), len(b))
-
-
 def tree_batches(sequences: Sequence[Ids], *, max_tokens: int) -> Iterator[Group]:
     """Yield runs of sequences whose prefix tree has at most `max_tokens` nodes.
 
@@ -130,7 +123,10 @@ def tree_batches(sequences: Sequence[Ids], *, max_tokens: int) -> Iterator[Group
     """
     start, size = 0, 0
     for end, ids in enumerate(sequences):
-        common = shared_prefix(sequences[end - 1], ids) if end > start else -1
+        common = -1
+        if end > start:
+            pairs = zip(sequences[end - 1], ids, strict=False)
+            common = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
         if end > start and size + len(ids) - common > max_tokens:
             yield sequences[start:end]
             start, size, common = end, 0, -1

@@ -74,27 +74,19 @@ NextLogProbs = Callable[[Sequence[Request]], List[np.ndarray]]
 """Ln p of the words of each request after its prefix, `</s>` among them, by one component."""
 
 
-class NgramPrefixes:
-    """An n-gram, whose states after prefixes are kept in them."""
+def _ngram_prefixes(scorer: NgramScorer, index: int) -> NextLogProbs:
+    """Function that scores words by an n-gram, whose states after prefixes are kept in them."""
 
-    def __init__(self, scorer: NgramScorer, index: int):
-        self.scorer, self.index = scorer, index
-
-    def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
-        """Ln p of the requested words after each prefix."""
-        return [
-            self.scorer.next_log_probs(self._state(prefix), words) for prefix, words in requests
-        ]
-
-    def _state(self, prefix: Prefix) -> Any:
-        """State after a prefix, made from its parent's where it is missing."""
-        if self.index not in prefix.states:
+    def state(prefix: Prefix) -> Any:
+        if index not in prefix.states:
             if prefix.parent is not None:
-                state = self.scorer.next_state(self._state(prefix.parent), prefix.word)
+                found = scorer.next_state(state(prefix.parent), prefix.word)
             else:
-                state = self.scorer.first_state(anywhere=prefix.anywhere)
-            prefix.states[self.index] = state
-        return prefix.states[self.index]
+                found = scorer.first_state(anywhere=prefix.anywhere)
+            prefix.states[index] = found
+        return prefix.states[index]
+
+    return lambda requests: [scorer.next_log_probs(state(p), words) for p, words in requests]
 
 
 class _Token:
@@ -245,7 +237,7 @@ def _read_again(scorer: WordScorer, requests: Sequence[Request]) -> List[np.ndar
 def prefix_scorer(scorer: Any, index: int, vocabulary: Iterable[str]) -> NextLogProbs:
     """Function that scores words after prefixes by a component; its states have the index."""
     if isinstance(scorer, NgramScorer):
-        return NgramPrefixes(scorer, index).next_log_probs
+        return _ngram_prefixes(scorer, index)
     if isinstance(scorer, NeuralScorer):
         return NeuralPrefixes(scorer, index, vocabulary).next_log_probs
     if not hasattr(scorer, "word_scores"):
