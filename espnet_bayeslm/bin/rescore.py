@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 import yaml
@@ -108,18 +108,6 @@ class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions
         return Scales(**known) if known else None
 
 
-def describe_tuning(tuned: Tuned) -> Dict[str, Any]:
-    """Errors of a tuning, as yaml has them."""
-
-    def of(found: TunedWeights) -> Dict[str, Any]:
-        return {"kept": found.kept, "errors": {**found.errors}, "held_out_errors": found.held_out}
-
-    content = {**of(tuned.found), "words": tuned.words, "without_lm": of(tuned.control)}
-    if tuned.risk_errors is not None:
-        content["errors"]["mbr"] = tuned.risk_errors
-    return content
-
-
 def write_settings(
     folder: Path,
     weighting: Weighting,
@@ -128,11 +116,18 @@ def write_settings(
     facts: Mapping[str, Any],
 ) -> None:
     """Write what `--scales` reads, remarks for people (`facts`, ..), and the sweep."""
+
+    def errors(found: TunedWeights) -> Dict[str, Any]:
+        return {"kept": found.kept, "errors": {**found.errors}, "held_out_errors": found.held_out}
+
     content = {**weighting.content(), **facts}
     if tuned is not None:
         from espnet_bayeslm.report.weight_sweep import write_sweep  # imports matplotlib
 
-        content["tuning"] = describe_tuning(tuned)
+        own = {**errors(tuned.found), "words": tuned.words, "without_lm": errors(tuned.control)}
+        if tuned.risk_errors is not None:
+            own["errors"]["mbr"] = tuned.risk_errors
+        content["tuning"] = own
         write_sweep(folder, tuned)
     if tally.errors:
         content["wer"] = {name: round(100 * c.rate, 3) for name, c in tally.errors.items()}
@@ -147,33 +142,30 @@ def write_settings(
 
 def report(weighting: Weighting, tuned: Optional[Tuned], tally: ListTally) -> None:
     """Print what was chosen, the errors, and their test against the first pass."""
-    print("\n".join(choice_lines(weighting, tuned)))
+    if tuned is not None and tuned.folds:
+        print("\n".join(tuned.fold_lines()))
+    else:
+        print(weighting.scales)
+        if tuned is not None:
+            print(f"{held_out_line(tuned.found)}\n{CONTROL}: {held_out_line(tuned.control)}")
+    if tuned is not None and tuned.risk_errors is not None:
+        counts = f"{tuned.found.errors['tuned']} by max, {tuned.risk_errors} by mbr"
+        print(f"errors on the tuning lists: {counts}")
     if errors := tally.errors:
         print(error_text(errors, tally.counting.unit))
         for name, test in tally.tests().items():
             print(f"{name} - rescored: MAPSSWE z = {test.z:.2f}, p = {test.p:.2g}")
         if weighting.scales.control is not None and CONTROL not in errors:
             logging.warning("%s: the lists lack a score that its scales weigh", CONTROL)
-        if errors["rescored"].errors > errors["first pass"].errors:
+        first, rescored = errors["first pass"], errors["rescored"]
+        if rescored.errors > first.errors:
             logging.warning(
                 "rescored is worse than the first pass: %.2f > %.2f %%; does the LM fit?",
-                100 * errors["rescored"].rate,
-                100 * errors["first pass"].rate,
+                100 * rescored.rate,
+                100 * first.rate,
             )
     if (confidence := tally.calibration()) is not None:
         print(f"confidence of {confidence.words} words: {confidence}")
-
-
-def choice_lines(weighting: Weighting, tuned: Optional[Tuned]) -> List[str]:
-    """Chosen scales and weights, and the errors of their tuning; for people."""
-    if tuned is None:
-        return [str(weighting.scales)]
-    own = [held_out_line(tuned.found), f"{CONTROL}: {held_out_line(tuned.control)}"]
-    lines = tuned.fold_lines() if tuned.folds else [str(weighting.scales), *own]
-    if tuned.risk_errors is not None:
-        counts = f"{tuned.found.errors['tuned']} by max, {tuned.risk_errors} by mbr"
-        lines.append(f"errors on the tuning lists: {counts}")
-    return lines
 
 
 def rescore(options: RescoreCommand) -> None:
