@@ -63,11 +63,9 @@ class Posterior:
 
 
 def list_posterior(totals: np.ndarray, sharpness: float = 1.0) -> np.ndarray:
-    """Probabilities of the hypotheses of a list, (N,).
+    """Probabilities of the hypotheses of a list, (N,): softmax(sharpness x totals).
 
-    Args:
-        totals: (N,) weighted sums of scores, higher is better; -inf is impossible.
-        sharpness: Factor of the totals before the softmax.
+    Totals are weighted sums of scores, (N,), higher is better; -inf is impossible.
     """
     highest = totals.max()
     if not np.isfinite(highest):
@@ -105,9 +103,7 @@ def distances_of(words: Words, hypotheses: Sequence[Words]) -> np.ndarray:
 def least_risk(posterior: np.ndarray, distances: np.ndarray) -> int:
     """Place of the hypothesis with the fewest expected errors, the first of equals.
 
-    Args:
-        posterior: (N,) probabilities.
-        distances: (N, N) errors of each with each other one as the reference.
+    The posterior is (N,), the distances are (N, N), by `edit_distances`.
     """
     risks = distances @ posterior
     return int((risks <= risks.min() + SAME_RISK * risks.max()).argmax())
@@ -124,12 +120,7 @@ def words_in_place(words: Words, hypotheses: Sequence[Words]) -> np.ndarray:
 
 
 def word_confidences(posterior: np.ndarray, in_place: np.ndarray) -> np.ndarray:
-    """Posterior mass of the hypotheses that have each word at its place, (n,).
-
-    Args:
-        posterior: (N,) probabilities.
-        in_place: (N, n), by `words_in_place`.
-    """
+    """Posterior mass, (n,), of the hypotheses that have each word at its place, (N, n)."""
     return np.clip(posterior @ in_place, 0.0, 1.0)
 
 
@@ -141,11 +132,8 @@ def tuned_posterior(
 ) -> Posterior:
     """The posterior under which the words that are right are likeliest.
 
-    Args:
-        totals: Of each list the weighted sums of its scores, (N,).
-        hypotheses: Of each list their words.
-        refs: Of each list the words that were said.
-        best: Of each list the place of its best hypothesis.
+    Of each list there are the totals, (N,), the hypotheses' words, the words that were said, and
+    the place of the best hypothesis.
     """
     rows = list(zip(hypotheses, refs, best, strict=True))
     in_place = [words_in_place(hyps[k], hyps) for hyps, _, k in rows]

@@ -240,9 +240,7 @@ class Calibration:
 class ListTally:
     """Errors of a rescoring and the calibration of its confidences, counted list by list.
 
-    Args:
-        refs: Utterance id -> words of the reference; None: nothing is counted.
-        counting: Unit of errors.
+    Without references, by utterance id, nothing is counted.
 
     Attributes:
         errors: Errors of the first pass, the control, the new best and the oracle; there is no

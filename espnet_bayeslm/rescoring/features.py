@@ -44,9 +44,7 @@ UNCORRELATED = 0.5
 def hypothesis_features(nbest: NBest, log_probs: Mapping[str, np.ndarray]) -> Features:
     """Features of the hypotheses of a list, (N,) each; those that it lacks are left out.
 
-    Args:
-        nbest: The list.
-        log_probs: `log_prob` and others of that kind -> (N,), in nats.
+    `log_probs` are `log_prob` and others of that kind, (N,), in nats.
     """
     hyps = nbest.hypotheses
     words = np.array([len(hyp.words) for hyp in hyps], dtype=float)
@@ -121,11 +119,9 @@ def size_of(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) ->
 
 
 def first_of_equals(found: np.ndarray, size: ArrayLike) -> np.ndarray:
-    """Place of the first total that rounding alone sets below the highest, (...).
+    """Place of the first total, of (..., N), that rounding alone sets below the highest, (...).
 
-    Args:
-        found: Totals, (..., N).
-        size: By `size_of`, (...).
+    The size, (...), is that of `size_of`.
     """
     least = found.max(axis=-1) - SAME_TOTAL * np.asarray(size)
     return (found >= least[..., None]).argmax(axis=-1)

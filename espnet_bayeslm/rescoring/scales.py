@@ -129,11 +129,7 @@ def scales_of(
     """Scales that choose as weights of features do.
 
     They are LMWT and word penalty alone if these weigh the same scores, else weights of features.
-
-    Args:
-        weights: Weight of each feature; 1 of the LM where LMs are subtracted.
-        has_graph: True if some list has graph scores.
-        subtracted: The subtracted LMs, whose weights are features of their own.
+    With subtracted LMs, whose weights are features of their own, the LM's weight must be 1.
     """
     own = dict(weights)
     known = [own.pop(f"{SUBTRACTED}.{row.name}", 0.0) for row in subtracted]

@@ -30,12 +30,7 @@ def log_probs_of_logits(
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """Ln p of one token after each context, and the context's ln Z, in float32 or better.
 
-    Args:
-        logits: (..., V).
-        targets: Tokens, (...).
-
-    Returns:
-        Two tensors (...).
+    The logits are (..., V), the targets and both results (...).
     """
     # half precision would lose the sum
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -93,10 +88,7 @@ def log_probs_of_outputs(
 def log_normalizers(
     outputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
 ) -> torch.Tensor:
-    """Ln Z = ln sum_v exp(weight_v output + bias_v) of each context, (T,), in float32 or better.
-
-    Arguments as in `log_probs_of_outputs`.
-    """
+    """Ln Z = ln sum_v exp(weight_v output + bias_v) of each context, (T,), in float32 or better."""
     dtype = torch.promote_types(outputs.dtype, torch.float32)
     height, width = BLOCKS.get(outputs.device.type, BLOCKS["cuda"])
     parts = []
@@ -117,9 +109,7 @@ def _log_sum_exp_(logits: torch.Tensor) -> torch.Tensor:
 def tree_batches(sequences: Sequence[Ids], *, max_tokens: int) -> Iterator[Group]:
     """Yield runs of sequences whose prefix tree has at most `max_tokens` nodes.
 
-    Args:
-        sequences: In lexical order, each once.
-        max_tokens: The most nodes; a longer sequence is a batch by itself.
+    The sequences are in lexical order, each once; a longer one is a batch by itself.
     """
     start, size = 0, 0
     for end, ids in enumerate(sequences):

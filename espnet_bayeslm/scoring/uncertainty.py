@@ -188,22 +188,18 @@ class LoadedLM:
         raise NotImplementedError
 
     def score(self, text: Text, *, num_samples: int = 0) -> float:
-        """Ln P(text, end) of a sentence, in nats.
+        """Ln P(text, end) of a sentence, a string or its words, in nats.
 
-        Args:
-            text: A string, or its words.
-            num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
-                mean.
+        With `num_samples` the probabilities of so many weight samples are averaged; 0: the
+        posterior mean.
         """
         return float(self.word_scores([text], num_samples=num_samples)[0].log_probs.sum())
 
     def word_scores(self, texts: Sequence[Text], *, num_samples: int = 0) -> List[WordScores]:
-        """Ln p of each word and of the end of sentences, in nats.
+        """Ln p of each word and of the end of sentences, strings or lists of words, in nats.
 
-        Args:
-            texts: Strings, or lists of words.
-            num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
-                mean.
+        With `num_samples` the probabilities of so many weight samples are averaged; 0: the
+        posterior mean.
 
         Raises:
             InputError: One string, where a list of sentences is expected.
@@ -211,12 +207,7 @@ class LoadedLM:
         return self._scorer(num_samples).word_scores(sentences_of(texts))
 
     def uncertainty(self, text: Text, *, num_samples: int = 10) -> Uncertainty:
-        """Uncertainty of the LM about each word and the end of a sentence, in nats.
-
-        Args:
-            text: A string, or its words.
-            num_samples: Number of weight samples.
-        """
+        """Uncertainty of the LM about each word and the end of a sentence, in nats."""
         return self._scorer(num_samples).uncertainty([words_of(text)])[0]
 
 
