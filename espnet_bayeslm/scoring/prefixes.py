@@ -22,33 +22,46 @@ BATCH_SIZE = 512
 """The most prefixes that an LM scores at once."""
 
 
-class Prefix:
-    """First words of a sentence.
+class _Node:
+    """A node of a tree: the labels on the way to it are a prefix."""
+
+    __slots__ = ("children", "depth", "label", "parent")
+
+    def __init__(self, parent: Any = None, label: Any = None):
+        self.parent, self.label = parent, label
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.children: Dict[Any, Any] = {}
+
+    def after(self, label: Any) -> Any:
+        """Prefix with one more label."""
+        if label not in self.children:
+            self.children[label] = type(self)(self, label)
+        return self.children[label]
+
+    def labels(self) -> List[Any]:
+        """Labels from the root to the node."""
+        return [] if self.parent is None else [*self.parent.labels(), self.label]
+
+
+class Prefix(_Node):
+    """First words of a sentence; the root may be `anywhere` in a sentence.
+
+    A neural LM, which knows beginnings only, takes such a root for a beginning.
 
     Attributes:
-        depth: The number of words.
-        anywhere: True for the empty prefix of an unknown place in a sentence; a neural LM, which
-            knows beginnings only, takes it for a beginning.
         key: Key that prefixes share which are merged; None: not asked for yet.
         states: Scorer's index -> its state after the words.
         log_probs: ln p of the next words that were asked for.
     """
 
-    __slots__ = ("anywhere", "children", "depth", "key", "log_probs", "parent", "states", "word")
+    __slots__ = ("anywhere", "key", "log_probs", "states")
 
-    def __init__(self, parent: Optional[Prefix] = None, word: str = "", *, anywhere: bool = False):
-        self.parent, self.word, self.anywhere = parent, word, anywhere
-        self.depth: int = 0 if parent is None else parent.depth + 1
+    def __init__(self, parent: Optional[Prefix] = None, label: str = "", *, anywhere: bool = False):
+        super().__init__(parent, label)
+        self.anywhere = anywhere
         self.key: Optional[Tuple[int, Tuple[str, ...]]] = None
-        self.children: Dict[str, Prefix] = {}
         self.states: Dict[int, Any] = {}
         self.log_probs: Dict[str, float] = {}
-
-    def after(self, word: str) -> Prefix:
-        """Prefix with one more word."""
-        if word not in self.children:
-            self.children[word] = Prefix(self, word)
-        return self.children[word]
 
     def last(self, order: int) -> Tuple[int, Tuple[str, ...]]:
         """Key shared by prefixes whose last `order` words are the same.
@@ -56,14 +69,8 @@ class Prefix:
         A prefix of fewer words shares with itself only: it knows where the sentence began. A tree
         of prefixes is asked for one order.
         """
-        if self.key is not None:
-            return self.key
-        words: List[str] = []
-        prefix = self
-        while prefix.parent is not None and len(words) < order:
-            words.append(prefix.word)
-            prefix = prefix.parent
-        self.key = int(self.depth > order), tuple(words)
+        if self.key is None:
+            self.key = int(self.depth > order), tuple(self.labels()[-order:])
         return self.key
 
 
@@ -80,7 +87,7 @@ def _ngram_prefixes(scorer: NgramScorer, index: int) -> NextLogProbs:
     def state(prefix: Prefix) -> Any:
         if index not in prefix.states:
             if prefix.parent is not None:
-                found = scorer.next_state(state(prefix.parent), prefix.word)
+                found = scorer.next_state(state(prefix.parent), prefix.label)
             else:
                 found = scorer.first_state(anywhere=prefix.anywhere)
             prefix.states[index] = found
@@ -89,30 +96,18 @@ def _ngram_prefixes(scorer: NgramScorer, index: int) -> NextLogProbs:
     return lambda requests: [scorer.next_log_probs(state(p), words) for p, words in requests]
 
 
-class _Token:
+class _Token(_Node):
     """A prefix in tokens: with the LM's state after it, and ln p of the next tokens, once known."""
 
-    __slots__ = ("children", "depth", "log_probs", "opening", "parent", "state", "token")
+    __slots__ = ("log_probs", "opening", "state")
 
     def __init__(self, parent: Optional[_Token], token: int):
-        self.parent, self.token = parent, token
-        self.depth: int = 0 if parent is None else parent.depth + 1
-        self.children: Dict[int, _Token] = {}
+        super().__init__(parent, token)
         self.state: Any = None
         # None: not computed yet
         self.log_probs: Any = None
         # ln of the probability that a word has ended here
         self.opening = 0.0
-
-    def after(self, token: int) -> _Token:
-        if token not in self.children:
-            self.children[token] = _Token(self, token)
-        return self.children[token]
-
-    def ids(self) -> List[int]:
-        """All its tokens, `<sos/eos>` first."""
-        before = [] if self.parent is None else self.parent.ids()
-        return [*before, self.token]
 
 
 class NeuralPrefixes:
@@ -145,13 +140,13 @@ class NeuralPrefixes:
         needed = []
         for path in itertools.chain(*paths):
             # the LM reads a word's last token only to know whether the word ends there
-            ends = self.openings is not None and path[-1].token != self.eos
+            ends = self.openings is not None and path[-1].label != self.eos
             needed += path if ends or len(path) == 1 else path[:-1]
         self._compute(needed)
 
         def log_prob(path: Sequence[_Token], word: str) -> float:
             pairs = itertools.pairwise(path)
-            total = sum(before.log_probs[self.column[node.token]] for before, node in pairs)
+            total = sum(before.log_probs[self.column[node.label]] for before, node in pairs)
             # nothing comes after `</s>`, whose node is not read
             total += path[-1].opening - path[0].opening
             return total - self.log_unk_size * (word in self.unknown)
@@ -164,13 +159,11 @@ class NeuralPrefixes:
     def _node(self, prefix: Prefix) -> _Token:
         """Tokens of a prefix."""
         if self.index not in prefix.states:
-            if prefix.parent is None:
-                prefix.states[self.index] = _Token(None, self.eos)
-            else:
-                node = self._node(prefix.parent)
-                for token in self.tokens[prefix.word][prefix.depth > 1]:
-                    node = node.after(token)
-                prefix.states[self.index] = node
+            root = prefix.parent is None
+            node = _Token(None, self.eos) if root else self._node(prefix.parent)
+            for token in () if root else self.tokens[prefix.label][prefix.depth > 1]:
+                node = node.after(token)
+            prefix.states[self.index] = node
         return prefix.states[self.index]
 
     def _path(self, prefix: Prefix, word: str) -> List[_Token]:
@@ -205,7 +198,7 @@ class NeuralPrefixes:
         """Let the LM read the last token of each node; all have the same depth."""
         # our LMs read the last token only; others want all of them
         ours = isinstance(self.lm, IncrementalLM)
-        rows = [[node.token] if ours else node.ids() for node in nodes]
+        rows = [[node.label] if ours else [self.eos, *node.labels()] for node in nodes]
         ys = torch.tensor(rows, device=next(self.lm.parameters()).device)
         states = [None if node.parent is None else node.parent.state for node in nodes]
         log_probs, after = self.lm.batch_score(ys, states, ys)
@@ -223,9 +216,7 @@ def _read_again(scorer: WordScorer, requests: Sequence[Request]) -> List[np.ndar
     """Ln p of the requested words by any scorer of sentences, which reads each prefix again."""
     sentences, places = [], []
     for prefix, words in requests:
-        before: Tuple[str, ...] = ()
-        while prefix.parent is not None:
-            before, prefix = (prefix.word, *before), prefix.parent
+        before = tuple(prefix.labels())
         sentences += [before if word == END else (*before, word) for word in words]
         places += [len(before)] * len(words)
     scores = scorer.word_scores(sentences)
