@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, List, Mapping, Sequence
-
-import numpy as np
+from typing import Any, Dict, Mapping
 
 from espnet_bayeslm.bin.perplexity import (
     ScoredTextOptions,
@@ -42,36 +40,25 @@ def interpolate(options: InterpolateOptions) -> None:
     )
     weights = estimate_weights(scores)
     summaries = TextScores(components, sentences, scores, weights).summaries()
-    digests = [component.fingerprint for component in components]
-    write_yaml(options.output, weights_content(summaries, weights, digests))
-    print_table(summaries)
-    for row, weight in zip(summaries, weights, strict=False):
-        print(f"weight {weight:.4f}  {row['name']}")
-
-
-def weights_content(
-    summaries: Sequence[Mapping[str, Any]], weights: np.ndarray, digests: Sequence[str]
-) -> Dict[str, Any]:
-    """Content of weights.yaml: per component its name, kind, weight, perplexity and fingerprint.
-
-    The mixture's figures are the last of the summaries.
-    """
-
-    def figures(row: Mapping[str, Any]) -> Dict[str, float]:
-        return {
-            "perplexity": round(row["perplexity"]["word"], 4),
-            "perplexity_without_oov": round(row["perplexity_without_oov"]["word"], 4),
-        }
-
-    components: List[Dict[str, Any]] = [
-        {"name": row["name"], "kind": row["kind"], "weight": float(weight), **figures(row)}
-        | {"fingerprint": digest}
-        # the mixture has no weight
-        for row, weight, digest in zip(summaries, weights, digests, strict=False)
-    ]
+    rows = []
+    # the mixture's figures come last, and it has no weight
+    for row, weight, component in zip(summaries, weights, components, strict=False):
+        digest = component.fingerprint
+        named = {"name": row["name"], "kind": row["kind"], "weight": float(weight)}
+        rows.append({**named, **figures(row), "fingerprint": digest})
     last = summaries[-1]
     counts = {"words": last["words"], "excluded_oovs": last["excluded"]}
-    return {"components": components, "mixture": {**figures(last), **counts}}
+    content = {"components": rows, "mixture": {**figures(last), **counts}}
+    write_yaml(options.output, content)
+    print_table(summaries)
+    for row in rows:
+        print(f"weight {row['weight']:.4f}  {row['name']}")
+
+
+def figures(row: Mapping[str, Any]) -> Dict[str, float]:
+    """Perplexities of a summary, as weights.yaml has them."""
+    names = ("perplexity", "perplexity_without_oov")
+    return {name: round(row[name]["word"], 4) for name in names}
 
 
 TOOL = Tool(

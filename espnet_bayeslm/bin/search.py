@@ -46,7 +46,15 @@ def search(options: SearchOptions) -> None:
 
     exp = options.exp
     check_options(options)
-    runs = [load_supernet(folder) for folder in train_supernets(options)]
+    shared = (*dataclasses.fields(TextOptions), *dataclasses.fields(TokenOptions))
+    given: Dict[str, Any] = {field.name: getattr(options, field.name) for field in shared}
+    runs = []
+    for seed in parse_numbers("--seeds", options.seeds):
+        logging.info(f"Super-network of seed {seed}")
+        words = [*options.espnet_options, "--seed", str(seed)]
+        folder = exp / f"seed{seed}"
+        train(**given, config=options.config, exp=folder, espnet_options=words)
+        runs.append(load_supernet(folder))
     ranking = rank([run.weights for run in runs], options.top)
     configs = [derived_config(runs[0].config, item.choices, runs[0].options) for item in ranking]
     write_files(exp, runs, ranking, configs)
@@ -55,19 +63,6 @@ def search(options: SearchOptions) -> None:
     print(f"\n{ranked.caption}\n{ranked.text()}")
     if options.retrain:
         train_best(options, runs, ranking)
-
-
-def train_supernets(options: SearchOptions) -> List[Path]:
-    """Train a super-network for each seed, or go on with its training; returns the folders."""
-    shared = (*dataclasses.fields(TextOptions), *dataclasses.fields(TokenOptions))
-    given: Dict[str, Any] = {field.name: getattr(options, field.name) for field in shared}
-    folders = []
-    for seed in parse_numbers("--seeds", options.seeds):
-        logging.info(f"Super-network of seed {seed}")
-        folders.append(options.exp / f"seed{seed}")
-        words = [*options.espnet_options, "--seed", str(seed)]
-        train(**given, config=options.config, exp=folders[-1], espnet_options=words)
-    return folders
 
 
 def load_supernet(path: Path) -> Run:
