@@ -131,12 +131,17 @@ class ListScores(NamedTuple):
         weights = weighting.weights
         return tuple(combined(rows[: len(weights)], weights) for rows in self.log_probs)
 
-    def scored(self, weighting: Weighting, *, of_each: bool = False) -> ScoredList:
-        """The list with the scores of each hypothesis, `of_each` LM too, or where scales ask."""
+    def scored(
+        self, weighting: Weighting, mixed: Sequence[np.ndarray] = (), *, of_each: bool = False
+    ) -> ScoredList:
+        """The list with the scores of each hypothesis, `of_each` LM too, or where scales ask.
+
+        `mixed` are the mixture's scores, where they are known.
+        """
         of_each = of_each or weighting.scales.of_each_lm
         names = [f"{LM}.{name}" if of_each else "" for name in weighting.names]
         names += [f"{SUBTRACTED}.{name}" for name in weighting.subtracted]
-        words = {LM: self.mixed(weighting)}
+        words = {LM: mixed or self.mixed(weighting)}
         for k, name in enumerate(names):
             if name:
                 words[name] = tuple(rows[k] for rows in self.log_probs)
@@ -194,14 +199,15 @@ class RescoredList(NamedTuple):
 
 def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
     """Rescored list: new scores, the choice by them, and confidences where they are wanted."""
-    scales, scored = weighting.scales, scores.scored(weighting)
+    scales, mixed = weighting.scales, scores.mixed(weighting)
+    scored = scores.scored(weighting, mixed)
     control, own = scales.control, None
     if control is not None and dict(control.features or ()).keys() <= scored.features.keys():
         own = scored.choice(control, weighting.decision)
     found = RescoredList(
         scores.nbest,
         tuple(scored.log_probs[LM].tolist()),
-        scores.mixed(weighting),
+        mixed,
         scored.choice(scales, weighting.decision),
         scores.uncertainty,
         control=own,
