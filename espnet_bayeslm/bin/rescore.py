@@ -268,9 +268,10 @@ def merged_jobs(lists: CheckedLists, options: RescoreCommand, refs: Optional[Ref
     jobs_own = known if any(row.weight for row in known) else ()
     given = scales.subtracted or jobs_own, options.subtract_weights
     weights = subtracted_weights(known, *given, tunes=refs is not None)
-    scales = dataclasses.replace(scales, subtracted=weights)
+    decision = options.decision or scales.decision
+    scales = dataclasses.replace(scales, subtracted=weights, decision=decision)
     weighting = Weighting(["merged"], np.ones(1), scales, confidence=options.confidence)
-    return Rescoring(scores, weighting.deciding(options.decision), options, refs=refs)
+    return Rescoring(scores, weighting, options, refs=refs)
 
 
 def write(

@@ -203,12 +203,12 @@ def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
     scored = scores.scored(weighting, mixed)
     control, own = scales.control, None
     if control is not None and dict(control.features or ()).keys() <= scored.features.keys():
-        own = scored.choice(control, weighting.decision)
+        own = scored.choice(control, scales.decision)
     found = RescoredList(
         scores.nbest,
         tuple(scored.log_probs[LM].tolist()),
         mixed,
-        scored.choice(scales, weighting.decision),
+        scored.choice(scales, scales.decision),
         scores.uncertainty,
         control=own,
         subtracted={n: scored.log_probs[f"{SUBTRACTED}.{n}"] for n in weighting.subtracted},

@@ -136,8 +136,9 @@ def _load(
         self_normalized=options.self_normalized,
         max_context=options.max_context,
     )
-    weighting = weighting._replace(confidence=options.confidence)
-    return components, weighting.deciding(options.decision)
+    decision = options.decision or weighting.scales.decision
+    scales = dataclasses.replace(weighting.scales, decision=decision)
+    return components, weighting._replace(scales=scales, confidence=options.confidence)
 
 
 def score_lists(

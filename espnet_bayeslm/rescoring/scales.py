@@ -52,7 +52,7 @@ class Scales:
         features: (name, weight) of features (`rescoring.features`); they stand in place of
             `lmwt` and `word_penalty`, which then are the ratios of three of them, for tables.
         posterior: Posterior over a list from its totals; None: not tuned.
-        decision: Decision that the scales were tuned with; None: not known.
+        decision: "max", or "mbr" for the fewest expected word errors.
         control: Scales that were tuned in the same way without the scores of the new LMs; None:
             not tuned.
         subtracted: Weights of the subtracted LMs, at or below zero; they are added to both sums.
@@ -66,7 +66,7 @@ class Scales:
     word_penalty: float = 0.0
     features: Optional[Tuple[Tuple[str, float], ...]] = None
     posterior: Optional[Posterior] = None
-    decision: Optional[str] = None
+    decision: str = "max"
     control: Optional[Scales] = None
     subtracted: Tuple[NamedWeight, ...] = ()
 
@@ -77,6 +77,9 @@ class Scales:
             values = [weight for _, weight in self.features]
             if not values or not all(map(math.isfinite, values)):
                 raise ValueError(f"weights of features must be finite: {self.features}")
+        if self.decision not in DECISIONS:
+            expected = ", ".join(DECISIONS)
+            raise InputError(f"the decision is {self.decision!r}, not one of {expected}")
         check_subtracted(self.subtracted)
 
     def weights(self, known: Container[str]) -> Dict[str, float]:
@@ -177,7 +180,7 @@ def _scales_of(content: Mapping[str, Any]) -> Scales:
         )
     # files of earlier versions have no control
     control = None if content.get("control") is None else _scales_of(content["control"])
-    decision = content.get("decision")
+    decision = str(content.get("decision") or "max")
     return Scales(
         *(lmwt, penalty, features, posterior, decision, control),
         subtracted=subtracted_of(content),
@@ -201,7 +204,6 @@ class Weighting(NamedTuple):
         weights: Their weights, (K,).
         scales: Weights of the acoustic score and the number of words, or of features.
         fingerprints: The digests of the components' files, where they are known.
-        decision: "max", or "mbr" for the fewest expected word errors.
         confidence: True for confidences with "max" too.
     """
 
@@ -209,7 +211,6 @@ class Weighting(NamedTuple):
     weights: np.ndarray
     scales: Scales
     fingerprints: Sequence[str] = ()
-    decision: str = "max"
     confidence: bool = False
 
     @classmethod
@@ -230,32 +231,24 @@ class Weighting(NamedTuple):
                 f"{len(components)} components and no --weights",
                 remedy="Estimate them with `bayeslm interpolate`.",
             )
-        return cls(names, values, known, digests).deciding(None)
+        return cls(names, values, known, digests)
 
     @property
     def subtracted(self) -> List[str]:
         """Names of the subtracted LMs."""
         return [row.name for row in self.scales.subtracted]
 
-    def deciding(self, decision: Optional[str]) -> Weighting:
-        """With a decision; None: as when the scales were tuned, or "max"."""
-        decision = decision or self.scales.decision or "max"
-        if decision not in DECISIONS:
-            expected = ", ".join(DECISIONS)
-            raise InputError(f"the decision is {decision!r}, not one of {expected}")
-        return self._replace(decision=decision)
-
     @property
     def sure(self) -> bool:
         """True if words get confidences."""
-        return self.confidence or self.decision == "mbr"
+        return self.confidence or self.scales.decision == "mbr"
 
     def content(self) -> Dict[str, Any]:
         """Content of `--scales`' file, as yaml has it."""
         pairs = zip(self.names, self.weights.tolist(), strict=True)
         content = {**self.scales.content(), "components": dict(pairs)}
-        if self.decision != "max":
-            content["decision"] = self.decision
+        if self.scales.decision != "max":
+            content["decision"] = self.scales.decision
         others = {row.name: row.fingerprint for row in self.scales.subtracted if row.fingerprint}
         if any(self.fingerprints) or others:
             digests = zip(self.names, self.fingerprints, strict=False)

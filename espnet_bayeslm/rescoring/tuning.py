@@ -168,8 +168,8 @@ def tune_mixture(
     Args:
         lists: The N-best lists of the development set, with their scores.
         refs: Utterance id -> words, the same utterances.
-        weighting: The components, their weights and the decision; of its scales the names of
-            subtracted LMs are read.
+        weighting: The components and their weights; of its scales the
+            decision and the names of subtracted LMs are read.
         groups: Utterance id -> recording, which stays in one fold. Where there is one recording
             at most, the lists' speakers stay whole, or each list.
         options: How scales are tuned and errors counted.
@@ -198,7 +198,7 @@ def tune_mixture(
     final = [item.scored(weighting, of_each=options.tune_lms) for item in lists]
     found, scales = tuned(final)
     control, own = tuned([item.without_lm() for item in final])
-    decision, first = weighting.decision, found.errors["first pass"]
+    decision, first = weighting.scales.decision, found.errors["first pass"]
     by_risk = None
     if decision == "mbr":
         chosen = [item.choice(scales, "mbr") for item in final]
@@ -340,8 +340,7 @@ class Rescoring:
         def tune(some: Sequence[ListScores], refs: Refs) -> Tuple[Weighting, Tuned]:
             tuned = tune_mixture(some, refs, weighting, groups=groups, options=options)
             # where mbr was wanted and max decides, there are confidences all the same
-            found = weighting._replace(scales=tuned.scales, confidence=weighting.sure)
-            return found.deciding(None), tuned
+            return weighting._replace(scales=tuned.scales, confidence=weighting.sure), tuned
 
         self.weighting, self.tuned = tune(lists, refs)
         if options.folds is None:

@@ -1,5 +1,7 @@
 """The control: scales that are tuned in the same way without the scores of the new LMs."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import yaml
@@ -67,7 +69,7 @@ def test_without_a_new_lm_the_recognisers_own_takes_its_place(names, small):
     [({}, "max"), ({}, "mbr"), ({"folds": 2}, "max")],
 )
 def test_the_control_does_not_depend_on_the_lm(options, decision):
-    weighting = WEIGHTING._replace(decision=decision)
+    weighting = WEIGHTING._replace(scales=Scales(decision=decision))
     found = []
     for know in (0.0, 3.0):
         # a set of three weights needs 24 lists
@@ -124,8 +126,9 @@ def test_the_control_of_a_file_is_applied_to_other_lists(tmp_path):
     assert scales.control == done.weighting.scales.control
     lists, _ = simulated(seed=1)
     for decision in ("max", "mbr"):
-        tuned = done.weighting._replace(decision=decision)
-        of_file = WEIGHTING._replace(scales=scales, decision=decision)
+        found = dataclasses.replace(done.weighting.scales, decision=decision)
+        tuned = done.weighting._replace(scales=found)
+        of_file = WEIGHTING._replace(scales=dataclasses.replace(scales, decision=decision))
         expected = [rescored_list(item, tuned).control for item in lists]
         assert [rescored_list(item, of_file).control for item in lists] == expected
         assert any(expected)
