@@ -47,20 +47,16 @@ class WhisperSearch:
         self._device, self._size = device, size
         self.rate = self._processor.feature_extractor.sampling_rate
         self.max_seconds = float(self._processor.feature_extractor.chunk_length)
-        self._prompt = self._prompt_ids(language)
-
-    def _prompt_ids(self, language: str) -> torch.Tensor:
-        """Tokens that a transcription begins with, (1, P)."""
-        config = self._model.generation_config
         chosen: Dict[str, str] = {}
-        if getattr(config, "is_multilingual", False):
+        if getattr(self._model.generation_config, "is_multilingual", False):
             chosen = {"language": language, "task": "transcribe"}
         try:
             forced: List[Tuple[int, int]] = self._processor.get_decoder_prompt_ids(**chosen)
         except ValueError as error:
             raise InputError(f"--language {language}: {error}") from error
-        start = self._model.config.decoder_start_token_id
-        return torch.tensor([[start, *(token for _, token in forced)]], device=self._device)
+        # tokens that a transcription begins with, (1, P)
+        start = [self._model.config.decoder_start_token_id, *(token for _, token in forced)]
+        self._prompt = torch.tensor([start], device=device)
 
     @torch.no_grad()
     def __call__(self, samples: np.ndarray) -> List[Hypothesis]:
