@@ -5,9 +5,10 @@ Heavy modules are imported where they are used.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Union
 
-from espnet_bayeslm.utils.lazy import lazy_names
+from espnet_bayeslm.utils.imports import lazy_names
 
 if TYPE_CHECKING:
     from espnet_bayeslm.loading.trained_lm import TrainedLM
@@ -24,12 +25,10 @@ def register() -> None:
     Raises:
         InputError: ESPnet is missing or too old.
     """
-    from espnet_bayeslm.utils.espnet_version import check_espnet
+    from espnet_bayeslm.utils.imports import check_espnet
 
     check_espnet()
-    from espnet_bayeslm.training.register import register as register_classes
-
-    register_classes()
+    importlib.import_module("espnet_bayeslm.training.task")
 
 
 def load(
@@ -54,10 +53,8 @@ def load(
 
     if is_pretrained(exp):
         from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
-        from espnet_bayeslm.pretrained.scorer import PretrainedLM
 
-        causal = load_causal_lm(exp, device=device, precision=precision)
-        return PretrainedLM(causal, text_form=text_form)
+        return load_causal_lm(exp, device=device, precision=precision, text_form=text_form)
     from espnet_bayeslm.loading.trained_lm import load_adapted, load_lm
 
     if is_adapted(exp):

@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
-
 from espnet_bayeslm.bin import bayeslm
-from espnet_bayeslm.quickstart.seed_comparison import Comparison, compare
-from espnet_bayeslm.utils.cli import Tool, device_of, parse_numbers
-from espnet_bayeslm.utils.engine import EngineOptions
-from espnet_bayeslm.utils.options import option
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CompareOptions(Comparison, EngineOptions):
-    """Options of `bayeslm compare`."""
-
-    exp: Path = option("Folder to write", Path("exp/compare"))
-    seeds: str = option("Seeds of the trainings, two or more", "1 2 3")
-    dropout_rates: str = option("Rates of the point-estimate LM to try", "0.1 0.2 0.3 0.5")
+from espnet_bayeslm.quickstart.seed_comparison import CompareOptions, compare
+from espnet_bayeslm.utils.cli import Tool
 
 
 def run(options: CompareOptions) -> None:
     """Print the table."""
-    if options.engine == "local":
-        device_of(options.ngpu)
-    found = compare(
-        options,
-        options.exp,
-        seeds=[*parse_numbers("--seeds", options.seeds)],
-        rates=[*parse_numbers("--dropout_rates", options.dropout_rates, float)],
-        tool=bayeslm.main,
-        engine=options,
-    )
-    print(found)
+    print(compare(options, tool=bayeslm.main))
 
 
 TOOL = Tool(

@@ -46,14 +46,12 @@ class ExportOptions:
 
 def export(options: ExportOptions) -> None:
     """Write an LM, or a mixture of several, for use elsewhere."""
-    from espnet_bayeslm.loading.components import is_ngram
     from espnet_bayeslm.loading.export import (
-        check_output,
         export_adapter,
         export_folder,
         export_lm,
+        write_mixture,
     )
-    from espnet_bayeslm.loading.mixture_export import write_mixture
 
     lms, ngrams, output = options.lms, options.ngrams, options.output
     if not lms and not ngrams:
@@ -68,8 +66,6 @@ def export(options: ExportOptions) -> None:
             raise InputError("--weights are for several LMs, and there is one")
         export_lm(lms[0], output)
     else:
-        subtracted = [path for path in options.subtract_lms if not is_ngram(path)]
-        check_output(output, sources=[*lms, *subtracted])
         write_mixture(
             output,
             lms=lms,

@@ -13,7 +13,7 @@ from espnet_bayeslm.bin.perplexity import (
 )
 from espnet_bayeslm.evaluation.interpolation import estimate_weights
 from espnet_bayeslm.evaluation.perplexity import TextScores
-from espnet_bayeslm.loading.training_texts import TrainTextOptions
+from espnet_bayeslm.loading.components import TrainTextOptions
 from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.files import write_yaml
 from espnet_bayeslm.utils.options import option

@@ -64,15 +64,15 @@ def recogniser_of(options: NbestOptions) -> Any:
     """
     size, model = options.nbest, options.model or ""
     if options.recogniser == "pocketsphinx":
-        from espnet_bayeslm.recognition.sphinx import SphinxSearch
+        from espnet_bayeslm.recognition.recognisers import SphinxSearch
 
         return SphinxSearch(options.lm, size=size)
     device = device_of(options.ngpu)
     if options.recogniser == "whisper":
-        from espnet_bayeslm.recognition.whisper_search import WhisperSearch
+        from espnet_bayeslm.recognition.recognisers import WhisperSearch
 
         return WhisperSearch(model, language=options.language, size=size, device=device)
-    from espnet_bayeslm.recognition.beam_search import BeamSearch
+    from espnet_bayeslm.recognition.recognisers import BeamSearch
 
     weights = {"lm_weight": options.lm_weight, "ctc_weight": options.ctc_weight}
     return BeamSearch(model, lm=options.lm, **weights, size=size, device=device)

@@ -24,8 +24,8 @@ from espnet_bayeslm.loading.components import (
     ComponentOptions,
     GPUOptions,
     MixtureOptions,
+    TextOnWorkers,
 )
-from espnet_bayeslm.loading.text_worker import TextOnWorkers
 from espnet_bayeslm.loading.weights_file import read_weights
 from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.utils.cli import Tool

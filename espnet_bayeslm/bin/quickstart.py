@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from espnet_bayeslm import quickstart
 from espnet_bayeslm.bin import bayeslm
+from espnet_bayeslm.quickstart import demo
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.options import option
 
@@ -21,7 +21,7 @@ class QuickstartOptions:
 
 def run(options: QuickstartOptions) -> None:
     """Make LMs, rescored lists and a table of what the package ships."""
-    quickstart.run(options.output, tool=bayeslm.main, epochs=options.epochs)
+    demo.run(options.output, tool=bayeslm.main, epochs=options.epochs)
 
 
 TOOL = Tool(

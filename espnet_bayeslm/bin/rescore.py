@@ -14,8 +14,7 @@ import yaml
 from espnet_bayeslm.evaluation.counting import warn_without_blanks
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
-from espnet_bayeslm.loading.components import PRELOAD, GPUOptions
-from espnet_bayeslm.loading.training_texts import TrainTextOptions
+from espnet_bayeslm.loading.components import PRELOAD, GPUOptions, TrainTextOptions
 from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE, CheckedLists, written_format
 from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.decision import CONTROL, ListTally

@@ -8,8 +8,13 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
-from espnet_bayeslm.training.options import TextOptions, TokenOptions
-from espnet_bayeslm.training.plain_text import best_of, parse_training_options, train
+from espnet_bayeslm.training.plain_text import (
+    TextOptions,
+    TokenOptions,
+    best_of,
+    parse_training_options,
+    train,
+)
 from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
@@ -73,9 +78,8 @@ def load_supernet(path: Path) -> Run:
     """
     from espnet_bayeslm.kinds.architectures import HISTORY, Run, read_history
     from espnet_bayeslm.kinds.search import choices
-    from espnet_bayeslm.loading.build import load_model
-    from espnet_bayeslm.loading.experiment import read_config
-    from espnet_bayeslm.loading.training_config import training_config
+    from espnet_bayeslm.loading.experiment import read_config, training_config
+    from espnet_bayeslm.loading.trained_lm import load_model
 
     config = read_config(path / "config.yaml")
     found = dict(choices(load_model(config, path / "checkpoint.pth", posterior=True).lm))

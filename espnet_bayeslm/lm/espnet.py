@@ -20,7 +20,7 @@ from espnet_bayeslm.lm.lstm import RecurrentLM
 from espnet_bayeslm.lm.transformer import Attend, AttentionLM, weights_of
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.quiet import quiet_imports
+from espnet_bayeslm.utils.imports import quiet_imports
 
 with quiet_imports():
     from espnet2.lm.transformer_lm import TransformerLM

@@ -37,18 +37,16 @@ def load_state(path: Any) -> Dict[str, torch.Tensor]:
     state = read_checkpoint(path)
     if isinstance(state, dict) and isinstance(state.get("model"), Mapping):
         state = state["model"]
-    if not isinstance(state, Mapping) or not all(map(_is_weight, state, state.values())):
+    if not isinstance(state, Mapping) or not all(
+        isinstance(key, str) and torch.is_tensor(value) and value.layout == torch.strided
+        for key, value in state.items()
+    ):
         raise InputError(
             "expected a dictionary of tensors",
             path=path,
             remedy="Give a model file that ESPnet's training wrote.",
         )
     return dict(state)
-
-
-def _is_weight(key: Any, value: Any) -> bool:
-    """True if an entry of a checkpoint is a dense tensor with a name."""
-    return isinstance(key, str) and torch.is_tensor(value) and value.layout == torch.strided
 
 
 def check_fits(
@@ -64,39 +62,30 @@ def check_fits(
     If it must be `complete`, it has every tensor of the module. With `posterior` posteriors must
     match too; else any posterior, or none, is accepted.
     """
-    problem = _misfit(current_names(state), module.state_dict(), complete, posterior)
+    state, every, problem = current_names(state), module.state_dict(), ""
+    own, given = ([k for k in x if posterior or not is_posterior_key(k)] for x in (every, state))
+    names = {
+        "of the model are not in it": [k for k in own if k not in state] if complete else [],
+        "of it have no place in the model": [key for key in given if key not in every],
+    }
+    found = [f"{len(k)} tensors {what} (the first: {k[0]})" for what, k in names.items() if k]
+    both = [(key, value, every[key]) for key, value in state.items() if key in every]
+    shapes = [part for part in both if part[1].shape != part[2].shape]
+    is_float = [part for part in both if part[1].is_floating_point() != part[2].is_floating_point()]
+    if found:
+        problem = f"the checkpoint is of another architecture: {', '.join(found)}"
+    elif shapes:
+        key, value, expected = shapes[0]
+        problem = (
+            f"{key} has shape {tuple(value.shape)} in the checkpoint, expected"
+            f" {tuple(expected.shape)} ({len(shapes)} such tensors)"
+        )
+    elif is_float:
+        key, value, expected = is_float[0]
+        problem = f"{key} holds {value.dtype}, expected {expected.dtype}"
     if problem:
         raise InputError(
             problem,
             path=path,
             remedy="Use the configuration and the token list that it was trained with.",
         )
-
-
-def _misfit(
-    state: Mapping[str, torch.Tensor],
-    every: Mapping[str, torch.Tensor],
-    complete: bool,
-    posterior: bool,
-) -> str:
-    """Description of a checkpoint's mismatch with a module's state_dict; "" if there is none."""
-    own, given = ([k for k in x if posterior or not is_posterior_key(k)] for x in (every, state))
-    names = {
-        "of the model are not in it": [k for k in own if k not in state] if complete else [],
-        "of it have no place in the model": [key for key in given if key not in every],
-    }
-    problems = [f"{len(k)} tensors {what} (the first: {k[0]})" for what, k in names.items() if k]
-    if problems:
-        return f"the checkpoint is of another architecture: {', '.join(problems)}"
-    both = [(key, value, every[key]) for key, value in state.items() if key in every]
-    shapes = [part for part in both if part[1].shape != part[2].shape]
-    if shapes:
-        key, value, expected = shapes[0]
-        return (
-            f"{key} has shape {tuple(value.shape)} in the checkpoint, expected"
-            f" {tuple(expected.shape)} ({len(shapes)} such tensors)"
-        )
-    for key, value, expected in both:
-        if value.dtype.is_floating_point != expected.dtype.is_floating_point:
-            return f"{key} holds {value.dtype}, expected {expected.dtype}"
-    return ""

@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
-from espnet_bayeslm.evaluation.word_scores import Component
+import numpy as np
+
+from espnet_bayeslm import load
+from espnet_bayeslm.evaluation.leakage import warn_leakage
+from espnet_bayeslm.evaluation.perplexity import text_blocks, token_counts
+from espnet_bayeslm.evaluation.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.loading.experiment import experiment_name, find_files, fingerprint
 from espnet_bayeslm.loading.weights_file import unique_names
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
 from espnet_bayeslm.scoring import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.scoring.cache import CachedScorer
+from espnet_bayeslm.utils.blocks import Blocks
+from espnet_bayeslm.utils.cli import device_of
+from espnet_bayeslm.utils.engine import Pool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.ngram_files import NGRAM_SUFFIXES, ngram_fingerprint
@@ -25,6 +45,13 @@ if TYPE_CHECKING:
 GROUP = "LMs and n-grams"
 PRELOAD = ("espnet_bayeslm.loading.trained_lm",)
 """Modules that scoring needs and that import torch."""
+# `bayeslm train` keeps the training text in an experiment's folder, with keys
+KEPT = Path("data") / "train.txt"
+# A larger one is read only where --train_text names it: about 100 MB take a minute
+LARGE = 300_000_000
+Sentences = Sequence[Sequence[str]]
+Scored = Tuple[List[WordScores], List[np.ndarray]]
+"""Scores of each sentence by one component, and the tokens of each of its words, (n + 1,)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,8 +142,8 @@ class ComponentOptions(LMOptions):
             raise InputError("no LM", remedy="Give --lm EXP and/or --ngram ARPA, each repeatable.")
         reading = dict(num_samples=self.num_samples, max_context=max_context, context=context)
         components = [
-            self._pretrained(lm, device, **reading, text_form=self.text_form)
-            if is_pretrained(lm) or is_adapted(lm) or hasattr(lm, "causal_lm")
+            self._pretrained(lm, device, **reading)
+            if is_pretrained(lm) or is_adapted(lm) or hasattr(lm, "tokenizer")
             else self._lm(lm, device, **reading, self_normalized=self_normalized)
             for lm in lms
         ]
@@ -127,56 +154,55 @@ class ComponentOptions(LMOptions):
         return [c._replace(name=name) for c, name in zip(components, names, strict=True)]
 
     def _lm(self, lm: Any, device: str, **reading: Any) -> Component:
-        """Component of an ESPnet LM: its folder or checkpoint, or what `load_lm` returned."""
+        """Component of an ESPnet LM: its folder or checkpoint, or what `load` returned."""
 
-        def load() -> NeuralScorer:
-            # these import torch, which takes seconds
-            from espnet_bayeslm.loading.trained_lm import load_lm
+        def scorer() -> NeuralScorer:
+            # it imports torch, which takes seconds
             from espnet_bayeslm.scoring.neural import NeuralScorer
 
-            trained = load_lm(lm, device=device) if isinstance(lm, (str, os.PathLike)) else lm
+            trained: Any = load(lm, device=device) if isinstance(lm, (str, os.PathLike)) else lm
             size = self.unk_size
             size = getattr(trained, "unk_size", 1.0) if size is None else size
             return NeuralScorer(trained, unk_size=size, max_tokens=self.max_tokens, **reading)
 
         if not isinstance(lm, (str, os.PathLike)):
-            return Component(lm.name, "lm", load())
-        name, digest = experiment_name(find_files(lm)[1]), fingerprint(lm)
-        if self.cache is None:
-            return Component(name, "lm", load(), digest)
+            return Component(lm.name, "lm", scorer())
         kept = {name: reading[name] for name in ("num_samples", "self_normalized", "context")}
         kept["unk_size"] = self.unk_size
-        cached = CachedScorer(load, name=name, folder=self.cache, fingerprint=f"{digest} {kept}")
-        return Component(name, "lm", cached, digest)
+        digest = fingerprint(lm)
+        return self._cached(scorer, experiment_name(find_files(lm)[1]), digest, f"{digest} {kept}")
 
-    def _pretrained(self, lm: Any, device: str, **reading: Any) -> Component:
-        """Component of a causal LM of transformers."""
-        # these import torch
-        from espnet_bayeslm.loading.trained_lm import load_adapted
-        from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
-        from espnet_bayeslm.pretrained.scorer import PretrainedLM, PretrainedScorer
+    def _pretrained(self, given: Any, device: str, **reading: Any) -> Component:
+        """Component of a causal LM of transformers, or of what `load` returned."""
+        from espnet_bayeslm.pretrained.scorer import PretrainedScorer  # imports torch
 
-        cache = self.cache
-        if hasattr(lm, "causal_lm"):
-            cache = None
-        elif is_adapted(lm):
-            lm = load_adapted(lm, device, precision=self.precision)
-        else:
-            if cache is not None and self.text_form == "auto":
+        lm: Any = given
+        if isinstance(given, (str, os.PathLike)):
+            if self.cache is not None and self.text_form == "auto" and not is_adapted(given):
                 raise InputError(
                     "--cache with --text_form auto: the form depends on the sentences that come"
                     " first",
                     remedy="Give --text_form as_is, lower or sentence.",
                 )
-            causal = load_causal_lm(lm, device=device, precision=self.precision)
-            lm = PretrainedLM(causal, text_form=self.text_form)
-        scorer = PretrainedScorer(lm.causal_lm, **{**reading, **lm.reading})
-        if cache is None:
+            options = dict(text_form=self.text_form, precision=self.precision)
+            lm = load(given, device=device, **options)
+        scorer = PretrainedScorer(lm, **reading)
+        if lm is given:
             return Component(lm.name, "lm", scorer, lm.fingerprint)
-        kept = f"{lm.fingerprint} {reading}"
+        kept = f"{lm.fingerprint} {dict(reading, text_form=self.text_form)}"
         kept += f" {self.precision}" if self.precision != "float32" else ""
-        cached = CachedScorer(lambda: scorer, name=lm.name, folder=cache, fingerprint=kept)
-        return Component(lm.name, "lm", cached, lm.fingerprint)
+        return self._cached(lambda: scorer, lm.name, lm.fingerprint, kept)
+
+    def _cached(
+        self, make: Callable[[], WordScorer], name: str, digest: str, kept: str
+    ) -> Component:
+        """Component whose scores are kept in the cache, if there is one, under a fingerprint."""
+        scorer: WordScorer
+        if self.cache is None:
+            scorer = make()
+        else:
+            scorer = CachedScorer(make, name=name, folder=self.cache, fingerprint=kept)
+        return Component(name, "lm", scorer, digest)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -232,3 +258,100 @@ class GPUOptions:
     """Device of a command line."""
 
     ngpu: int = option("The number of gpus. 0: CPU mode", 0, group=GROUP)
+
+
+class TextWorker:
+    """LMs and n-grams, loaded by a worker on its GPUs, which scores blocks of sentences.
+
+    LMs read `context` sentences of the text before each one first.
+    """
+
+    def __init__(self, options: ComponentOptions, ngpu: int, context: int):
+        self._components = options.components(device_of(ngpu), context=context)
+
+    def components(self, _: None) -> List[Tuple[str, str, str]]:
+        """Name, kind and digest of each component."""
+        return [(c.name, c.kind, c.fingerprint) for c in self._components]
+
+    def score(self, block: Sentences) -> List[Scored]:
+        """Scores of a block by each component, and the tokens of its words."""
+        return [
+            (c.scorer.word_scores(block), [token_counts(c.scorer, words) for words in block])
+            for c in self._components
+        ]
+
+
+class ScoredText:
+    """Scores of one text by a component, added in order; it counts the tokens of its sentences."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.scores: List[WordScores] = []
+        self._counts: Dict[Tuple[str, ...], np.ndarray] = {}
+
+    def add(self, block: Sentences, found: Scored) -> None:
+        """Add the scores of the text's next sentences."""
+        self.scores += found[0]
+        self._counts.update(zip(map(tuple, block), found[1], strict=True))
+
+    def token_counts(self, words: Sequence[str]) -> np.ndarray:
+        """(n + 1,) tokens of each word of a sentence of the text and of `</s>`."""
+        return self._counts[tuple(words)]
+
+
+class TextOnWorkers:
+    """LMs and n-grams on workers; the scorers of its `components` count tokens after `score`."""
+
+    def __init__(self, pool: Pool, options: ComponentOptions, *, ngpu: int, context: int):
+        if pool.workers > 1:
+            options.check_form()
+        self._work = Blocks(pool, TextWorker, options, ngpu, context)
+        known: List[Tuple[str, str, str]] = self._work.ask("components")
+        self._identity, self._context = f"{options!r} {context} {known}", context
+        # they have no more to score: no component is asked again
+        self._texts: List[Any] = [ScoredText(name) for name, _, _ in known]
+        self.components = [
+            Component(name, kind, text, digest)
+            for (name, kind, digest), text in zip(known, self._texts, strict=True)
+        ]
+
+    def score(self, sentences: Sentences, *, output: Optional[PathLike]) -> List[List[WordScores]]:
+        """Scores of each sentence by each component; finished blocks are kept by `output`."""
+        blocks = text_blocks(sentences, context=self._context)
+        total = len(sentences)
+        with self._work.kept(output, self._identity):
+            found = self._work.map("score", blocks, desc="scoring", unit="sentence", total=total)
+            for block, of_components in found:
+                for text, of_block in zip(self._texts, of_components, strict=True):
+                    text.add(block, of_block)
+        return [text.scores for text in self._texts]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainTextOptions:
+    """Training texts that are compared with the test text."""
+
+    train_texts: Sequence[PathLike] = option(
+        "Training text of an LM or n-gram, a sentence a line: a warning says how many test"
+        " sentences stand in it (repeatable; that of an experiment of `bayeslm train` is known)",
+        (),
+        name="train_text",
+    )
+
+    def warn_leakage(
+        self, lms: Sequence[Any], sentences: Iterable[Sequence[str]], *, what: str
+    ) -> None:
+        """Warn where test sentences, of a text `what`, stand in a training text.
+
+        LMs that are no folders or checkpoints are passed over.
+        """
+        test = list(sentences)
+        for path in self.train_texts:
+            warn_leakage(test, path, what=what)
+        paths = [Path(lm) for lm in lms if isinstance(lm, (str, os.PathLike))]
+        known = ((path if path.is_dir() else path.parent) / KEPT for path in paths)
+        for path in dict.fromkeys(path for path in known if path.is_file()):
+            if path.stat().st_size > LARGE:
+                logging.info("%s: too large to look for test sentences unasked", path)
+                continue
+            warn_leakage(test, path, what=what, keyed=True)

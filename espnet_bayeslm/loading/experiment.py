@@ -12,7 +12,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import yaml
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping, sha256, write_yaml
+from espnet_bayeslm.utils.files import PathLike, read_lines, read_yaml_mapping, sha256
+from espnet_bayeslm.utils.imports import quiet_imports
 
 # Keys that define an LM and its tokens.
 NEEDED = ("lm", "lm_conf", "token_list", "token_type")
@@ -29,6 +30,19 @@ SPECIAL_TOKENS = ("<blank>", "<unk>", "<sos/eos>")
 SHOWN = 5
 # In the order of ESPnet's own preference.
 MODEL_FILES = ("valid.loss.ave.pth", "valid.loss.best.pth", "latest.pth")
+# What belongs to one run: where its data and outputs are, what it starts from, on what it runs.
+RUN_OPTIONS = (
+    *("config", "output_dir", "seed", "ngpu", "num_workers", "log_level", "log_interval"),
+    *("print_config", "dry_run", "collect_stats", "resume", "init_param", "ignore_init_mismatch"),
+    *("token_list", "token_type", "bpemodel", "train_shape_file", "valid_shape_file"),
+    *("train_data_path_and_name_and_type", "valid_data_path_and_name_and_type"),
+    *("use_matplotlib", "use_tensorboard", "multiprocessing_distributed"),
+)
+# The order in which conf/*.yaml have them.
+FIRST_OPTIONS = (
+    *("lm", "lm_conf", "model", "model_conf", "optim", "optim_conf"),
+    *("scheduler", "scheduler_conf", "batch_type", "batch_size", "max_epoch", "patience"),
+)
 
 
 def find_files(path: PathLike, names: Sequence[str] = MODEL_FILES) -> Tuple[Path, Path]:
@@ -119,14 +133,13 @@ def check_token_list(tokens: Sequence[str], *, path: str) -> None:
         )
     seen: Dict[str, int] = {}
     for number, token in enumerate(tokens, 1):
-        if token in seen:
+        if seen.setdefault(token, number) != number:
             raise InputError(
                 f"the token {token!r} stands already in line {seen[token]}",
                 path=path,
                 line=number,
                 remedy="Each token must come once.",
             )
-        seen[token] = number
 
 
 def token_difference(tokens: Sequence[str], others: Sequence[str], *, whose: str) -> str:
@@ -144,6 +157,25 @@ def token_difference(tokens: Sequence[str], others: Sequence[str], *, whose: str
         f" {', '.join(differing[:SHOWN])}{f', and {rest} more' if rest > 0 else ''}"
         f" ({sets if any(only) else 'the same tokens in another order'})"
     )
+
+
+def check_same_tokens(config: PathLike, other: PathLike, *, remedy: str) -> None:
+    """Check that an LM's config.yaml has the tokens of another config.yaml, if both can be read."""
+    ours, theirs = map(_tokens_of, (config, other))
+    if ours is not None and theirs is not None and ours != theirs:
+        problem = token_difference(ours, theirs, whose=str(other))
+        raise InputError(problem, path=config, remedy=remedy)
+
+
+def _tokens_of(config: PathLike) -> Optional[List[str]]:
+    """Tokens of a config.yaml in the order of their ids; None where none can be read."""
+    try:
+        tokens: Any = read_yaml_mapping(config).get("token_list")
+        if isinstance(tokens, str):
+            tokens = [line for _, line in read_lines(tokens)]
+    except ValueError:  # an InputError, or of yaml itself, as for a date that is none
+        return None
+    return list(map(str, tokens)) if isinstance(tokens, list) else None
 
 
 def fingerprint(path: PathLike) -> str:
@@ -178,12 +210,27 @@ def read_unk_size(folder: Path) -> Optional[float]:
         ) from error
 
 
-def write_unk_size(folder: Path, size: float) -> None:
-    """Write how many words the `<unk>` of an LM stands for into the LM's folder."""
-    (folder / UNKNOWN_WORDS).parent.mkdir(exist_ok=True)
-    write_yaml(folder / UNKNOWN_WORDS, {"unk_size": size})
-
-
 def experiment_name(checkpoint: Path) -> str:
     """Name of a checkpoint's LM in reports: its folder's."""
     return checkpoint.parent.resolve().name
+
+
+def training_config(config: argparse.Namespace) -> Dict[str, Any]:
+    """Options of a run that make a file like conf/*.yaml.
+
+    They are the differences from ESPnet's defaults, without the options of that one run.
+    """
+    with quiet_imports():
+        from espnet2.tasks.lm import LMTask  # takes seconds
+    defaults = vars(LMTask.get_parser().parse_args([]))
+    given = {
+        name: value
+        for name, value in vars(config).items()
+        if name in defaults and name not in RUN_OPTIONS and _lists(value) != _lists(defaults[name])
+    }
+    return {**{name: given[name] for name in FIRST_OPTIONS if name in given}, **given}
+
+
+def _lists(value: Any) -> Any:
+    """Value with lists for tuples, as yaml has it."""
+    return [*map(_lists, value)] if isinstance(value, (list, tuple)) else value

@@ -3,32 +3,54 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
+import os
 import shutil
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
+from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.bayes.kinds import parse_kind
-from espnet_bayeslm.lm.mixture import LM_CLASSES
-from espnet_bayeslm.loading.build import MODEL, OPTIM, build_model
+from espnet_bayeslm.bayes.weights import whole_blocks
+from espnet_bayeslm.kinds.search import choices
+from espnet_bayeslm.lm.mixture import LM_CLASSES, MixtureLM
+from espnet_bayeslm.loading.components import is_ngram
 from espnet_bayeslm.loading.experiment import (
     UNKNOWN_WORDS,
     find_files,
+    fingerprint,
     read_config,
     read_unk_size,
-    write_unk_size,
+    token_difference,
+    training_config,
 )
-from espnet_bayeslm.loading.trained_lm import load_adapted, load_lm
-from espnet_bayeslm.loading.training_config import training_config
-from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
-from espnet_bayeslm.pretrained.lora import write_adapter
+from espnet_bayeslm.loading.trained_lm import (
+    MIXTURE,
+    MODEL,
+    OPTIM,
+    TrainedLM,
+    build_model,
+    load_adapted,
+    load_lm,
+)
+from espnet_bayeslm.loading.weights_file import (
+    NamedWeight,
+    check_subtracted,
+    read_weights,
+    unique_names,
+)
+from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, write_adapter
 from espnet_bayeslm.pretrained.names import PREFIX, is_adapted, is_pretrained
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_folder, entries, staged, write_yaml
+from espnet_bayeslm.utils.ngram_files import ngram_fingerprint, ngram_name
 
-CONFIG, CHECKPOINT = "config.yaml", "valid.loss.ave.pth"
+# The folder beside the checkpoint that holds a mixture's n-grams.
+CONFIG, CHECKPOINT, NGRAMS = "config.yaml", "valid.loss.ave.pth", "ngrams"
+Source = Union[TrainedLM, PathLike]
 # What ESPnet's programs ask the configuration of a trained LM for, besides the LM and the model.
 READING = (
     *("token_list", "token_type", "bpemodel", "use_preprocessor"),
@@ -39,7 +61,7 @@ TEXT_FILES = {"bpemodel": "bpe.model", "non_linguistic_symbols": "non_linguistic
 # Options of an LM that say how it is uncertain.
 UNCERTAIN_OPTIONS = ("uncertainty", "prior_variance", "init_std", "init_std_unit", "num_samples")
 # All that an export ever writes into its folder.
-WRITTEN = {CONFIG, CHECKPOINT, *TEXT_FILES.values(), "ngrams", UNKNOWN_WORDS.parts[0]}
+WRITTEN = {CONFIG, CHECKPOINT, *TEXT_FILES.values(), NGRAMS, UNKNOWN_WORDS.parts[0]}
 ADAPTER_FILES = {"adapter_config.json", "adapter_model.safetensors", "README.md"}
 
 
@@ -57,13 +79,7 @@ def export_lm(path: PathLike, output: PathLike) -> None:
     config = point_config(args, path=trained_config)
     state = load_lm(path).model.state_dict()
     means = {k: state[k] for k in build_model(argparse.Namespace(**config)).state_dict()}
-    size = read_unk_size(trained_config.parent)
-    with staged(output, replaces=[str(UNKNOWN_WORDS)]) as folder:
-        config.update(copy_text_files(args, folder, named=Path(output)))
-        write_yaml(folder / CONFIG, config)
-        if size is not None:
-            write_unk_size(folder, size)
-        torch.save(means, folder / CHECKPOINT)
+    _write(output, args, config, means, read_unk_size(trained_config.parent), {})
 
 
 def check_output(output: PathLike, *, sources: Sequence[PathLike]) -> None:
@@ -124,15 +140,29 @@ def point_uncertainty(uncertainty: Optional[Mapping[str, Any]], *, path: Path) -
     return {entry: form for entry, form in forms.items() if form is not None}
 
 
-def copy_text_files(args: argparse.Namespace, folder: Path, *, named: Path) -> Dict[str, str]:
-    """Copy the files that reading text needs; return the options that name them in `named`."""
-    options = {}
-    for option, name in TEXT_FILES.items():
-        source = getattr(args, option, None)
-        if source is not None:
+def _write(
+    output: PathLike,
+    args: argparse.Namespace,
+    config: Dict[str, Any],
+    state: Mapping[str, Any],
+    unk_size: Optional[float],
+    copies: Mapping[str, PathLike],
+) -> None:
+    """Write configuration and checkpoint, and copy the files that reading text needs, and others.
+
+    `args` are the configuration that names these files; `copies` are {name in the folder: file}.
+    """
+    named = {option: name for option, name in TEXT_FILES.items() if getattr(args, option, None)}
+    with staged(output, replaces=[str(UNKNOWN_WORDS)]) as folder:
+        files = {**copies, **{name: getattr(args, option) for option, name in named.items()}}
+        for name, source in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(source, folder / name)
-            options[option] = str(named / name)
-    return options
+        paths = {option: str(Path(output) / name) for option, name in named.items()}
+        write_yaml(folder / CONFIG, {**config, **paths})
+        if unk_size is not None:
+            write_yaml(folder / UNKNOWN_WORDS, {"unk_size": unk_size})
+        torch.save(state, folder / CHECKPOINT)
 
 
 def export_folder(source: PathLike, output: PathLike) -> None:
@@ -182,4 +212,133 @@ def export_adapter(path: PathLike, output: PathLike) -> None:
     loaded = load_adapted(path)
     base = read_config(find_files(path)[0]).lm_conf["model"]
     with staged(output) as place:
-        write_adapter(loaded.lm, place, base=base, licence=loaded.causal_lm.licence)
+        write_adapter(loaded.lm, place, base=base, licence=loaded.licence)
+
+
+def write_mixture(
+    folder: PathLike,
+    *,
+    lms: Sequence[PathLike],
+    ngrams: Sequence[PathLike] = (),
+    weights: Optional[PathLike] = None,
+    subtract_lms: Sequence[PathLike] = (),
+    subtract_weights: Sequence[float] = (),
+) -> None:
+    """Write trained LMs and n-grams over their tokens as one LM that ESPnet loads.
+
+    The folder has `config.yaml`, `valid.loss.ave.pth` with the weights of all LMs, the n-grams in
+    `ngrams/`, and the sentencepiece model where there is one. How text is read is taken from the
+    first LM. LMs and n-grams over the same tokens may be subtracted, log-linearly: their weights
+    are at or below zero, where that of the mixture is 1.
+    """
+    if not lms:
+        raise InputError("no LM in the mixture", remedy="Give --lm EXP: it has the token list.")
+    there = Path(folder) / CONFIG
+    if there.is_file() and read_config(there).lm != MIXTURE:
+        raise InputError("holds another LM", path=folder, remedy="Give a new folder.")
+    check_output(folder, sources=[path for path in (*lms, *subtract_lms) if not is_ngram(path)])
+    load = functools.lru_cache(load_lm)  # one may be given twice
+    trained = [load(os.fspath(path)) for path in lms]
+    less = [path if is_ngram(path) else load(os.fspath(path)) for path in subtract_lms]
+    sources: List[Source] = [*trained, *ngrams, *less]
+    names = []
+    for source in sources:
+        if isinstance(source, TrainedLM):
+            _check_component(source, trained[0])
+        names.append(source.name if isinstance(source, TrainedLM) else ngram_name(source))
+    names = unique_names(names)
+    if len(subtract_weights) != len(less):
+        raise InputError(
+            f"{len(subtract_weights)} --subtract_weight for {len(less)} --subtract_lm",
+            remedy="Give a weight at or below zero for each, as `bayeslm rescore` has tuned it.",
+        )
+    own = names[: len(lms) + len(ngrams)]
+    pairs = zip(names[len(own) :], subtract_weights, strict=True)
+    check_subtracted([NamedWeight(*pair) for pair in pairs])
+    digests = [*(fingerprint(lm.path) for lm in trained), *map(ngram_fingerprint, ngrams)]
+    found = read_weights(weights, own, fingerprints=digests)
+    if found is None:
+        raise InputError(
+            f"no weights for the {len(own)} components {', '.join(own)}",
+            remedy="Give --weights, the file that `bayeslm interpolate` writes.",
+        )
+    values = found.tolist()
+    every = list(zip(names, [*values, *subtract_weights], sources, strict=True))
+    # what is subtracted with weight 0 would not be computed
+    parts = [_part(*item) for n, item in enumerate(every) if n < len(own) or item[1]]
+    args = read_config(trained[0].config)
+    reading = {name: getattr(args, name, None) for name in READING}
+    reading.update({"model": "lm", "model_conf": {}, "init": None, "optim": None})
+    conf: Dict[str, Any] = {"components": [part for part, _ in parts]}
+    copies = {}
+    if not all(isinstance(source, TrainedLM) for _, source in parts):
+        conf["tokens"] = list(args.token_list)
+    state = _build(conf, parts, args.token_list).state_dict()
+    for part, source in parts:
+        if not isinstance(source, TrainedLM):
+            # two may have one name; KenLM knows a packed file by its content, people by its name
+            name = part["name"] + Path(source).name[len(ngram_name(source)) :]
+            copies[f"{NGRAMS}/{name}"] = source
+            part["path"] = str(Path(folder) / NGRAMS / name)
+    size = mixed_unk_size(trained, values)
+    _write(folder, args, {"lm": MIXTURE, "lm_conf": conf, **reading}, state, size, copies)
+
+
+def mixed_unk_size(trained: Sequence[TrainedLM], weights: Sequence[float]) -> Optional[float]:
+    """Number of words that the `<unk>` of a mixture stands for; None if no LM has counted it.
+
+    The mean of the LMs' shares, 1 / size, by their weights: exact where the LMs agree on the size
+    or on the probability of `<unk>`. N-grams do not count: their `<unk>` is one word's.
+    """
+    if all(read_unk_size(lm.config.parent) is None for lm in trained):
+        return None
+    known = list(zip(weights, trained, strict=False))  # n-grams have weights too
+    total = sum(weight for weight, _ in known)
+    if total == 0:
+        return trained[0].unk_size
+    return total / sum(weight / lm.unk_size for weight, lm in known)
+
+
+def _check_component(trained: TrainedLM, first: TrainedLM) -> None:
+    """Raise an InputError where an LM cannot be a component, or has other tokens than the first."""
+    problem = token_difference(trained.token_list, first.token_list, whose=first.name)
+    remedy = "Train the LMs of a mixture with one token list."
+    if isinstance(trained.lm, MixtureLM):
+        problem, remedy = "a mixture already", "Give the LMs that it was made of."
+    elif choices(trained.lm):
+        problem = "a super-network, which is no LM yet"
+        remedy = "Train one of the architectures that `bayeslm search` ranks."
+    elif first.token_type != trained.token_type:
+        problem = f"it has {trained.token_type} tokens, and {first.name} {first.token_type} tokens"
+    if problem:
+        raise InputError(problem, path=trained.config, remedy=remedy)
+
+
+def _part(name: str, weight: float, source: Source) -> Tuple[Dict[str, Any], Source]:
+    """Component of a mixture, as `lm_conf` has it, and its source."""
+    part = {"name": name, "kind": "ngram", "weight": weight}
+    if not isinstance(source, TrainedLM):
+        return {**part, "path": os.fspath(source)}, source
+    args = read_config(source.config)
+    part.update(kind="lm", lm=args.lm, lm_conf=args.lm_conf)
+    if whole_blocks(getattr(source.lm, "posterior", None)):
+        part["whole_posterior"] = True
+    return part, source
+
+
+def _build(
+    conf: Dict[str, Any], parts: Sequence[Tuple[Dict[str, Any], Source]], tokens: List[str]
+) -> ESPnetLanguageModel:
+    """Model of the mixture with the LMs' weights."""
+    lm = MixtureLM(len(tokens), **conf)
+    for (part, source), component in zip(parts, lm.components, strict=True):
+        if isinstance(source, TrainedLM):
+            component.load_state_dict(source.lm.state_dict())
+        unknown = getattr(component, "unknown", [])
+        logging.info(f"Mixture: {part['weight']:.4f} {part['name']}")
+        if unknown:
+            logging.warning(
+                f"{part['name']} does not know {len(unknown)} of {len(tokens)} tokens"
+                f" ({', '.join(map(repr, unknown[:5]))}): each has the probability of its <unk>"
+            )
+    return ESPnetLanguageModel(lm, len(tokens))

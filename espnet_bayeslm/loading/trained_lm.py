@@ -1,18 +1,33 @@
-"""Trained LMs from their experiment folders."""
+"""Trained LMs from their experiment folders, built without ESPnet's LM task.
+
+That task imports text-to-phoneme converters, NLTK and transformers, which takes ten seconds; an
+LM needs one class and one tokenizer of it.
+"""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import functools
 import logging
 from pathlib import Path
-from typing import Callable, List, Sequence
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
+from espnet2.text.char_tokenizer import CharTokenizer
+from espnet2.text.sentencepiece_tokenizer import SentencepiecesTokenizer
+from espnet2.text.token_id_converter import TokenIDConverter
+from espnet2.text.word_tokenizer import WordTokenizer
 
+from espnet_bayeslm import register
+from espnet_bayeslm.bayes import Posterior
+from espnet_bayeslm.bayes.kinds import KINDS, current_names, is_posterior_key
+from espnet_bayeslm.bayes.weights import add_whole_posterior
 from espnet_bayeslm.lm import UncertainLM
-from espnet_bayeslm.loading.build import load_model, text_reader
+from espnet_bayeslm.lm.espnet import BACKBONES
+from espnet_bayeslm.lm.mixture import LM_CLASSES, MixtureLM
+from espnet_bayeslm.loading.checkpoint import check_fits, load_state
 from espnet_bayeslm.loading.experiment import (
     check_token_list,
     experiment_name,
@@ -21,6 +36,7 @@ from espnet_bayeslm.loading.experiment import (
     read_config,
     read_unk_size,
 )
+from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.names import PRETRAINED
 from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.scoring.neural import NeuralScorer
@@ -28,6 +44,15 @@ from espnet_bayeslm.scoring.uncertainty import LoadedLM
 from espnet_bayeslm.scoring.unknown_words import usual_unk_size
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.imports import quiet_imports
+from espnet_bayeslm.utils.options import conf_numbers
+
+# Names that a configuration gives our LM of several LMs, our model and our optimizer.
+MIXTURE, MODEL, OPTIM = "mixture", "bayes_lm", "ivon"
+TRAINED_CLASSES = {**LM_CLASSES, PRETRAINED: AdaptedLM}
+"""LMs that `bayes_lm` trains, by their names in ESPnet's registry."""
+
+TextReader = Tuple[Callable[[str], List[str]], Callable[[Sequence[str]], List[int]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +115,8 @@ def load_adapted(
     args = read_config(config)
     args.lm_conf = {**args.lm_conf, "precision": precision}
     lm = load_model(args, checkpoint).to(device).eval().lm
-    causal = lm.causal_lm(experiment_name(checkpoint), fingerprint=fingerprint(path))
-    return PretrainedLM(causal, reader=lm.reader)
+    loaded: PretrainedLM = lm.loaded(experiment_name(checkpoint), fingerprint=fingerprint(path))
+    return loaded
 
 
 def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
@@ -115,3 +140,94 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
     return TrainedLM(
         name, checkpoint, config, model, args.token_list, args.token_type, tokenize, ids
     )
+
+
+def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:
+    """ESPnet's model around a new LM, whose weights a checkpoint will replace.
+
+    The loss of the model is the NLL, however the LM was trained. An LM whose class is not
+    known here is built by ESPnet.
+    """
+    model = getattr(args, "model", None) or "lm"
+    espnets = {name: BACKBONES[name].espnet_class for name in ("seq_rnn", "transformer")}
+    classes: Dict[str, Any] = {**TRAINED_CLASSES, MIXTURE: MixtureLM, **espnets}
+    if args.lm not in classes or model not in ("lm", MODEL):
+        register()
+        with quiet_imports():
+            from espnet2.tasks.lm import LMTask
+        return LMTask.build_model(args)
+    size = len(args.token_list)
+    # a mixture's has the names of files and tokens; `export` wrote it
+    lm_conf = args.lm_conf if args.lm == MIXTURE else conf_numbers(args.lm_conf, classes[args.lm])
+    lm = classes[args.lm](vocab_size=size, **lm_conf)
+    # how a model is trained is of no account here
+    ignore_id = (getattr(args, "model_conf", None) or {}).get("ignore_id", 0)
+    return ESPnetLanguageModel(lm, size, ignore_id)
+
+
+def add_ivon_posterior(lm: Any) -> None:
+    """Add the buffers in which `optim: ivon` keeps the posterior over all weights of an LM."""
+    if not isinstance(lm, UncertainLM):
+        lm.posterior = Posterior(lm)
+    add_whole_posterior(lm.posterior, getattr(lm, "trained", "*"))
+
+
+def load_model(args: argparse.Namespace, checkpoint: Path, *, posterior: bool = False) -> Any:
+    """ESPnet's model of a training with the weights of a checkpoint, which must be whole.
+
+    With `posterior` posteriors must match too; else any posterior is accepted, and none where
+    nothing is uncertain.
+    """
+    model: Any = build_model(args)
+    if args.optim == OPTIM:
+        add_ivon_posterior(model.lm)
+    state = load_state(checkpoint)
+    check_fits(state, model, path=checkpoint, posterior=posterior)
+    given, kinds = current_names(state), KINDS.values()
+    keys = [key for key in model.state_dict() if is_posterior_key(key)]
+    keys = [key for key in keys if not any(key.endswith(kind.may_lack) for kind in kinds)]
+    missing = [key for key in keys if key not in given]
+    if missing:
+        raise InputError(
+            f"the configuration has uncertain weights, and {len(missing)} of their {len(keys)}"
+            f" tensors are not in the checkpoint (the first is {missing[0]})",
+            path=checkpoint,
+            remedy="Use the config.yaml of the run that wrote the checkpoint.",
+        )
+    model.load_state_dict(state)
+    return model
+
+
+def text_reader(args: argparse.Namespace) -> TextReader:
+    """ESPnet's tokenizer (with its text cleaner), and its map of tokens to ids."""
+    if not args.use_preprocessor:
+        raise InputError(
+            "use_preprocessor is false, so the LM cannot read text",
+            remedy="Give an LM that was trained with use_preprocessor: true.",
+        )
+    text2tokens = _tokenizer(args).text2tokens
+    ids = TokenIDConverter(token_list=args.token_list, unk_symbol="<unk>").tokens2ids
+    if getattr(args, "cleaner", None) is None:
+        return text2tokens, ids
+    from espnet2.text.cleaner import TextCleaner
+
+    clean = TextCleaner(args.cleaner)
+    return lambda text: text2tokens(clean(text)), ids
+
+
+def _tokenizer(args: argparse.Namespace) -> Any:
+    """ESPnet's tokenizer of a trained LM."""
+    if args.token_type == "word":
+        return WordTokenizer()
+    if args.token_type == "char":
+        symbols = getattr(args, "non_linguistic_symbols", None)
+        return CharTokenizer(non_linguistic_symbols=symbols)
+    if args.token_type != "bpe":
+        raise InputError(f"token_type {args.token_type!r}: expected word, char or bpe")
+    if not Path(args.bpemodel).is_file():
+        raise InputError(
+            "its word-piece model is not there",
+            path=args.bpemodel,
+            remedy="Put it where config.yaml has it (bpemodel), or into EXP/data.",
+        )
+    return SentencepiecesTokenizer(args.bpemodel, {})

@@ -105,9 +105,24 @@ def read_weights(
     """
     if weights is None:
         return np.ones(1) if len(names) == 1 else None
+    if isinstance(weights, (str, os.PathLike)) and Path(weights).is_file():
+        path, text = Path(weights), read_text(weights)
+        try:
+            known = [
+                NamedWeight(str(c["name"]), float(c["weight"]), str(c.get("fingerprint", "")))
+                for c in yaml.safe_load(text)["components"]
+            ]
+        except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"not a weights file ({error!r})",
+                path=path,
+                remedy="Make it with `bayeslm interpolate`.",
+            ) from error
+        try:
+            return check_weights(match_weights(known, names, fingerprints), len(names))
+        except InputError as error:
+            raise InputError(str(error), path=path) from None
     if isinstance(weights, (str, os.PathLike)):
-        if Path(weights).is_file():
-            return _weights_of_file(Path(weights), names, fingerprints)
         try:
             weights = [float(value) for value in str(weights).split(",")]
         except ValueError:
@@ -116,22 +131,3 @@ def read_weights(
                 remedy="Give the weights.yaml of `bayeslm interpolate`, or W,W,...",
             ) from None
     return check_weights(weights, len(names))
-
-
-def _weights_of_file(path: Path, names: Sequence[str], fingerprints: Sequence[str]) -> np.ndarray:
-    text = read_text(path)
-    try:
-        known = [
-            NamedWeight(str(c["name"]), float(c["weight"]), str(c.get("fingerprint", "")))
-            for c in yaml.safe_load(text)["components"]
-        ]
-    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"not a weights file ({error!r})",
-            path=path,
-            remedy="Make it with `bayeslm interpolate`.",
-        ) from error
-    try:
-        return check_weights(match_weights(known, names, fingerprints), len(names))
-    except InputError as error:
-        raise InputError(str(error), path=path) from None

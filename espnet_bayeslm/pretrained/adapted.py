@@ -12,11 +12,9 @@ from typeguard import typechecked
 from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
-from espnet_bayeslm.pretrained.causal_lm import (
-    CausalLM,
-    load_causal_lm,
-)
-from espnet_bayeslm.pretrained.lora import add_adapter, is_adapter
+from espnet_bayeslm.pretrained.causal_lm import add_adapter, load_causal_lm
+from espnet_bayeslm.pretrained.names import is_adapter
+from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
 from espnet_bayeslm.pretrained.tree_scores import projects_linearly
 from espnet_bayeslm.utils.errors import InputError
@@ -124,11 +122,12 @@ class AdaptedLM(UncertainLM):
         """The output projection."""
         return self.causal.get_output_embeddings()
 
-    def causal_lm(self, name: str, *, fingerprint: str) -> CausalLM:
-        """The adapted LM as a causal LM."""
-        base: CausalLM = self.__dict__["base"]
+    def loaded(self, name: str, *, fingerprint: str) -> PretrainedLM:
+        """The adapted LM as a causal LM that reads text as in training."""
+        base: PretrainedLM = self.__dict__["base"]
         sampled = self.sampled if self.posterior.blocks() else None
-        return dataclasses.replace(base, name=name, fingerprint=fingerprint, sampled=sampled)
+        own = dataclasses.replace(base, sampled=sampled, reader=self.reader)
+        return dataclasses.replace(own, name=name, fingerprint=fingerprint)
 
     def positions(self) -> Mapping[str, Position]:
         """The two factors of the adapter in each layer."""
@@ -174,11 +173,7 @@ def _keep_base(lm: AdaptedLM, state: Dict[str, Any], prefix: str, *_others: Any)
 
 
 def _layers(causal: Any) -> str:
-    """Name of the list of a causal LM's layers.
-
-    Raises:
-        InputError: There is no such list.
-    """
+    """Name of the list of a causal LM's layers."""
     count = causal.config.num_hidden_layers
     for name, module in causal.named_modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:

@@ -6,7 +6,6 @@ Code from a model's folder is never run.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import importlib.util
@@ -14,50 +13,31 @@ import logging
 import os
 import re
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 import torch
 
-from espnet_bayeslm.pretrained.lora import read_adapter_config
-from espnet_bayeslm.pretrained.names import ADAPTER, PREFIX
+from espnet_bayeslm.pretrained.names import PREFIX, is_adapter, is_pretrained
+from espnet_bayeslm.pretrained.scorer import PretrainedLM
+from espnet_bayeslm.pretrained.text_forms import AUTO
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.files import PathLike, atomic_write
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # First values of each weight that a fingerprint covers
 DIGESTED = 4096
 
 
-@dataclasses.dataclass(frozen=True)
-class CausalLM:
-    """A causal LM with its own tokenizer.
-
-    Attributes:
-        name: Its name in tables.
-        model: A model of `transformers` in evaluation mode, or a peft model around one.
-        tokenizer: Its tokenizer, with offsets.
-        fingerprint: Digest of its files.
-        licence: Licence that its card names; empty if the card names none.
-        sampled: (index) -> context that holds a sample of its random weights; None: there are none.
-    """
-
-    name: str
-    model: Any
-    tokenizer: Any
-    fingerprint: str
-    licence: str = ""
-    sampled: Optional[Callable[[int], ContextManager[None]]] = None
-
-
 def load_causal_lm(
-    source: PathLike, *, device: str = "cpu", precision: str = "float32"
-) -> CausalLM:
+    source: PathLike, *, device: str = "cpu", precision: str = "float32", text_form: str = AUTO
+) -> PretrainedLM:
     """Causal LM in evaluation mode.
 
     Args:
         source: `hf:FOLDER`, `hf:NAME`, a folder, a GGUF file, or a folder of a peft adapter.
-        device: Where its weights go.
+        device: Device of the weights.
         precision: One of `PRECISIONS`.
+        text_form: As of `PretrainedLM`.
 
     Raises:
         InputError: It is not found, not a causal LM, has no tokenizer, or needs code of its own.
@@ -66,7 +46,7 @@ def load_causal_lm(
         raise InputError(f"precision {precision!r}: valid are {', '.join(PRECISIONS)}")
     named = str(source)
     path = Path(named.removeprefix(PREFIX))
-    if (path / ADAPTER).is_file():
+    if is_adapter(path):
         model, tokenizer = _read_adapter(path)
     else:
         model, tokenizer = _read(_model, named), load_tokenizer(named)
@@ -83,18 +63,11 @@ def load_causal_lm(
     )
     name, digest = path.stem if path.is_file() else path.name, digest_of_weights(model)
     placed = model.to(device, PRECISIONS[precision]).eval()
-    return CausalLM(name, placed, tokenizer, digest, licence)
+    return PretrainedLM(name, placed, tokenizer, digest, licence, text_form=text_form)
 
 
 def load_tokenizer(source: PathLike) -> Any:
-    """Tokenizer of a pretrained LM, without the LM's weights.
-
-    Args:
-        source: As of `load_causal_lm`, but no adapter.
-
-    Raises:
-        InputError: It is not found.
-    """
+    """Tokenizer of a pretrained LM that is no adapter, without the LM's weights."""
     path = Path(str(source).removeprefix(PREFIX))
     files = [path] if path.is_file() else sorted(path.glob("*token*"))
     return _last_tokenizer(str(source), tuple(file.stat().st_mtime_ns for file in files))
@@ -213,3 +186,103 @@ def _licence(path: Path) -> str:
         return ""
     found = re.search(r"^license:\s*(\S+)", card.read_text(encoding="utf-8"), re.MULTILINE)
     return found[1] if found else ""
+
+
+def need_peft(path: Any = None) -> None:
+    """Raise an InputError where peft is not installed."""
+    if importlib.util.find_spec("peft") is None:
+        raise InputError(
+            "an adapter needs the package peft",
+            path=path,
+            remedy="Install it: pip install 'espnet_bayeslm[pretrained]'.",
+        )
+
+
+def add_adapter(model: Any, conf: Optional[Mapping[str, Any]]) -> Any:
+    """Peft's model around a causal LM: the LoRA adapter (Hu et al. 2022) is trained alone.
+
+    Args:
+        model: The causal LM.
+        conf: Options: `r` (rank, default 16), `alpha` (the adapter's product is scaled by
+            alpha / r; default 2 r), `dropout` (at the adapter's input) and `target_modules` (names
+            of layers, default `all-linear`).
+
+    Raises:
+        InputError: peft is not installed, an option is unknown or out of its range, or no layer has
+            a name of `target_modules`.
+    """
+    options = {"r": 16, "alpha": None, "dropout": 0.0, "target_modules": "all-linear"}
+    if not isinstance(conf or {}, Mapping) or set(conf or {}) - set(options):
+        raise InputError(f"lora: expected a mapping of {', '.join(options)}, got {conf!r}")
+    r, alpha, dropout, targets = {**options, **(conf or {})}.values()
+    for name, value, ok in (("r", r, r >= 1), ("dropout", dropout, 0 <= dropout < 1)):
+        if not ok:
+            raise InputError(f"lora: {name} {value} is out of range")
+    need_peft()
+    from peft import LoraConfig, get_peft_model
+
+    kinds = {"target_modules": targets, "task_type": "CAUSAL_LM"}
+    alpha = 2 * r if alpha is None else alpha
+    try:
+        config = LoraConfig(r=r, lora_alpha=alpha, lora_dropout=dropout, **kinds)
+        return get_peft_model(model, config)
+    except ValueError as error:
+        raise InputError(f"lora: {str(error).splitlines()[0][:300]}") from error
+
+
+def read_adapter_config(folder: PathLike) -> Tuple[Any, str]:
+    """Configuration of a peft adapter, by peft, and its base model as `--lm` names it."""
+    need_peft(folder)
+    from peft import PeftConfig
+
+    config = PeftConfig.from_pretrained(str(folder).removeprefix(PREFIX))
+    base = config.base_model_name_or_path
+    if not base:
+        raise InputError("the adapter names no base model", path=folder)
+    return config, base if is_pretrained(base) else f"{PREFIX}{base}"
+
+
+def adapter_conf(folder: PathLike) -> Dict[str, Any]:
+    """`lm_conf` of the LM that a plain LoRA adapter of peft makes of its base."""
+    config, base = read_adapter_config(folder)
+    if config.peft_type != "LORA":
+        raise InputError(f"an adapter of the type {config.peft_type}; expected LORA", path=folder)
+    targets = config.target_modules
+    targets = targets if isinstance(targets, str) else sorted(targets)
+    lora = {"r": config.r, "alpha": config.lora_alpha, "dropout": config.lora_dropout}
+    return {"model": base, "lora": {**lora, "target_modules": targets}}
+
+
+def write_start(folder: PathLike, path: Path) -> Path:
+    """Write the weights of a peft adapter to `path`, as a checkpoint to start a training from."""
+    from safetensors.torch import load_file
+
+    weights = Path(str(folder).removeprefix(PREFIX)) / "adapter_model.safetensors"
+    if not weights.is_file():
+        raise InputError("found no adapter_model.safetensors", path=folder)
+    state = {
+        "lm.model." + re.sub(r"\.(lora_[AB])\.", r".\1.default.", name): value
+        for name, value in load_file(str(weights)).items()
+    }
+    with atomic_write(path, "wb") as f:
+        torch.save(state, f)
+    return path
+
+
+def write_adapter(model: Any, folder: Path, *, base: str, licence: str) -> None:
+    """Write the adapter of peft's model, with base model and licence (if known) in its card."""
+    from safetensors.torch import save_file
+
+    tensors = {
+        name.replace(".default.", "."): value.detach().float().cpu().contiguous()
+        for name, value in model.named_parameters()
+        if name.endswith((".lora_A.default.weight", ".lora_B.default.weight"))
+    }
+    save_file(tensors, str(folder / "adapter_model.safetensors"), metadata={"format": "pt"})
+    config = model.peft_config["default"]
+    config.base_model_name_or_path = base.removeprefix(PREFIX)
+    config.inference_mode = True
+    config.save_pretrained(str(folder))
+    named = f"license: {licence}\n" if licence else ""
+    card = f"---\nbase_model: {config.base_model_name_or_path}\n{named}library_name: peft\n---\n"
+    (folder / "README.md").write_text(card, encoding="utf-8")

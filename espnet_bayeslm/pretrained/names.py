@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
-from typing import Optional
+from typing import Optional, Union
 
 PREFIX = "hf:"
 ADAPTER = "adapter_config.json"
@@ -25,6 +25,11 @@ def is_adapted(source: object) -> bool:
     return f"lm: {PRETRAINED}" in lines
 
 
+def is_adapter(source: Union[str, "os.PathLike[str]"]) -> bool:
+    """True for a folder that holds an adapter of peft."""
+    return (Path(str(source).removeprefix(PREFIX)) / ADAPTER).is_file()
+
+
 def is_pretrained(source: object) -> bool:
     """True if `--lm` names a causal LM of `transformers` and not an experiment of ESPnet."""
     if not isinstance(source, (str, os.PathLike)):
@@ -33,7 +38,7 @@ def is_pretrained(source: object) -> bool:
     if str(source).startswith(PREFIX) or path.suffix.lower() == ".gguf":
         return True
     is_model = (path / "config.json").is_file() and not (path / "config.yaml").is_file()
-    return (path / ADAPTER).is_file() or is_model
+    return is_adapter(path) or is_model
 
 
 def find_small_lm() -> Optional[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import logging
@@ -13,7 +14,6 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.evaluation.word_scores import WordScores
-from espnet_bayeslm.pretrained.causal_lm import CausalLM
 from espnet_bayeslm.pretrained.text_forms import AUTO, Encoded, Reader, candidates
 from espnet_bayeslm.pretrained.tree_scores import MAX_NODES, Ids, TreeScorer
 from espnet_bayeslm.scoring import MAX_CONTEXT
@@ -26,6 +26,54 @@ WORDS_TO_CHOOSE = 400
 History = Tuple[int, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class PretrainedLM(LoadedLM):
+    """A causal LM with its own tokenizer, as `espnet_bayeslm.load` returns it.
+
+    Attributes:
+        name: Its name in tables.
+        model: A model of `transformers` in evaluation mode, or a peft model around one.
+        tokenizer: Its tokenizer, with offsets.
+        fingerprint: Digest of its files.
+        licence: Licence that its card names; empty if the card names none.
+        sampled: (index) -> context that holds a sample of its random weights; None: there are none.
+        text_form: Form in which it reads text: `as_is`, `lower`, `sentence` (capitals and a full
+            stop), or `auto`: the form with the lowest perplexity on the first sentences that are
+            scored.
+        reader: Writes sentences in the form that an adapted LM was trained with; None: it is
+            chosen by `text_form`.
+    """
+
+    name: str
+    model: Any
+    tokenizer: Any
+    fingerprint: str
+    licence: str = ""
+    sampled: Optional[Callable[[int], ContextManager[None]]] = None
+    text_form: str = AUTO
+    reader: Optional[Reader] = None
+
+    @property
+    def lm(self) -> Any:
+        """The model of `transformers`."""
+        return self.model
+
+    @property
+    def tokens(self) -> List[str]:
+        """All tokens of its tokenizer; the index is the id."""
+        found: List[str] = self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer)))
+        return found
+
+    @functools.cached_property
+    def scorer(self) -> PretrainedScorer:
+        """Scorer of its words."""
+        return PretrainedScorer(self)
+
+    def _scorer(self, num_samples: int) -> PretrainedScorer:
+        self.scorer.num_samples = num_samples
+        return self.scorer
+
+
 class PretrainedScorer:
     """Scores words by a pretrained LM with its own tokenizer.
 
@@ -34,15 +82,12 @@ class PretrainedScorer:
 
     Args:
         lm: The LM.
-        text_form: `as_is`, `lower`, `sentence` (capitals and a full stop), or `auto`: the form with
-            the lowest perplexity on the first sentences that `prepare` or a score is asked for.
+        text_form: As of `PretrainedLM`; None: the LM's.
         max_nodes: The most tokens of a forward pass.
         max_context: The most tokens before an utterance that are read again.
         context: Sentences before each sentence of a text that are read with it.
         num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
             mean.
-        reader: Writes sentences in the form that an adapted LM was trained with; None: it is
-            chosen by `text_form`.
 
     Attributes:
         reader: Writes sentences in the chosen form; None before it is chosen.
@@ -50,14 +95,13 @@ class PretrainedScorer:
 
     def __init__(
         self,
-        lm: CausalLM,
+        lm: PretrainedLM,
         *,
-        text_form: str = AUTO,
+        text_form: Optional[str] = None,
         max_nodes: int = MAX_NODES,
         max_context: int = MAX_CONTEXT,
         context: int = 0,
         num_samples: int = 0,
-        reader: Optional[Reader] = None,
     ):
         if context < 0:
             raise InputError(f"--context {context}: expected 0 or more sentences")
@@ -66,7 +110,9 @@ class PretrainedScorer:
         self.max_nodes, self.max_context = max_nodes, max_context
         self.num_samples = num_samples
         self.reader: Optional[Reader] = None
-        self._readers = [reader] if reader else candidates(lm.tokenizer, text_form)
+        self._readers = (
+            [lm.reader] if lm.reader else candidates(lm.tokenizer, text_form or lm.text_form)
+        )
         self._scorer: Any = None
 
     @property
@@ -166,7 +212,9 @@ class PretrainedScorer:
         unk = self.lm.tokenizer.unk_token_id
         scores = []
         for item, (tokens, opens) in zip(encoded, found, strict=True):
-            log_probs = _of_words(tokens, opens, item)
+            # only the first token of `</s>` is in the context of the last word
+            opens = opens[: item.starts[-1] + 1]
+            log_probs = word_log_probs(_joined(tokens, item), item.starts, opens)
             words = itertools.pairwise(item.starts)
             unknown = [unk in item.ids[first:last] for first, last in words]
             scores.append(WordScores(log_probs, np.array([*unknown, False])))
@@ -185,23 +233,45 @@ class PretrainedScorer:
         count = math.log(self.num_samples)
         return [np.logaddexp.reduce(rows) - count for rows in zip(*of_samples, strict=True)]
 
+    @torch.no_grad()
     def uncertainty(self, sentences: Sequence[Sequence[str]]) -> List[Uncertainty]:
         """Uncertainty of the words and the end of each sentence, over `num_samples`.
 
-        The entropies of a word of several tokens are sums over them.
+        The entropies of a word of several tokens are sums over them (Depeweg et al. 2018).
         """
         reader, held = self.prepare(sentences), self.lm.sampled
         if held is None:
             logging.warning("nothing in the LM is random: it is certain of its weights")
-            contexts: List[Any] = [contextlib.nullcontext]
+            contexts: List[Callable[[], ContextManager]] = [contextlib.nullcontext]
         else:
             contexts = [functools.partial(held, k) for k in range(max(1, self.num_samples))]
         encoded = [reader.encode(words) for words in sentences]
         sequences = [(*reader.start, *item.ids) for item in encoded]
         self._check_lengths(list(map(len, sequences)))
-        scored = [len(item.ids) for item in encoded]
-        found = token_entropies(self._scorer, sequences, scored, contexts)
-        return [_words(u, item) for u, item in zip(found, encoded, strict=True)]
+        found: Dict[Ids, np.ndarray] = {}
+        for batch in self._scorer.batches(sequences):
+            targets = [ids[1:] for ids in batch]
+            rows: List[List[np.ndarray]] = []
+            mean: Any = 0
+            of_samples: Any = 0
+            for context in contexts:
+                with context():
+                    states, paths = self._scorer.states(batch)
+                    log_p = self._scorer.logits(states).float().log_softmax(1)
+                rows.append(self._scorer.scores(states, np.concatenate(paths), targets))
+                p = log_p.exp()
+                mean = mean + p
+                of_samples = of_samples - (p * log_p).sum(1).double()
+            mean = mean / len(contexts)
+            entropy = -torch.xlogy(mean, mean).sum(1).double()
+            information = (entropy - of_samples / len(contexts)).clamp(min=0)
+            both = torch.stack([entropy, information]).cpu().numpy()
+            for ids, path, *scores in zip(batch, paths, *rows, strict=True):
+                # (K, 2, n - 1) scores, then (2, n - 1) entropies
+                found[ids] = np.concatenate(
+                    [np.array(scores).reshape(-1, len(path)), both[:, path]]
+                )
+        return [_of_words(found[ids], item) for ids, item in zip(sequences, encoded, strict=True)]
 
     def _check_lengths(self, lengths: Sequence[int]) -> None:
         """Raise an InputError where a sentence is longer than the LM's positions."""
@@ -225,115 +295,22 @@ class PretrainedScorer:
         return np.diff([*item.starts, len(item.ids)])
 
 
-def _of_words(tokens: np.ndarray, opens: np.ndarray, item: Encoded) -> np.ndarray:
-    """(n + 1,) ln p of words and `</s>` from those of their tokens."""
+def _joined(values: np.ndarray, item: Encoded) -> np.ndarray:
+    """Values (..., n + 1) of tokens and `</s>`, which may have several tokens."""
     end = item.starts[-1]
-    # `</s>` may have several tokens; only the first is in the context of the last word
-    head = np.concatenate([tokens[:end], [tokens[end:].sum()]])
-    return word_log_probs(head, item.starts, opens[: end + 1])
+    return np.concatenate([values[..., :end], values[..., end:].sum(-1, keepdims=True)], axis=-1)
 
 
-def _words(found: Uncertainty, item: Encoded) -> Uncertainty:
-    """Uncertainty of words from that of their tokens, of which `</s>` may have several."""
-    end = item.starts[-1]
+def _of_words(values: np.ndarray, item: Encoded) -> Uncertainty:
+    """Uncertainty of words from ln p and ln P(opening) under K samples, and two entropies.
 
-    def joined(values: np.ndarray) -> np.ndarray:
-        tail = values[..., end:].sum(-1, keepdims=True)
-        return np.concatenate([values[..., :end], tail], axis=-1)
-
-    assert found.openings is not None
-    whole = Uncertainty(
-        joined(found.draws),
-        joined(found.log_probs),
-        joined(found.entropy),
-        joined(found.mutual_information),
-        found.openings[:, : end + 1],
-    )
-    return whole.of_words(item.starts)
-
-
-@torch.no_grad()
-def token_entropies(
-    scorer: TreeScorer,
-    sequences: Sequence[Ids],
-    scored: Sequence[int],
-    contexts: Sequence[Callable[[], ContextManager[Any]]],
-) -> List[Uncertainty]:
-    """Uncertainty of the last tokens of sequences (Depeweg et al. 2018).
-
-    Args:
-        scorer: Reads the sequences.
-        sequences: Tokens; the first is never scored.
-        scored: How many of the last tokens are scored, for each sequence.
-        contexts: Each holds one sample of the weights.
+    All are of tokens, (2 K + 2, n), the last of which are the sentence's.
     """
-    found: Dict[Ids, np.ndarray] = {}
-    for batch in scorer.batches(sequences):
-        rows: List[List[np.ndarray]] = []
-        paths: List[np.ndarray] = []
-        mean: Any = 0
-        of_samples: Any = 0
-        for context in contexts:
-            with context():
-                states, paths = scorer.states(batch)
-                log_p = scorer.logits(states).float().log_softmax(1)
-            targets = [ids[1:] for ids in batch]
-            rows.append(scorer.scores(states, np.concatenate(paths), targets))
-            p = log_p.exp()
-            mean = mean + p
-            of_samples = of_samples - (p * log_p).sum(1).double()
-        mean = mean / len(contexts)
-        entropy = -torch.xlogy(mean, mean).sum(1).double()
-        information = (entropy - of_samples / len(contexts)).clamp(min=0)
-        both = torch.stack([entropy, information]).cpu().numpy()
-        for ids, path, *scores in zip(batch, paths, *rows, strict=True):
-            # (K, 2, n - 1) scores, then (2, n - 1) entropies
-            found[ids] = np.concatenate([np.array(scores).reshape(-1, len(path)), both[:, path]])
-    return [_last(found[ids], count) for ids, count in zip(sequences, scored, strict=True)]
-
-
-def _last(values: np.ndarray, count: int) -> Uncertainty:
-    """Uncertainty of the last `count` tokens."""
-    last = values[:, values.shape[1] - count :]
+    last = values[:, values.shape[1] - len(item.ids) :]
     draws, openings = last[:-2:2], last[1:-2:2]
     size = np.log(len(draws))
-    log_probs = np.logaddexp.reduce(draws) - size
-    opens = np.concatenate([openings, [np.logaddexp.reduce(openings) - size]])
-    return Uncertainty(draws, log_probs, last[-2], last[-1], opens)
-
-
-class PretrainedLM(LoadedLM):
-    """A pretrained LM as `espnet_bayeslm.load` returns it.
-
-    Args:
-        lm: The LM and its tokenizer.
-        text_form: As of `PretrainedScorer`; `auto` chooses by the first texts that are scored.
-        reader: Reader of an adapted LM.
-
-    Attributes:
-        name: Its name in tables.
-        reading: Arguments of a `PretrainedScorer` that say how it reads text.
-        scorer: Scores its words by the posterior mean.
-    """
-
-    def __init__(self, lm: CausalLM, *, text_form: str = AUTO, reader: Optional[Reader] = None):
-        self.name, self.fingerprint = lm.name, lm.fingerprint
-        self.causal_lm = lm
-        self.reading = {"text_form": text_form, "reader": reader}
-        self.scorer = PretrainedScorer(lm, text_form=text_form, reader=reader)
-
-    @property
-    def lm(self) -> Any:
-        """The model of `transformers`."""
-        return self.causal_lm.model
-
-    @property
-    def tokens(self) -> List[str]:
-        """All tokens of its tokenizer; the index is the id."""
-        tokenizer = self.causal_lm.tokenizer
-        found: List[str] = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-        return found
-
-    def _scorer(self, num_samples: int) -> PretrainedScorer:
-        self.scorer.num_samples = num_samples
-        return self.scorer
+    log_probs, opens = (np.logaddexp.reduce(rows) - size for rows in (draws, openings))
+    rows = _joined(np.concatenate([draws, [log_probs], last[-2:]]), item)
+    # only the first token of `</s>` is in the context of the last word
+    opens = np.concatenate([openings, [opens]])[:, : item.starts[-1] + 1]
+    return Uncertainty(rows[:-3], rows[-3], rows[-2], rows[-1], opens).of_words(item.starts)

@@ -1,5 +1,1 @@
-"""Experiment with the shipped data: from text to word error rates and a report, in minutes."""
-
-from espnet_bayeslm.quickstart.demo import run
-
-__all__ = ["run"]
+"""Experiments by command lines of `bayeslm`: the quick start on shipped data, and `compare`."""

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
+import math
 import sys
 import time
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from espnet_bayeslm.quickstart import small_lm
-from espnet_bayeslm.quickstart.error_table import POINT, TUNED, read_rows, table
-from espnet_bayeslm.quickstart.runner import SETS, Runner, mixture_key, words
-from espnet_bayeslm.quickstart.small_lm import SmallLM
-from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
+from espnet_bayeslm.pretrained.names import PREFIX, find_small_lm
+from espnet_bayeslm.quickstart.perplexity_table import Interval
+from espnet_bayeslm.quickstart.steps import (
+    HEAVY,
+    Runner,
+    Step,
+    Tool,
+    mixture_key,
+    read_perplexities,
+    run_steps,
+    words,
+)
+from espnet_bayeslm.report.table import Table, signed
 from espnet_bayeslm.rescoring.output_files import WITHOUT_LM
 from espnet_bayeslm.utils.engine import LOCAL
 from espnet_bayeslm.utils.errors import InputError
@@ -21,6 +32,9 @@ from espnet_bayeslm.utils.files import check_folder, staged, write_text
 from espnet_bayeslm.utils.locks import folder_lock
 
 SHIPPED = Path(__file__).parent
+FIRST, POINT = "first pass", "point-estimate + 3-gram"
+TUNED = "first pass, tuned"
+"""The control: the recogniser's own scores, tuned as those of the systems are."""
 # System -> the LMs that are interpolated with the 3-gram
 SYSTEMS = {
     "3-gram": (),
@@ -28,6 +42,33 @@ SYSTEMS = {
     "Bayesian + 3-gram": ("bayes",),
     "Bayesian + point-estimate + 3-gram": ("bayes", "point"),
 }
+EXPLANATION = """\
+Word error rate (WER) in % on lists that nothing was tuned on; in brackets the 95 % bootstrap
+interval of a difference; † significantly fewer errors (MAPSSWE, two sides, 0.05). Perplexity per
+word, </s> counted, unknown words left out.
+"first pass, tuned" is the control without an LM: the recogniser's own scores, tuned on dev.
+Intervals and tests hold for these trained LMs. Another CPU rounds differently, which acts like
+another seed: it can turn the last column, by some tenths of a point.
+Text and recogniser are real and the speech is synthetic: the differences count, not the error
+rates.
+"""
+# SmolLM2 reads some hundred tokens a second of a core: all hypotheses and texts would take ten
+# minutes.
+HYPOTHESES = 3
+# Lists by which the scales of its scores are tuned
+LISTS = 100
+# Sentences of each text that it reads, evenly from all; those of valid weigh the mixture too
+SENTENCES = {"train": 400, "valid": 100}
+# System -> key of its mixture
+SMALL_SYSTEMS = {
+    "SmolLM2 as it is + 3-gram": "smollm2_3gram",
+    "SmolLM2, Bayesian adapter + 3-gram": "smollm2_adapter_3gram",
+}
+SMALL_EXPLANATION = f"""\
+SmolLM2 chooses among the first {HYPOTHESES} hypotheses of each list, the other LMs among all. Its
+perplexity is not measured: that alone would take minutes. Its adapter is trained on
+{SENTENCES["train"]} sentences of the text. On a CPU with bfloat16 it is read in this precision.
+"""
 
 
 def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int = 0) -> None:
@@ -42,8 +83,7 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int =
     begin, folder = time.monotonic(), Path(output)
     with folder_lock(folder):
         unpack(data, folder)
-        source = small_lm.find()
-        demo = Demo(folder, epochs, small_lm.SmallLM(folder, source) if source else None)
+        demo = Demo(folder, epochs, find_smollm2())
         stages = demo.stages()
         commands = "".join(step.script() for _, steps in stages for step in steps)
         write_text(folder / "commands.sh", commands)
@@ -51,8 +91,7 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int =
             for what, steps in stages:
                 print(f"[{time.monotonic() - begin:3.0f} s] {what}", file=sys.stderr, flush=True)
                 run_steps(pool, steps, folder / "log", tool)
-        text = table(read_rows(demo.scores, demo.perplexities(), names=demo.hypotheses()))
-        text += small_lm.EXPLANATION if demo.small_lm else ""
+        text = table(read_rows(demo)) + (SMALL_EXPLANATION if demo.smollm2 else "")
         write_text(folder / "RESULTS.md", text)
     print(text)
     print(f"{folder}/report.html: every list beside its reference, learning curves, tests")
@@ -65,7 +104,7 @@ def unpack(data: Path, folder: Path) -> None:
     target = folder / "data"
     files = {path.stem: gzip.decompress(path.read_bytes()) for path in data.glob("*.gz")}
     files.update((path.name, path.read_bytes()) for path in SHIPPED.glob("*.yaml"))
-    for name in SETS:
+    for name in ("dev", "eval"):
         lists = map(json.loads, files[f"{name}.jsonl"].splitlines())
         refs = (f"{content['utt']} {content['ref']}\n" for content in lists)
         files[f"{name}.ref"] = "".join(refs).encode()
@@ -81,15 +120,20 @@ def unpack(data: Path, folder: Path) -> None:
 class Demo(Runner):
     """Steps of the quick start in a folder that has the data.
 
-    Each training has `epochs` epochs, or as many as the configurations say (0).
+    Each training has `epochs` epochs, or as many as the configurations say (0). `smollm2` is the
+    file of SmolLM2 for its systems, or None.
     """
 
-    def __init__(self, folder: Path, epochs: int, small_lm: Optional[SmallLM] = None):
-        self.small_lm = small_lm
+    def __init__(self, folder: Path, epochs: int, smollm2: Optional[Path] = None):
         self.data, self.scores = folder / "data", folder / "score.json"
         files = {"train": "train.txt", "valid": "dev.txt", "test": "eval.txt"}
         texts = {name: self.data / file for name, file in files.items()}
         super().__init__(folder, texts, {"max_epoch": epochs or None}, {})
+        self.smollm2 = smollm2
+        self.keys = {name: mixture_key(lms) for name, lms in SYSTEMS.items()}
+        self.perplexities = {name: self.perplexity(key) for name, key in self.keys.items()}
+        keys = {**self.keys, **(SMALL_SYSTEMS if smollm2 else {})}
+        self.hypotheses = {name: self.rescored(key) for name, key in keys.items()}
 
     def stages(self) -> List[Tuple[str, List[Step]]]:
         """Stages in their order: a description, and the steps, which run side by side."""
@@ -103,7 +147,7 @@ class Demo(Runner):
         alone, point, bayes, both = map(self.system, SYSTEMS)
         # what takes long goes first
         ngram = self.estimate()
-        more = self.small_lm.stages(ngram) if self.small_lm else ([ngram], [])
+        more = smollm2_steps(self.exp, self.smollm2, ngram) if self.smollm2 else ([ngram], [])
         # the scores of the neural LMs are kept for the mixture of both
         return [
             (
@@ -118,25 +162,16 @@ class Demo(Runner):
 
     def system(self, name: str) -> Step:
         """Weights and scales of a system, tuned on dev, then its perplexity and lists of eval."""
-        lms, key = [self.exp / lm for lm in SYSTEMS[name]], mixture_key(SYSTEMS[name])
-        commands = [*self.mixture(key, lms), *self.rescoring(key, lms, self.data)]
-        return Step(f"rescore_{key}", commands)
-
-    def perplexities(self) -> Dict[str, Path]:
-        """System -> its perplexity of eval."""
-        return {name: self.perplexity(mixture_key(lms)) for name, lms in SYSTEMS.items()}
-
-    def hypotheses(self) -> Dict[str, Path]:
-        """System -> the folder of its rescored lists of eval."""
-        keys = {name: mixture_key(lms) for name, lms in SYSTEMS.items()}
-        keys.update(small_lm.SYSTEMS if self.small_lm else {})
-        return {name: self.rescored(key) for name, key in keys.items()}
+        lms, key = [self.exp / lm for lm in SYSTEMS[name]], self.keys[name]
+        return Step(
+            f"rescore_{key}", [*self.mixture(key, lms), *self.rescoring(key, lms, self.data)]
+        )
 
     def errors(self) -> List[str]:
         """Command line of the word errors of all systems on eval, with their tests."""
         # the control is the same in each system's folder
         texts = {TUNED: self.rescored(mixture_key(())) / WITHOUT_LM}
-        texts.update((name, folder / "text") for name, folder in self.hypotheses().items())
+        texts.update((name, folder / "text") for name, folder in self.hypotheses.items())
         return words(
             "score",
             ref=self.data / "eval.ref",
@@ -151,10 +186,143 @@ class Demo(Runner):
         return words(
             "report",
             score=self.scores,
-            perplexity=[f"{name}={path}" for name, path in self.perplexities().items()],
-            rescored=[f"{name}={folder}" for name, folder in self.hypotheses().items()],
+            perplexity=[f"{name}={path}" for name, path in self.perplexities.items()],
+            rescored=[f"{name}={folder}" for name, folder in self.hypotheses.items()],
             nbest_format="jsonl",
             exp=[f"{name}={self.exp / name}" for name in ("point", "bayes")],
             title="bayeslm quickstart",
             output=self.exp / "report.html",
+        )
+
+
+# SmolLM2, as it is and with a Bayesian adapter
+
+
+def find_smollm2() -> Optional[Path]:
+    """SmolLM2's file; None where it, peft or gguf is not installed."""
+    has_packages = all(map(importlib.util.find_spec, ("transformers", "peft", "gguf")))
+    return find_small_lm() if has_packages else None
+
+
+def fast_precision() -> str:
+    """`bfloat16` if this CPU multiplies it faster than float32, and else `float32`."""
+    import torch
+
+    from espnet_bayeslm.kernels.product import has_onednn
+
+    info = Path("/proc/cpuinfo")
+    flags = info.read_text("utf-8").split() if info.is_file() else []
+    # oneDNN emulates it on a CPU without these instructions, and may be held to fewer of them
+    has_it = {"avx512_bf16", "amx_bf16"} & set(flags) and has_onednn(torch.bfloat16)
+    return "bfloat16" if has_it else "float32"
+
+
+def smollm2_steps(exp: Path, source: Path, ngram: Step) -> Tuple[List[Step], List[Step]]:
+    """Steps with SmolLM2, beside those of the first and the second stage of the quick start.
+
+    The first begins with the 3-gram, so that SmolLM2 as it is can be rescored with meanwhile.
+    """
+    folder, data, precision = exp / "smollm2_base", exp / "smollm2_data", fast_precision()
+    if not data.exists():
+        write_parts(exp / "data", data)
+    texts = {name: data / f"{name}.txt" for name in SENTENCES}
+    # one short epoch: small batches, a larger rate
+    fast = {"max_epoch": 1, "batch_bins": 256, "optim_conf": "lr=0.001"}
+    training = {**fast, "lm_conf": f"precision={precision}"}
+    runner, base = Runner(exp, texts, training, {"precision": precision}), f"{PREFIX}{folder}"
+
+    def system(key: str, lm: object, **form: str) -> List[List[str]]:
+        lists = runner.rescoring(key, [lm], data, **form)
+        return [runner.interpolated(key, [lm], **form), *lists]
+
+    convert = words("export", lm=source, format="hf", output=folder)
+    as_it_is, adapted = SMALL_SYSTEMS.values()
+    read = [*ngram.commands, convert, *system(as_it_is, base, text_form="lower")]
+    train = runner.train(exp / "smollm2_adapter", "bayes_lora", source=base)
+    commands = [*train.commands, *system(adapted, exp / train.name)]
+    return [Step("rescore_smollm2", read)], [Step(train.name, commands)]
+
+
+def write_parts(data: Path, folder: Path) -> None:
+    """Write the first hypotheses of the lists, and some sentences of the texts."""
+    with staged(folder) as place:
+        for part, most in (("dev", LISTS), ("eval", None)):
+            lists = map(json.loads, (data / f"{part}.jsonl").read_text("utf-8").splitlines()[:most])
+            lines = [{**item, "hypotheses": item["hypotheses"][:HYPOTHESES]} for item in lists]
+            text = "".join(f"{json.dumps(line)}\n" for line in lines)
+            (place / f"{part}.jsonl").write_text(text, "utf-8")
+        for name, file in (("train", "train.txt"), ("valid", "dev.txt")):
+            sentences = (data / file).read_text("utf-8").splitlines()
+            text = "".join(f"{line}\n" for line in evenly(sentences, SENTENCES[name]))
+            (place / f"{name}.txt").write_text(text, "utf-8")
+
+
+def evenly(lines: Sequence[str], count: int) -> List[str]:
+    """At most so many lines, evenly from all."""
+    count = min(count, len(lines))
+    return [lines[n * len(lines) // count] for n in range(count)]
+
+
+# The table
+
+
+class Row(NamedTuple):
+    """A system on eval.
+
+    Attributes:
+        name: Name of the system.
+        wer: Word error rate in %.
+        perplexity: Perplexity of the mixture, unknown words left out; nan: not measured.
+        against: Other system above -> WER of this system less WER of the other, in points.
+    """
+
+    name: str
+    wer: float
+    perplexity: float
+    against: Dict[str, Interval]
+
+
+def read_rows(demo: Demo) -> List[Row]:
+    """Rows of the table, from the files of `score` and `perplexity`."""
+    errors = json.loads(demo.scores.read_text(encoding="utf-8"))
+    against: Dict[str, Dict[str, Interval]] = {}
+    for pair in errors["significance"]["pairs"]:
+        found: Mapping[str, Any] = pair["bootstrap"]
+        # of the second system less the first; the pair has the opposite sign
+        change = Interval(-found["difference"], -found["high"], -found["low"], pair["mapsswe"]["p"])
+        against.setdefault(pair["b"], {})[pair["a"]] = change
+    mixtures = {name: read_perplexities(path)[-1] for name, path in demo.perplexities.items()}
+    return [
+        Row(name, errors[name]["wer"], mixtures.get(name, math.nan), against.get(name, {}))
+        for name in (FIRST, TUNED, *demo.hypotheses)
+    ]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Table of the systems in Markdown, and its conclusions in words."""
+    header = ("eval", "perplexity", "WER", f"against the {FIRST}", f"against {POINT}")
+    cells = []
+    for row in rows:
+        measured = "" if math.isnan(row.perplexity) else perplexity_text(row.perplexity, 1)
+        changes = [row.against.get(name) for name in (FIRST, POINT)]
+        written = ["" if change is None else change.text(signed) for change in changes]
+        cells.append([row.name, measured, f"{row.wer:.2f}", *written])
+    return "\n".join([Table("", header, cells).markdown(), EXPLANATION, *verdicts(rows), ""])
+
+
+def verdicts(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield each Bayesian system's change against the point-estimate one, in words."""
+    point = next(row for row in rows if row.name == POINT)
+    for row in rows:
+        change = row.against.get(POINT)
+        if change is None:
+            continue
+        change_in_ppl = 100 * (row.perplexity / point.perplexity - 1)
+        gain = "" if math.isnan(change_in_ppl) else f" perplexity {signed(change_in_ppl, 1)} %,"
+        verdict = "no significant difference"
+        if change.p < 0.05:
+            verdict = f"significantly {'fewer' if change.value < 0 else 'MORE'} errors"
+        yield (
+            f"{row.name} against {POINT}:{gain} WER {signed(change.value)} points,"
+            f" p = {change.p:.2g}: {verdict}."
         )

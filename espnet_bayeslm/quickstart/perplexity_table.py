@@ -6,11 +6,22 @@ import dataclasses
 import math
 import statistics
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Mapping, Sequence, Union
+from typing import (
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Sequence,
+    Tuple,
+    Union,
+)
+
+import numpy as np
 
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
-from espnet_bayeslm.quickstart.interval import Interval, over_seeds, pairs
-from espnet_bayeslm.quickstart.runner import KNOWN_ONLY
+from espnet_bayeslm.quickstart.steps import KNOWN_ONLY
 from espnet_bayeslm.report.table import Table, signed
 from espnet_bayeslm.utils.files import staged, write_json
 
@@ -45,6 +56,67 @@ of the {known_sentences} of {sentences} sentences without unknown words.
 """
 
 
+class Interval(NamedTuple):
+    """A figure and its 95 % interval.
+
+    Attributes:
+        value: The figure.
+        low: Lower end; nan where there is no interval.
+        high: Upper end; nan where there is no interval.
+        p: p-value of a test that the figure is zero; nan where there is no test.
+    """
+
+    value: float
+    low: float
+    high: float
+    p: float = math.nan
+
+    def text(self, write: Callable[[float], str]) -> str:
+        """Figure and interval in brackets; a dagger where the figure is significantly below 0."""
+        mark = " †" if self.value < 0 and self.p < 0.05 else ""
+        if math.isnan(self.low):
+            return write(self.value) + mark
+        return f"{write(self.value)} [{write(self.low)}, {write(self.high)}]{mark}"
+
+
+def pairs(seeds: Sequence[int]) -> Dict[int, Tuple[int, int]]:
+    """{seed: it and another}: pairs of starts, each once."""
+    found = {seed: (seed, other) for seed, other in zip(seeds, [*seeds[1:], seeds[0]], strict=True)}
+    return {seeds[0]: found[seeds[0]]} if len(seeds) == 2 else found
+
+
+def over_seeds(values: Sequence[float], *, ring: bool = False) -> Interval:
+    """Geometric mean and its 95 % t interval; of one value there is no interval.
+
+    A perplexity is exp of a mean of nats per word: the mean is taken over these nats. In a ring
+    value n is of seeds n and n + 1, as `pairs` makes them.
+    """
+    from scipy.stats import t  # takes a while
+
+    logs = [math.log(value) for value in values]
+    mean, count = statistics.fmean(logs), len(logs)
+    half = math.nan
+    if count > 1:
+        variance, freedom = ring_variance(logs) if ring else (statistics.variance(logs), count - 1)
+        half = float(t.ppf(0.975, freedom)) * math.sqrt(variance / count)
+    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def ring_variance(values: Sequence[float]) -> Tuple[float, int]:
+    """Variance of one seed's part in N >= 3 pairs that overlap, and its degrees of freedom.
+
+    Value n of N is (u_n + u_(n+1)) / 2 with independent u: its Fourier coefficient m has the
+    variance of u times cos^2(pi m / N). Each coefficient but the mean estimates the variance; with
+    even N, the alternating coefficient holds nothing of it. Anything else that differs between
+    pairs makes the estimate larger.
+    """
+    count = len(values)
+    power = np.abs(np.fft.fft(values)[1:]) ** 2 / count
+    gain = np.cos(np.pi * np.arange(1, count) / count) ** 2
+    held = gain > 1e-9
+    return float(np.mean(power[held] / gain[held])), int(held.sum())
+
+
 @dataclasses.dataclass(frozen=True)
 class Dropout:
     """Choice of a seed's point-estimate LM.
@@ -62,9 +134,8 @@ class Dropout:
         rates = [choice for choice in self.valid if choice != HALF]
         if len(rates) > 1 and self.chosen == max(rates):
             return "the largest rate of dropout was the best; try larger ones too."
-        if len(rates) > 1 and self.chosen == min(rates) > 0:  # type: ignore[operator]
-            return "the smallest rate of dropout was the best; try 0 too."
-        return ""
+        is_least = len(rates) > 1 and self.chosen == min(rates) != 0
+        return "the smallest rate of dropout was the best; try 0 too." if is_least else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +170,7 @@ class Results:
     def change(self, name: str, base: str, figure: str = "perplexity") -> Interval:
         """Change of a system's perplexity against another's in %, with its interval."""
         found = ratios(getattr(self, figure), name, base, self.seeds)
-        ends = over_seeds(list(found.values()), ring=TWO in (name, base))
+        ends = over_seeds(found, ring=TWO in (name, base))
         return Interval(*(100 * (ratio - 1) for ratio in ends))
 
     def cells(self, name: str, figure: str) -> Iterator[str]:
@@ -150,26 +221,21 @@ class Results:
         return text
 
 
-def ratios(perplexity: Mapping[str, Values], name: str, base: str, seeds: Sequence[int]) -> Values:
+def ratios(
+    perplexity: Mapping[str, Values], name: str, base: str, seeds: Sequence[int]
+) -> List[float]:
     """A system's perplexity over another's, of each seed, or pair of seeds in `pairs`' order.
 
     Where one of both is of pairs of starts, the other's figure is the mean over the pair.
     """
-    values, bases = perplexity[name], perplexity[base]
-    order: Iterable[int] = values
-    if TWO in (name, base):
-        order = pairs(seeds)
-        values = values if name == TWO else averaged(values, seeds)
-        bases = bases if base == TWO else averaged(bases, seeds)
-    return {seed: values[seed] / bases[seed] for seed in order}
+    alone = {seed: (seed,) for seed in perplexity[name]}
+    order: Mapping[int, Sequence[int]] = pairs(seeds) if TWO in (name, base) else alone
 
+    def figure(system: str, seed: int) -> float:
+        members = (seed,) if system == TWO else order[seed]
+        return statistics.geometric_mean([perplexity[system][n] for n in members])
 
-def averaged(values: Values, seeds: Sequence[int]) -> Values:
-    """Geometric means over pairs of seeds."""
-    return {
-        seed: statistics.geometric_mean([values[n] for n in pair])
-        for seed, pair in pairs(seeds).items()
-    }
+    return [figure(name, seed) / figure(base, seed) for seed in order]
 
 
 def verdict(change: Interval) -> str:

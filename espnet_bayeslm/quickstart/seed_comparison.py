@@ -18,7 +18,6 @@ from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.evaluation.leakage import warn_leakage
 from espnet_bayeslm.evaluation.transcripts import check_no_ids, read_sentences
 from espnet_bayeslm.loading.experiment import check_exp
-from espnet_bayeslm.quickstart.interval import pairs
 from espnet_bayeslm.quickstart.perplexity_table import (
     BOTH,
     HALF,
@@ -29,17 +28,22 @@ from espnet_bayeslm.quickstart.perplexity_table import (
     Dropout,
     Results,
     Values,
+    pairs,
 )
-from espnet_bayeslm.quickstart.runner import (
+from espnet_bayeslm.quickstart.steps import (
+    HEAVY,
     KNOWN_ONLY,
     WITHOUT_OOV,
     Runner,
+    Step,
+    Tool,
     mixture_key,
     read_components,
     read_perplexities,
+    run_steps,
 )
-from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
-from espnet_bayeslm.utils.engine import LOCAL, EngineOptions
+from espnet_bayeslm.utils.cli import device_of, parse_numbers
+from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
     check_folder,
@@ -74,8 +78,8 @@ BOTH_ROWS = ("Bayesian alone", "point alone", "3-gram", BOTH)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """Texts and LMs that are compared."""
+class CompareOptions(EngineOptions):
+    """Options of `bayeslm compare`: texts and LMs that are compared."""
 
     train_text: Path = option("Training text, a sentence a line")
     valid_text: Path = option("Text to tune dropout and weights on, a sentence a line")
@@ -93,63 +97,66 @@ class Comparison:
         choices=("bfloat16",),
     )
     ngpu: int = option("The number of gpus. 0: CPU mode", 0)
+    exp: Path = option("Folder to write", Path("exp/compare"))
+    seeds: str = option("Seeds of the trainings, two or more", "1 2 3")
+    dropout_rates: str = option("Rates of the point-estimate LM to try", "0.1 0.2 0.3 0.5")
 
 
-def compare(
-    what: Comparison,
-    exp: Path,
-    *,
-    seeds: Sequence[int],
-    rates: Sequence[float],
-    tool: Tool,
-    engine: EngineOptions = LOCAL,
-) -> str:
+# Options that make another comparison, which needs another folder
+TEXTS = ("train_text", "valid_text", "test_text")
+INPUTS = (*TEXTS, "size", "lm", "token_type", "vocab_size", "epochs", "autocast")
+
+
+def compare(options: CompareOptions, *, tool: Tool) -> str:
     """Table of perplexities; EXP/RESULTS.md and results.json have it too.
 
-    `rates` are the rates of dropout of the point-estimate LM; `tool` runs a command line of
-    `bayeslm`. A run that was stopped goes on.
+    `tool` runs a command line of `bayeslm`. A run that was stopped goes on.
     """
+    exp = options.exp
+    seeds = [*parse_numbers("--seeds", options.seeds)]
+    rates = [*parse_numbers("--dropout_rates", options.dropout_rates, float)]
     if len(seeds) < 2:
         raise InputError(f"--seeds {seeds}: expected two or more, for an interval over them")
     if not rates or not all(0 <= rate < 1 for rate in rates):
         raise InputError(f"--dropout_rates {rates}: expected one or more of at least 0, below 1")
-    engine.check_engine()
+    options.check_engine()
+    if options.engine == "local":
+        device_of(options.ngpu)
     check_exp(exp, ",:")
-    check_texts(what)
+    check_texts(options)
     check_folder(exp)
     with folder_lock(exp):
-        check_inputs(what, exp)
-        work = Work(what, exp, seeds, rates)
-        with engine.pool(trains=True, preload=HEAVY) as pool:
+        check_inputs(options)
+        work = Work(options, seeds, rates)
+        with options.pool(trains=True, preload=HEAVY) as pool:
             for name, steps in work.stages():
                 print(name, file=sys.stderr, flush=True)
                 run_steps(pool, steps, exp / "log", tool)
         return work.results().write(exp)
 
 
-def check_texts(what: Comparison) -> None:
+def check_texts(what: CompareOptions) -> None:
     """Check that there is text, and that its lines do not begin with utterance ids."""
-    paths = (what.train_text, what.valid_text, what.test_text)
-    train, *others = (list(read_sentences(path, keyed=False).values()) for path in paths)
-    known = {word for sentence in train for word in sentence}
-    for path, sentences in zip(paths, (train, *others), strict=True):
+    paths = [getattr(what, name) for name in TEXTS]
+    texts = {path: list(read_sentences(path, keyed=False).values()) for path in paths}
+    known = {word for sentence in texts[what.train_text] for word in sentence}
+    for path, sentences in texts.items():
         if not any(sentences):
             raise InputError("no words", path=path, remedy="Give one sentence per line.")
         remedy = "If they are utterance ids, give the texts without them."
         check_no_ids(sentences, known, path=path, remedy=remedy)
-    for path, sentences in zip(paths[1:], others, strict=True):
-        warn_leakage(sentences, what.train_text, what=str(path))
+    for path in paths[1:]:
+        warn_leakage(texts[path], what.train_text, what=str(path))
 
 
-def check_inputs(what: Comparison, exp: Path) -> None:
+def check_inputs(what: CompareOptions) -> None:
     """Note the comparison's texts and LMs in the folder; seeds and rates may be added later."""
-    content = {f.name: str(getattr(what, f.name)) for f in dataclasses.fields(Comparison)}
-    del content["ngpu"]
+    content = {name: str(getattr(what, name)) for name in INPUTS}
     if what.autocast is None:
         del content["autocast"]  # a folder of before there was the option goes on
-    for name in ("train_text", "valid_text", "test_text"):
+    for name in TEXTS:
         content[name] = sha256(content[name])
-    path = exp / "inputs.json"
+    path = what.exp / "inputs.json"
     if not path.exists():
         write_json(path, content)
     before = json.loads(path.read_text(encoding="utf-8"))
@@ -158,7 +165,7 @@ def check_inputs(what: Comparison, exp: Path) -> None:
     if other:
         raise InputError(
             f"another comparison, of other {', '.join(other)}",
-            path=exp,
+            path=what.exp,
             remedy="Give a new --exp.",
         )
 
@@ -176,9 +183,9 @@ def half_config(lm: str, size: str) -> Dict[str, Any]:
 class Work(Runner):
     """Steps of a comparison, and their results."""
 
-    def __init__(self, what: Comparison, exp: Path, seeds: Sequence[int], rates: Sequence[float]):
+    def __init__(self, what: CompareOptions, seeds: Sequence[int], rates: Sequence[float]):
         self.what, self.seeds, self.rates = what, list(seeds), sorted(rates)
-        self.half = exp / "half.yaml"
+        self.half = what.exp / "half.yaml"
         # of two seeds there is one pair of starts
         self.systems = [
             (seed, name)
@@ -189,7 +196,7 @@ class Work(Runner):
         training: Dict[str, Any] = dict(**QUIET, ngpu=what.ngpu, max_epoch=what.epochs or None)
         training["model_conf"] = f"autocast={what.autocast}" if what.autocast else None
         texts = {"train": what.train_text, "valid": what.valid_text, "test": what.test_text}
-        super().__init__(exp, texts, training, dict(max_oov_rate=ANY_OOV, ngpu=what.ngpu))
+        super().__init__(what.exp, texts, training, dict(max_oov_rate=ANY_OOV, ngpu=what.ngpu))
 
     def stages(self) -> Iterator[Tuple[str, List[Step]]]:
         """Yield each stage's name and the steps that are run side by side in it."""

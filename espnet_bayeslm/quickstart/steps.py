@@ -1,31 +1,32 @@
-"""Command lines as tasks of an engine, with a log each; finished steps are skipped."""
+"""Command lines of `bayeslm` as tasks of an engine: a log each, and finished steps are skipped."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
+import json
 import logging
+import math
 import os
 import pickle
 import shlex
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from concurrent.futures import Future
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterator, List, Sequence
+from typing import IO, Any, Callable, Dict, Iterator, List, Mapping, Sequence
 
+from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.engine import Pool, end_with_pipe, set_threads, threads_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
 
 # What each step's process would import by itself
 HEAVY = ("espnet_bayeslm.training.task", "espnet_bayeslm.loading.components")
-# Whoever waits is told of a step that is done every so many seconds
-LONG = 60.0
+# Figures of `bayeslm perplexity`
+WITHOUT_OOV, KNOWN_ONLY = "perplexity_without_oov", "perplexity_of_known_sentences"
 # What runs a command line: `bayeslm`'s main(). Workers import it.
 Tool = Callable[[Sequence[str]], None]
 
@@ -59,7 +60,6 @@ def run_steps(
     done_by = {step.name: logs / f"{step.name}.done" for step in steps if marks}
     known = {name: mark.read_text("utf-8") for name, mark in done_by.items() if mark.exists()}
     todo = [step for step in steps if known.get(step.name) != step.script()]
-    begin, told = time.monotonic(), 0.0
     threads = threads_of(min(len(todo), pool.workers) or 1)
     failures: List[InputError] = []
 
@@ -68,17 +68,16 @@ def run_steps(
         log.parent.mkdir(parents=True, exist_ok=True)
         return pool.executor.submit(run_step, step, log, tool, threads, os.getcwd())
 
-    for done, (step, status) in enumerate(pool.completed(submit, todo), 1):
-        if status != 0:
-            failures.append(_failure(step, status, logs))
-            if done < len(todo):
-                logging.error("%s", failures[-1])
-        elif marks:
-            write_text(done_by[step.name], step.script())
-        passed, left = time.monotonic() - begin, len(todo) - done
-        if left and passed - told >= LONG:
-            told = passed
-            print(_told(step, passed, done, len(todo)), file=sys.stderr, flush=True)
+    found = pool.completed(submit, todo)
+    with progress(desc="steps", unit="step", total=len(todo)) as bar:
+        for step, status in found:
+            bar.update()
+            if status != 0:
+                failures.append(_failure(step, status, logs))
+                if bar.n < len(todo):
+                    logging.error("%s", failures[-1])
+            elif marks:
+                write_text(done_by[step.name], step.script())
     if len(failures) > 1:
         raise InputError(f"{len(failures)} of {len(todo)} steps failed, the first: {failures[0]}")
     if failures:
@@ -97,27 +96,30 @@ def _failure(step: Step, status: int, logs: Path) -> InputError:
     )
 
 
-def _told(step: Step, passed: float, done: int, count: int) -> str:
-    """Line of a step that is done: how many are after so many seconds, how long the rest takes."""
-    took, left = (
-        datetime.timedelta(seconds=round(seconds))
-        for seconds in (passed, passed / done * (count - done))
-    )
-    return f"  {step.name} is done, {done} of {count} after {took}; some {left} left"
-
-
 def run_step(step: Step, log: Path, tool: Tool, threads: int, folder: str) -> int:
     """Run a step's command lines in `folder`, with all output in `log`, and return their status.
 
     A training needs the main thread of a process. A worker of a local engine runs tasks there, with
-    so many threads. A worker of Dask does not, and starts a process.
+    so many threads. A worker of Dask does not, and starts a process, which ends when this one does.
     """
     with open(log, "w", encoding="utf-8", buffering=1) as f:
-        if threading.current_thread() is not threading.main_thread():
-            return _run_apart(step, tool, f, folder)
-        set_threads(threads)
-        with _redirected(f):
-            return _run(step, tool)
+        if threading.current_thread() is threading.main_thread():
+            set_threads(threads)
+            with _redirected(f):
+                return _run(step, tool)
+        # the function is named by its module, which the process imports
+        packed = pickle.dumps((step, tool)).hex()
+        command = [sys.executable, "-c", f"from {__name__} import main; main()", packed]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        streams: Dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": f, "stderr": f}
+        with subprocess.Popen(command, cwd=folder, env=environment, **streams) as process:
+            return process.wait()
+
+
+def main() -> None:
+    """Run the step that the command line holds, as long as standard input stays open."""
+    threading.Thread(target=end_with_pipe, args=(sys.stdin.fileno(),), daemon=True).start()
+    raise SystemExit(_run(*pickle.loads(bytes.fromhex(sys.argv[1]))))
 
 
 def _run(step: Step, tool: Tool) -> int:
@@ -155,26 +157,100 @@ def _redirected(log: IO[str]) -> Iterator[None]:
             os.close(copy)
 
 
-def _run_apart(step: Step, tool: Tool, log: IO[str], folder: str) -> int:
-    """Run a step in a process of its own, which ends when this one does."""
-    command = [sys.executable, "-c", f"from {__name__} import main; main()"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    streams: Dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": log, "stderr": log}
-    with subprocess.Popen(command, cwd=folder, env=environment, **streams) as process:
-        assert process.stdin is not None
-        # the function is named by its module, which the process imports
-        packed = pickle.dumps((step, tool))
-        process.stdin.write(len(packed).to_bytes(8, "big") + packed)
-        process.stdin.flush()
-        return process.wait()
+# Command lines that train, mix and score the LMs of one folder
 
 
-def main() -> None:
-    """Run the step that comes by standard input, as long as this stays open."""
-    pipe = sys.stdin.fileno()
-    size = int.from_bytes(os.read(pipe, 8), "big")
-    packed = b""
-    while len(packed) < size:
-        packed += os.read(pipe, size - len(packed))
-    threading.Thread(target=end_with_pipe, args=(pipe,), daemon=True).start()
-    raise SystemExit(_run(*pickle.loads(packed)))
+def words(tool: str, **options: object) -> List[str]:
+    """Command line of a tool; an option that has a list is repeated, None is left out."""
+    line = [tool]
+    for name, value in options.items():
+        for one in value if isinstance(value, list) else [value]:
+            line += [] if one is None else [f"--{name}", str(one)]
+    return line
+
+
+class Runner:
+    """Command lines of a 3-gram, of LMs, and of mixtures of both, in the folder `exp`.
+
+    `texts` are `train`, `valid` and `test`. Every training has the options `training`, and every
+    command that scores with LMs the options `scoring`.
+    """
+
+    def __init__(
+        self,
+        exp: Path,
+        texts: Mapping[str, Path],
+        training: Mapping[str, Any],
+        scoring: Mapping[str, Any],
+    ):
+        self.exp, self.texts, self.training = exp, texts, training
+        self.scoring = {"cache": exp / "cache", **scoring}
+        self.ngram = exp / "3gram.arpa"
+        # of commands side by side, none may remove it as its own empty folder
+        (exp / "perplexity").mkdir(parents=True, exist_ok=True)
+
+    def estimate(self) -> Step:
+        """Estimation of the 3-gram."""
+        options = dict(order=3, arpa=self.ngram, discount_fallback="true")
+        return Step("ngram", [words("ngram", text=self.texts["train"], **options)])
+
+    def train(self, folder: Path, config: object, *, source: object = None, **options: Any) -> Step:
+        """Training of an LM, perhaps on from another LM."""
+        texts = {f"{name}_text": self.texts[name] for name in ("train", "valid")}
+        common = {"config": config, "exp": folder, "from": source, **texts, **self.training}
+        name = "_".join(folder.relative_to(self.exp).parts)
+        return Step(name, [words("train", **common, **options)])
+
+    def scored(self, tool: str, lms: Sequence[object], **options: object) -> List[str]:
+        """Command line of a tool that takes LMs."""
+        return words(tool, lm=[*lms], **self.scoring, **options)
+
+    def interpolated(self, key: str, lms: Sequence[object], **options: object) -> List[str]:
+        """EM weights of LMs and 3-gram on the validation text."""
+        given = dict(ngram=self.ngram, text=self.texts["valid"], output=self.weights(key))
+        return self.scored("interpolate", lms, **given, **options)
+
+    def mixture(self, key: str, lms: Sequence[object]) -> List[List[str]]:
+        """EM weights of LMs and 3-gram, and their perplexity of the test text."""
+        given = dict(ngram=self.ngram, text=self.texts["test"], weights=self.weights(key))
+        measure = self.scored("perplexity", lms, **given, output=self.perplexity(key))
+        return [self.interpolated(key, lms), measure]
+
+    def rescoring(
+        self, key: str, lms: Sequence[object], data: Path, **options: object
+    ) -> List[List[str]]:
+        """Rescored lists of DATA: scales of scores are tuned on dev and applied to eval."""
+        common = dict(nbest_format="jsonl", ngram=self.ngram, weights=self.weights(key), **options)
+        dev, test = (self.rescored(key, part) for part in ("dev", "eval"))
+        tune = dict(nbest=data / "dev.jsonl", output=dev)
+        apply = dict(nbest=data / "eval.jsonl", output=test, scales=dev / "scales.yaml")
+        return [self.scored("rescore", lms, **common, **given) for given in (tune, apply)]
+
+    def rescored(self, key: str, part: str = "eval") -> Path:
+        """Folder of a mixture's rescored lists."""
+        return self.exp / "rescored" / key / part
+
+    def weights(self, key: str) -> Path:
+        """File of a mixture's weights."""
+        return self.exp / "weights" / f"{key}.yaml"
+
+    def perplexity(self, key: str) -> Path:
+        """File of a mixture's perplexity of the test text."""
+        return self.exp / "perplexity" / f"{key}.json"
+
+
+def mixture_key(lms: Sequence[str]) -> str:
+    """Name of the files of LMs and 3-gram."""
+    return "_".join([*lms, "3gram"])
+
+
+def read_components(path: Path) -> List[Dict[str, Any]]:
+    """Components that `bayeslm perplexity` wrote, the mixture last."""
+    components: List[Dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["components"]
+    return components
+
+
+def read_perplexities(path: Path, figure: str = WITHOUT_OOV) -> List[float]:
+    """Perplexity per word of each component, nan where nothing is counted."""
+    values = (component[figure]["word"] for component in read_components(path))
+    return [math.nan if value is None else value for value in values]

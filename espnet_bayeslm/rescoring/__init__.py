@@ -1,6 +1,6 @@
 """Rescoring of N-best lists: mixtures of LMs, their weights, and the new best hypotheses."""
 
-from espnet_bayeslm.utils.lazy import lazy_names
+from espnet_bayeslm.utils.imports import lazy_names
 
 __getattr__ = lazy_names(
     __name__,

@@ -1,6 +1,6 @@
 """ln p of tokens and words under an LM: by themselves, over prefix trees, and in context."""
 
-from espnet_bayeslm.utils.lazy import lazy_names
+from espnet_bayeslm.utils.imports import lazy_names
 
 # defaults that command lines name: their help needs no torch
 MAX_TOKENS = 8192

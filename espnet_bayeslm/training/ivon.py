@@ -85,11 +85,7 @@ class IVON(torch.optim.Optimizer):
         self._posterior_is_stale = True
 
     def set_ess(self, ess: float) -> None:
-        """Set the effective sample size where the options left it open.
-
-        Raises:
-            InputError: Not a positive number.
-        """
+        """Set the effective sample size where the options left it open."""
         for group in self.param_groups:
             if group["ess"] is None:
                 _check({**group, "ess": ess})
@@ -211,14 +207,7 @@ class IVON(torch.optim.Optimizer):
     def step(  # type: ignore[override]
         self, closure: Optional[Callable[[], Any]] = None
     ) -> Optional[Any]:
-        """Put the means back and update the posterior by the gradients at the draw.
-
-        Returns:
-            What the closure returned.
-
-        Raises:
-            RuntimeError: There are gradients, and no draw they could be of.
-        """
+        """Put the means back, and update the posterior by the gradients at the draw."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

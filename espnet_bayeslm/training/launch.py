@@ -8,13 +8,12 @@ import io
 import os
 import sys
 from types import ModuleType
-from typing import Any, List, Optional, Sequence
+from typing import List, Sequence
 
 import yaml
 
-from espnet_bayeslm.loading.experiment import token_difference
-from espnet_bayeslm.utils.errors import InputError, one_line_errors
-from espnet_bayeslm.utils.files import read_lines, read_yaml_mapping
+from espnet_bayeslm.loading.experiment import check_same_tokens
+from espnet_bayeslm.utils.errors import one_line_errors
 
 # The program that has a task of its own here.
 PROGRAMS = {"espnet2.bin.lm_train": "espnet_bayeslm.bin.lm_train"}
@@ -74,27 +73,11 @@ def check_decoding(program: ModuleType, words: Sequence[str]) -> None:
             options = vars(program.get_parser().parse_args(list(words)))
     except (SystemExit, OSError, ValueError, yaml.YAMLError):
         return
-    lm = _token_list(options.get(LM))
-    if lm is None or options.get("model_tag"):
+    lm = options.get(LM)
+    if not lm or options.get("model_tag"):
         return
     for option, path in options.items():
         part = option.removesuffix(SUFFIX)
-        others = part in (option, *OTHER_LMS) or option == LM
-        recogniser = None if others else _token_list(path)
-        if recogniser is not None and recogniser != lm:
-            raise InputError(
-                token_difference(lm, recogniser, whose=path),
-                path=options[LM],
-                remedy="Train the LM with the recogniser's --token_list (and --bpemodel).",
-            )
-
-
-def _token_list(config: Optional[str]) -> Optional[List[str]]:
-    """Tokens of a config.yaml in the order of their ids; None where none can be read."""
-    try:
-        tokens: Any = read_yaml_mapping(config).get("token_list") if config else None
-        if isinstance(tokens, str):
-            tokens = [line for _, line in read_lines(tokens)]
-    except ValueError:  # an InputError, or of yaml itself, as for a date that is none
-        return None
-    return list(map(str, tokens)) if isinstance(tokens, list) else None
+        if path and option != LM and part not in (option, *OTHER_LMS):
+            remedy = "Train the LM with the recogniser's --token_list (and --bpemodel)."
+            check_same_tokens(lm, path, remedy=remedy)

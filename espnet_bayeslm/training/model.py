@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -15,14 +24,8 @@ from espnet_bayeslm.bayes import Sample, kl_per_token
 from espnet_bayeslm.bayes.objective import KL_SCALES, REGULARIZERS, penalty
 from espnet_bayeslm.kinds.architectures import ArchitectureLog
 from espnet_bayeslm.lm import UncertainLM
-from espnet_bayeslm.training.nll import (
-    PRECISIONS,
-    batch_nll,
-    lowered,
-    nll_and_log_z,
-    spread,
-    token_batch,
-)
+from espnet_bayeslm.scoring.log_probs import log_probs_of_logits
+from espnet_bayeslm.training.nll import batch_nll, lowered, token_batch
 from espnet_bayeslm.utils.errors import InputError
 
 # What `prior` is in place of a checkpoint where the prior's means are zero.
@@ -181,7 +184,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         for name, rate in (("posterior_lr", posterior_lr), ("architecture_lr", architecture_lr)):
             if rate is not None and not 0 < rate < math.inf:
                 raise InputError(f"{name} {rate}: expected a number above 0, or null")
-        check_known(("null", *PRECISIONS), autocast=autocast or "null")
+        check_known(("null", "bfloat16"), autocast=autocast or "null")
         self.self_normalization, self.autocast = self_normalization, autocast
         self.posterior_lr, self.architecture_lr = posterior_lr, architecture_lr
         self.architecture_log = ArchitectureLog(lm)
@@ -220,6 +223,17 @@ class BayesLanguageModel(ESPnetLanguageModel):
             self.lm.posterior.set_prior_means(self._prior)
             self._prior = None
 
+    def _known_tokens(self) -> Optional[int]:
+        """Size of the training text; only in evaluation may it, and the prior, be unknown."""
+        is_counted = self.num_train_tokens is not None
+        if (self.training or is_counted) and not (is_counted and self.prior_is_set):
+            missing = "the prior" if is_counted else "num_train_tokens"
+            raise RuntimeError(
+                f"{missing} is not set: train with `python -m espnet_bayeslm -m"
+                " espnet2.bin.lm_train`, or set it on the model before the first step"
+            )
+        return self.num_train_tokens
+
     def kl_term(self, num_tokens: torch.Tensor, sample: Optional[Sample] = None) -> torch.Tensor:
         """The weights' KL term of the loss in nats per token, ().
 
@@ -229,13 +243,10 @@ class BayesLanguageModel(ESPnetLanguageModel):
         """
         if self.warming:
             return num_tokens.new_zeros((), dtype=torch.float32)
-        num_train_tokens = self.num_train_tokens
-        if not self.lm.posterior.blocks():
-            num_train_tokens = 1  # of a KL that is zero
-        elif not self.training and num_train_tokens is None:
+        # 1: of a KL that is zero
+        num_train_tokens = self._known_tokens() if self.lm.posterior.blocks() else 1
+        if num_train_tokens is None:
             return torch.full_like(num_tokens, float("nan"), dtype=torch.float32)
-        elif num_train_tokens is None or not self.prior_is_set:
-            raise self._unknown()
         raw = self._raw_kl
         if raw is None:
             # Autocast would take squares and exponentials of a million weights in half precision.
@@ -249,14 +260,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
             return raw * (self.kl_weight * num_tokens / num_train_tokens)
         return kl_per_token(raw, num_train_tokens=num_train_tokens, weight=self.kl_weight)
 
-    def _unknown(self) -> RuntimeError:
-        """Error of a step before the size of the training text and the prior are known."""
-        missing = "num_train_tokens" if self.num_train_tokens is None else "the prior"
-        return RuntimeError(
-            f"{missing} is not set: train with `python -m espnet_bayeslm -m"
-            " espnet2.bin.lm_train`, or set it on the model before the first step"
-        )
-
     def start_epoch(self, number: int) -> None:
         """Set the KL's factor for an epoch of the uncertain phase, counted from 1."""
         share = min(1.0, number / (self.kl_warmup_epochs + 1))
@@ -269,9 +272,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self._map_means = {n: m.to(device) for n, m in self._map_means.items()}
         weight = self.regularizer_weight
         if weight is None:
-            if self.training and (self.num_train_tokens is None or not self.prior_is_set):
-                raise self._unknown()
-            weight = 1 / self.num_train_tokens if self.num_train_tokens else float("nan")
+            weight = 1 / (self._known_tokens() or float("nan"))
         return weight * penalty(
             dict(self.lm.named_parameters()),
             self.regularizer,
@@ -284,28 +285,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self._raw_kl = None
         self._check_finite()
         return super().train(mode)
-
-    def nll(
-        self,
-        text: torch.Tensor,
-        text_lengths: torch.Tensor,
-        max_length: Optional[int] = None,
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """-ln p of each token, as ESPnet's programs want it; padding is not computed.
-
-        Args:
-            text: Token ids without <sos/eos>, padded, (B, L) or longer.
-            text_lengths: (B,).
-            max_length: L of the result; None: the greatest of `text_lengths`.
-
-        Returns:
-            NLL, 0 for padding, (B, L + 1); lengths with the end token, (B,).
-        """
-        batch = token_batch(self, text, text_lengths)
-        values, _ = nll_and_log_z(self, batch)
-        nll = batch.spread_out(values)
-        more = 0 if max_length is None else int(max_length) + 1 - nll.size(1)
-        return torch.nn.functional.pad(nll, [0, more]), text_lengths + 1
 
     def _lengths_on_host(self, text_lengths: torch.Tensor) -> torch.Tensor:
         """Lengths on the host: in training the one wait for the device in a step.
@@ -331,13 +310,14 @@ class BayesLanguageModel(ESPnetLanguageModel):
     ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional[torch.Tensor], Sample]:
         """NLL and latent outputs' KL per token, means over K samples, both ().
 
-        Then the number of tokens, ln Z's `spread` where the loss has it, and the first sample.
+        Then the number of tokens, mean and variance of ln Z = ln sum_v exp(logit_v) where the loss
+        has it, and the first sample.
         """
         lengths = self._lengths_on_host(text_lengths)
         learns_posterior = self.training and not self.warming
         draws = self.num_samples if learns_posterior and self.lm.has_draws() else 1
         num_tokens = (text_lengths + 1).sum()
-        batch = token_batch(self, text, text_lengths, lengths=lengths)
+        batch = token_batch(self, text, text_lengths, lengths)
         total, total_kl = text_lengths.new_zeros(()), text_lengths.new_zeros(())
         spreads: List[torch.Tensor] = []
         first: Optional[Sample] = None
@@ -345,9 +325,12 @@ class BayesLanguageModel(ESPnetLanguageModel):
             weight_kl = learns_posterior and first is None
             with self.lm.drawn(weight_kl=weight_kl, token_kl=True) as sample:
                 if self.self_normalization > 0:
-                    nlls, log_z = nll_and_log_z(self, batch)
-                    total = total + nlls.sum()
-                    spreads.append(spread(log_z))
+                    logits = batch.counted(self.lm(batch.inputs, None)[0])
+                    log_probs, log_z = log_probs_of_logits(logits, batch.targets)
+                    total = total - log_probs.sum()
+                    mean = log_z.sum() / max(len(log_z), 1)
+                    variance = (log_z - mean).square().sum() / max(len(log_z), 1)
+                    spreads.append(torch.stack([mean, variance]))
                 else:
                     total = total + batch_nll(self, batch)
             first = first or sample
@@ -376,7 +359,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
             with self_normalization `lnz_mean` and `lnz_std`, and the loss has its term too; the
             number of tokens.
         """
-        with lowered(self.autocast if self.training else None, text.device):
+        with lowered(bool(self.autocast and self.training), text.device):
             nll, latent_kl, num_tokens, log_z, sample = self._sampled_nll(text, text_lengths)
         kl = self.kl_term(num_tokens, sample) + self.kl_weight * latent_kl
         stats = dict(nll=nll.detach(), kl=kl.detach(), ppl=nll.detach().exp())

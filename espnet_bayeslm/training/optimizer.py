@@ -9,7 +9,7 @@ import torch
 from torch.optim import Optimizer
 
 from espnet_bayeslm.lm import UncertainLM
-from espnet_bayeslm.loading.build import add_ivon_posterior
+from espnet_bayeslm.loading.trained_lm import add_ivon_posterior
 from espnet_bayeslm.utils.errors import InputError
 
 POSTERIOR = "posterior"
@@ -107,24 +107,8 @@ def split_posterior(optimizer: Optimizer, model: torch.nn.Module) -> Optimizer:
     return PosteriorOptimizer(optimizer, torch.optim.Adam(groups, **options))
 
 
-def check_optimizer_state(state: Dict[str, Any], optimizer_is_split: bool, *, path: Any) -> None:
-    """Raise an InputError where a checkpoint's optimizer is of the other form."""
-    if (POSTERIOR in state) != optimizer_is_split:
-        found = "with" if POSTERIOR in state else "without"
-        raise InputError(
-            f"the run was trained {found} an optimizer of its own for what makes the LM uncertain",
-            path=path,
-            remedy="Set model_conf posterior_lr and architecture_lr (null: none) as they were, or"
-            " --resume false.",
-        )
-
-
 def add_optimizer_posterior(model: torch.nn.Module) -> None:
-    """Give an LM the buffers in which `optim: ivon` keeps the posterior over all its weights.
-
-    Raises:
-        InputError: Some of it is uncertain already, or its weights have another penalty.
-    """
+    """Give an LM the buffers in which `optim: ivon` keeps the posterior over all its weights."""
     lm: Any = model.lm
     locations = lm.locations() if isinstance(lm, UncertainLM) else []
     if locations or getattr(model, "regularizer", None) is not None:

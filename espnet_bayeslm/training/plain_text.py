@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
@@ -10,20 +11,97 @@ from typing import Any, List, Mapping, Optional, Sequence, Tuple
 import yaml
 
 from espnet_bayeslm.configs import (
+    SIZES,
     find_config,
     inherited_size_options,
     lm_conf_options,
     size_options,
 )
-from espnet_bayeslm.pretrained.names import PREFIX, PRETRAINED, is_adapted, is_pretrained
-from espnet_bayeslm.training.options import TrainOptions
+from espnet_bayeslm.loading.experiment import check_exp, find_files, read_config
+from espnet_bayeslm.pretrained.names import (
+    PREFIX,
+    PRETRAINED,
+    is_adapted,
+    is_adapter,
+    is_pretrained,
+)
 from espnet_bayeslm.utils.cli import PROGRESS, log_to
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping
-from espnet_bayeslm.utils.options import with_options
+from espnet_bayeslm.utils.locks import folder_lock
+from espnet_bayeslm.utils.options import described_fields, option, option_name, with_options
 
 LOG = "train.log"
 BACKBONE_LM = "bayes_espnet"
+GROUP = "tokens and start"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """Texts of a training."""
+
+    train_text: Path = option("Training text, a sentence a line")
+    valid_text: Path = option("Validation text, a sentence a line")
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenOptions:
+    """Where an LM's tokens come from: a trained LM, a recogniser, files, or the training text."""
+
+    token_type: Optional[str] = option(
+        "Default: word", None, choices=("word", "bpe", "char"), group=GROUP
+    )
+    vocab_size: Optional[int] = option("Default: all words, or 5000 BPE pieces", None, group=GROUP)
+    token_list: Optional[Path] = option("Take these tokens, a file as ESPnet's", None, group=GROUP)
+    bpemodel: Optional[Path] = option("The sentencepiece model of --token_list", None, group=GROUP)
+    asr_exp: Optional[Path] = option(
+        "An ESPnet recogniser: take the tokens, and the BPE model, of its config.yaml",
+        None,
+        group=GROUP,
+    )
+    source: Optional[Path] = option(
+        "A trained point-estimate LM: its tokens, the starting point, and the prior where the"
+        " configuration chooses none (model_conf: prior); for `lm: bayes_espnet` also the"
+        " backbone, if it is one of ESPnet's own LMs",
+        None,
+        name="from",
+        group=GROUP,
+    )
+
+    def check(self) -> None:
+        """Raise an InputError where options contradict each other."""
+        fields = described_fields(TokenOptions)
+        given = [f"--{option_name(f)}" for f in fields if getattr(self, f.name) is not None]
+        for owner in ("--from", "--asr_exp"):
+            if owner in given and len(given) > 1:
+                others = " and ".join(word for word in given if word != owner)
+                raise InputError(f"{owner} brings its own tokens", remedy=f"Leave out {others}.")
+        if self.bpemodel is not None and self.token_list is None:
+            raise InputError(
+                "--bpemodel without --token_list",
+                remedy="Give both, or --asr_exp DIR, which takes both from a recogniser.",
+            )
+        if self.token_list is not None and self.vocab_size is not None:
+            raise InputError("--token_list has its own size", remedy="Leave out --vocab_size.")
+        if self.token_list is not None and (self.token_type == "bpe") > (self.bpemodel is not None):
+            raise InputError("--token_type bpe needs the list's model", remedy="Give --bpemodel.")
+        if self.bpemodel is not None and self.token_type not in (None, "bpe"):
+            raise InputError(f"--bpemodel with --token_type {self.token_type}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainOptions(TokenOptions, TextOptions):
+    """Options of `bayeslm train`; `espnet_options` are more options of `espnet2.bin.lm_train`."""
+
+    config: Path = option("ESPnet's training configuration: a file, or a name of `bayeslm configs`")
+    size: Optional[str] = option(
+        "The sizes of bayes_lstm or bayes_transformer. Default: those of --from, else of"
+        " --config; a shipped configuration has the paper's",
+        None,
+        choices=tuple(SIZES),
+    )
+    exp: Path = option("The experiment's folder")
+    espnet_options: Sequence[str] = ()
 
 
 @with_options(TrainOptions)
@@ -38,11 +116,8 @@ def train(**options: Any) -> None:
         InputError: Text, configuration or the trained LM cannot be used, or another process trains
             in the folder.
     """
-    from espnet_bayeslm.loading.experiment import check_exp
-    from espnet_bayeslm.training.pretrained_text import pretrained_tokens
     from espnet_bayeslm.training.task import BayesLMTask
-    from espnet_bayeslm.training.text import given_tokens, prepare
-    from espnet_bayeslm.utils.locks import folder_lock
+    from espnet_bayeslm.training.text import given_tokens, prepare, pretrained_tokens
 
     wanted = TrainOptions(**options)
     config, exp, source = find_config(wanted.config), wanted.exp, wanted.source
@@ -74,8 +149,7 @@ def train(**options: Any) -> None:
 
 def lm_options(wanted: TrainOptions, config: Path) -> List[str]:
     """ESPnet's options for the LM's size, or its base model: those of `size`, or of `source`."""
-    from espnet_bayeslm.loading.experiment import find_files, read_config
-    from espnet_bayeslm.pretrained.lora import adapter_conf, is_adapter
+    from espnet_bayeslm.pretrained.causal_lm import adapter_conf
 
     source = wanted.source
     if source and is_adapted(source):
@@ -103,9 +177,8 @@ def starting_point(source: Optional[Path], args: argparse.Namespace, *, folder: 
 
     If the LM is a peft adapter, the start is written to `folder`.
     """
-    from espnet_bayeslm.loading.build import TRAINED_CLASSES
-    from espnet_bayeslm.loading.experiment import find_files
-    from espnet_bayeslm.pretrained.lora import is_adapter, write_start
+    from espnet_bayeslm.loading.trained_lm import TRAINED_CLASSES
+    from espnet_bayeslm.pretrained.causal_lm import write_start
 
     if source is None or (is_pretrained(source) and not is_adapter(source)):
         return []
@@ -135,7 +208,6 @@ def backbone_options(lm_conf: Mapping[str, Any], source: Path) -> List[str]:
     rate, takes the place of the trained LM's.
     """
     from espnet_bayeslm.lm.espnet import BACKBONES
-    from espnet_bayeslm.loading.experiment import find_files, read_config
 
     args = read_config(find_files(source)[0])
     name, conf = args.lm, args.lm_conf
@@ -159,7 +231,7 @@ def backbone_options(lm_conf: Mapping[str, Any], source: Path) -> List[str]:
 def best_of(exp: Path) -> Tuple[float, int, int]:
     """(Lowest perplexity of the validation text, its epoch, number of epochs) of a training."""
     from espnet_bayeslm.loading.checkpoint import read_checkpoint
-    from espnet_bayeslm.training.saving import valid_perplexities
+    from espnet_bayeslm.training.trainer import valid_perplexities
 
     path = exp / "checkpoint.pth"
     if not path.is_file():

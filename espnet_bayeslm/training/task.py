@@ -21,43 +21,40 @@ from espnet2.train.distributed_utils import get_node_rank, get_rank
 
 from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
 from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.scoring import is_random
-from espnet_bayeslm.loading.build import MIXTURE, MODEL, OPTIM, TRAINED_CLASSES
 from espnet_bayeslm.loading.checkpoint import check_fits, load_state, read_checkpoint
-from espnet_bayeslm.loading.espnet_tasks import (
-    LMTask,
-    lm_choices,
-    model_choices,
-    optim_classes,
-    scheduler_classes,
-)
 from espnet_bayeslm.loading.experiment import check_token_list, read_config
+from espnet_bayeslm.loading.trained_lm import MIXTURE, MODEL, OPTIM, TRAINED_CLASSES
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.names import PRETRAINED, TOKEN_TYPE
 from espnet_bayeslm.training.ivon import IVON
-from espnet_bayeslm.training.model import START_PRIOR, ZERO_PRIOR, BayesLanguageModel
+from espnet_bayeslm.training.model import START_PRIOR, ZERO_PRIOR, BayesLanguageModel, check_least
 from espnet_bayeslm.training.optimizer import (
     POSTERIOR,
     adam_groups,
     add_optimizer_posterior,
-    check_optimizer_state,
     fused_on_cpu,
     parameters_of,
     split_posterior,
 )
-from espnet_bayeslm.training.pretrained_text import SentencePreprocessor
-from espnet_bayeslm.training.register import register
-from espnet_bayeslm.training.saving import check_run, writing_errors
-from espnet_bayeslm.training.trainer import BayesLMTrainer
-from espnet_bayeslm.training.warmup import check_warmup
+from espnet_bayeslm.training.text import SentencePreprocessor
+from espnet_bayeslm.training.trainer import BayesLMTrainer, check_run, writing_errors
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, split_files
+from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.locks import folder_lock
-from espnet_bayeslm.utils.yaml_numbers import conf_numbers
+from espnet_bayeslm.utils.options import conf_numbers
+
+with quiet_imports():
+    from espnet2.tasks.abs_task import optim_classes, scheduler_classes
+    from espnet2.tasks.lm import LMTask, lm_choices, model_choices
 
 # On import, so that spawned workers, which import this module, have the classes too.
-register()
+lm_choices.classes.update({**TRAINED_CLASSES, MIXTURE: MixtureLM})
+model_choices.classes[MODEL] = BayesLanguageModel
+optim_classes[OPTIM] = IVON
 
 
 def count_tokens(shape_files: Iterable[str]) -> int:
@@ -121,8 +118,15 @@ def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namesp
     check_fits(load_state(checkpoint), model, path=checkpoint, posterior=True)
     run = read_checkpoint(checkpoint)
     check_run(run, path=checkpoint)
-    for state in run["optimizers"]:
-        check_optimizer_state(state, bool(adam_groups(model)), path=checkpoint)
+    is_split = bool(adam_groups(model))
+    if any((POSTERIOR in state) != is_split for state in run["optimizers"]):
+        raise InputError(
+            f"the run was trained {'without' if is_split else 'with'} an optimizer of its own for"
+            " what makes the LM uncertain",
+            path=checkpoint,
+            remedy="Set model_conf posterior_lr and architecture_lr (null: none) as they were, or"
+            " --resume false.",
+        )
     config = checkpoint.with_name("config.yaml")
     tokens = list(args.token_list)
     try:
@@ -170,28 +174,55 @@ def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
 
 def chosen_classes(args: argparse.Namespace) -> Dict[str, Any]:
     """Class that each `*_conf` configures; None where none is chosen."""
-    model = args.model or (MODEL if args.lm in TRAINED_CLASSES else "lm")
-    named = {
-        name: classes.get((getattr(args, name) or "").lower())
-        for name, classes in CHOSEN_BY_NAME.items()
-    }
-    return {"lm": lm_choices.get_class(args.lm), "model": model_choices.get_class(model), **named}
+    named = CHOSEN_BY_NAME.items()
+    found = {name: classes.get((getattr(args, name) or "").lower()) for name, classes in named}
+    lm, model = lm_choices.get_class(args.lm), model_choices.get_class(args.model)
+    return {"lm": lm, "model": model, **found}
 
 
-def read_numbers(args: argparse.Namespace) -> None:
-    """Make the numbers of all `*_conf` numbers, in place: ESPnet reads `1e-3` as a word."""
+def complete(args: argparse.Namespace) -> argparse.Namespace:
+    """Choose the model where none is named, and make the numbers of all `*_conf` numbers.
+
+    ESPnet reads `1e-3` as a word.
+    """
+    if args.model is None:
+        args.model = MODEL if args.lm in TRAINED_CLASSES else "lm"
     chosen = chosen_classes(args)
     for option, value in vars(args).items():
         if option.endswith("_conf") and isinstance(value, dict):
             setattr(args, option, conf_numbers(value, chosen.get(option.removesuffix("_conf"))))
+    return args
 
 
-def warn_of_scratch(model: BayesLanguageModel, args: argparse.Namespace) -> None:
-    """Warn where an LM's random weights are trained from scratch, which costs perplexity."""
+def check_warmup(model: BayesLanguageModel, args: argparse.Namespace) -> None:
+    """Check `warmup_epochs` and `prior: start`; leave out a warm-up that has nothing to warm up.
+
+    A warning says where random weights are trained from scratch, which costs perplexity.
+    """
+    prior, lm = args.model_conf.get("prior"), model.lm
+    is_started = bool(args.init_param) and prior != START_PRIOR
+    if model.warmup_epochs > 0 and (is_started or not lm.kinds):
+        why = "--init_param" if is_started else "no location is uncertain"
+        logging.info(f"There is no point-estimate phase: {why}")
+        model.warmup_epochs = 0
+    if lm.kinds and prior == START_PRIOR and not model.warmup_epochs:
+        raise InputError(
+            f"prior: {START_PRIOR} without a point-estimate phase",
+            remedy="Give model_conf: warmup_epochs, or a trained LM by --from.",
+        )
+    check_least(0, warmup_epochs=model.warmup_epochs)
+    known = set(map(id, parameters_of(lm, POSTERIOR)))
+    others = [n for n, p in lm.named_parameters() if is_posterior_key(n) and id(p) not in known]
+    if model.warmup_epochs and (others or not lm.posterior.blocks()):
+        raise InputError(
+            "warmup_epochs is for LMs whose uncertain locations are all of kind bayes, and this one"
+            f" has {others[0] if others else 'none'}",
+            remedy="Train a point-estimate LM, then this one by `bayeslm train --from`.",
+        )
     stopped = args.resume and (Path(args.output_dir) / "checkpoint.pth").exists()
     # an adapter's base is trained
-    is_random = bool(model.lm.posterior.blocks()) and not isinstance(model.lm, AdaptedLM)
-    if is_random and not (args.init_param or model.warmup_epochs or stopped):
+    from_scratch = bool(lm.posterior.blocks()) and not isinstance(lm, AdaptedLM)
+    if from_scratch and not (args.init_param or model.warmup_epochs or stopped):
         logging.warning(
             "random weights are trained from scratch: start from a trained point-estimate LM"
             " (`bayeslm train --from EXP`, --init_param), or give model_conf: warmup_epochs"
@@ -215,17 +246,14 @@ class BayesLMTask(LMTask):
     @classmethod
     def parse(cls, cmd: Optional[Sequence[str]]) -> argparse.Namespace:
         """Options of a command line (None: of this program's), numbers as numbers."""
-        args = cls.get_parser().parse_args(cmd)
-        read_numbers(args)
-        return args
+        return complete(cls.get_parser().parse_args(cmd))
 
     @classmethod
     def main(
         cls, args: Optional[argparse.Namespace] = None, cmd: Optional[Sequence[str]] = None
     ) -> None:
         """Train in this process, or in workers that it spawns."""
-        args = cls.get_parser().parse_args(cmd) if args is None else args
-        read_numbers(args)
+        args = cls.parse(cmd) if args is None else complete(args)
         spawns = args.multiprocessing_distributed and args.output_dir is not None
         if spawns and not get_node_rank(args.dist_rank, args.dist_launcher):
             with folder_lock(args.output_dir):
@@ -242,8 +270,6 @@ class BayesLMTask(LMTask):
                 " --weights FILE --output DIR`.",
             )
         device_of(args.ngpu)
-        if args.model is None:
-            args.model = MODEL if args.lm in TRAINED_CLASSES else "lm"
         with writing_errors(Path(args.output_dir)), contextlib.ExitStack() as stack:
             if not (args.distributed and get_rank(args.dist_rank, args.dist_launcher)):
                 # one rank for all of a job
@@ -356,15 +382,8 @@ class BayesLMTask(LMTask):
         if model.num_train_tokens is None:
             model.num_train_tokens = count_tokens(args.train_shape_file)
             logging.info(f"Training tokens (with </s>): {model.num_train_tokens}")
+        check_warmup(model, args)
         prior = args.model_conf.get("prior")
-        is_started = bool(args.init_param) and prior != START_PRIOR
-        if model.warmup_epochs > 0 and (is_started or not model.lm.kinds):
-            why = "--init_param" if is_started else "no location is uncertain"
-            logging.info(f"There is no point-estimate phase: {why}")
-            model.warmup_epochs = 0
-        if model.lm.kinds or model.warmup_epochs:
-            check_warmup(model.lm, model.warmup_epochs, prior)
-        warn_of_scratch(model, args)
         if prior == ZERO_PRIOR:
             means = {name: p for name, p in model.named_parameters() if not is_posterior_key(name)}
             model.set_prior_means({name: torch.zeros_like(p) for name, p in means.items()})

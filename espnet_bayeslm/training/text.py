@@ -9,23 +9,28 @@ import logging
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+from espnet2.train.preprocessor import AbsPreprocessor
 
 from espnet_bayeslm.evaluation.transcripts import check_no_ids, without_marks
-from espnet_bayeslm.loading.build import text_reader
 from espnet_bayeslm.loading.experiment import (
     SPECIAL_TOKENS,
     UNKNOWN_WORDS,
     check_token_list,
     find_bpemodel,
     find_files,
-    read_config,
 )
+from espnet_bayeslm.loading.trained_lm import text_reader
+from espnet_bayeslm.pretrained.adapted import vocabulary
+from espnet_bayeslm.pretrained.causal_lm import load_tokenizer
+from espnet_bayeslm.pretrained.names import TOKEN_TYPE
+from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
 from espnet_bayeslm.scoring.unknown_words import unknown_words
-from espnet_bayeslm.training.options import TokenOptions
+from espnet_bayeslm.training.plain_text import TokenOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
-    PathLike,
     atomic_write,
     keyed_lines,
     read_lines,
@@ -209,7 +214,7 @@ def made_tokens(folder: Path, wanted: TokenOptions, reading: Reading) -> Tokens:
     return Tokens(token_type, tokens, str(folder / BPE_MODEL))
 
 
-def _trained_pieces(text: Path, vocab_size: int) -> tuple[List[str], bytes]:
+def _trained_pieces(text: Path, vocab_size: int) -> Tuple[List[str], bytes]:
     """Pieces, and content, of a sentencepiece model that is trained on keyed text."""
     import sentencepiece
 
@@ -238,48 +243,45 @@ def _trained_pieces(text: Path, vocab_size: int) -> tuple[List[str], bytes]:
 def given_tokens(wanted: TokenOptions) -> Optional[Tokens]:
     """Tokens of a trained LM, a recogniser or files; None where there are none."""
     wanted.check()
-    bpemodel: Optional[PathLike] = wanted.bpemodel
-    if wanted.source is not None:
-        args, path = read_config(find_files(wanted.source)[0]), wanted.source
-        token_type, tokens, bpemodel = args.token_type, args.token_list, args.bpemodel
-    elif wanted.asr_exp is not None:
-        path = wanted.asr_exp
-        token_type, tokens, bpemodel, _ = recogniser_tokens(path)
-    elif wanted.token_list is not None:
-        path = wanted.token_list
-        tokens = [line.rstrip() for _, line in read_lines(path)]
-        token_type = "bpe" if bpemodel else wanted.token_type or "word"
-    else:
+    path = wanted.source or wanted.asr_exp or wanted.token_list
+    if path is None:
         return None
+    if wanted.token_list is not None:
+        tokens = [line.rstrip() for _, line in read_lines(path)]
+        token_type, model = wanted.token_type or "word", wanted.bpemodel
+        token_type = "bpe" if model else token_type
+    else:
+        config = path / "config.yaml" if path.is_dir() else path
+        config = find_files(path)[0] if wanted.source else config
+        token_type, tokens, model = _trained_tokens(config)
     tokens = [str(token) for token in tokens]  # a list written by hand may have numbers
     check_token_list(tokens, path=str(path))
     if token_type == "bpe":
-        check_pieces(tokens, str(bpemodel), path=path)
-    return Tokens(token_type, tokens, str(bpemodel) if bpemodel else None)
+        check_pieces(tokens, str(model), path=path)
+    return Tokens(token_type, tokens, str(model) if model else None)
 
 
-def recogniser_tokens(experiment: Path) -> Tokens:
-    """Tokens of a recogniser that ESPnet has trained."""
-    config = experiment / "config.yaml" if experiment.is_dir() else experiment
+def _trained_tokens(config: Path) -> Tuple[str, List[str], Optional[Path]]:
+    """Type, tokens and BPE model of an LM or recogniser that ESPnet has trained."""
     content = read_yaml_mapping(config)
     tokens, token_type = content.get("token_list"), content.get("token_type")
     if not isinstance(tokens, list) or token_type not in ("word", "char", "bpe"):
         raise InputError(
             f"no token list of words, characters or word pieces in it (token_type: {token_type})",
             path=config,
-            remedy="Give the experiment of an ESPnet recogniser (its config.yaml), or"
-            " --token_list and --bpemodel.",
+            remedy="Give the experiment of an ESPnet recogniser or LM, or --token_list and"
+            " --bpemodel.",
         )
     if token_type != "bpe":
-        return Tokens(token_type, tokens)
-    found = find_bpemodel(str(content.get("bpemodel")), config)
-    if found is None:
+        return token_type, tokens, None
+    model = find_bpemodel(str(content.get("bpemodel")), config)
+    if model is None:
         raise InputError(
             f"its BPE model {content.get('bpemodel')} is not there",
             path=config,
             remedy="Give it by --bpemodel, with --token_list.",
         )
-    return Tokens(token_type, tokens, str(found))
+    return token_type, tokens, model
 
 
 def check_pieces(tokens: Sequence[str], bpemodel: str, *, path: Path) -> None:
@@ -303,3 +305,35 @@ def check_pieces(tokens: Sequence[str], bpemodel: str, *, path: Path) -> None:
             path=path,
             remedy="Give the list that was written with the model.",
         )
+
+
+def reader_of(lm_conf: Mapping[str, Any]) -> Reader:
+    """Reader of the sentences of an LM `pretrained`."""
+    if not lm_conf.get("model"):
+        raise InputError("lm pretrained: lm_conf has no `model`", remedy="Give --from hf:NAME.")
+    tokenizer = load_tokenizer(lm_conf["model"])
+    form, marks = lm_conf.get("text_form", "as_is"), lm_conf.get("marks", "newline")
+    return training_reader(tokenizer, form, marks)
+
+
+def pretrained_tokens(lm_conf: Mapping[str, Any]) -> Tokens:
+    """Tokens of the base model of an LM `pretrained`."""
+    reader = reader_of(lm_conf)
+    return Tokens(TOKEN_TYPE, vocabulary(reader.tokenizer), reader=reader)
+
+
+class SentencePreprocessor(AbsPreprocessor):
+    """Reads sentences by a pretrained LM's tokenizer, after ESPnet's text cleaner."""
+
+    def __init__(self, args: argparse.Namespace, *, train: bool):
+        from espnet2.text.cleaner import TextCleaner
+
+        super().__init__(train)
+        self.reader, self.clean = reader_of(args.lm_conf), TextCleaner(args.cleaner)
+
+    def __call__(self, uid: str, data: Dict[str, Any]) -> Dict[str, np.ndarray]:
+        """Replace the sentence `text` by its token ids, without those of its end."""
+        if isinstance(data.get("text"), str):
+            ids = self.reader.sentence_ids(self.clean(data["text"]).split())
+            data["text"] = np.array(ids, dtype=np.int64)
+        return data

@@ -1,4 +1,4 @@
-"""ESPnet's trainer, with perplexity reported and checkpoints written whole."""
+"""ESPnet's trainer, with perplexity reported, checkpoints written whole, and a warm-up."""
 
 from __future__ import annotations
 
@@ -6,23 +6,14 @@ import contextlib
 import copy
 import dataclasses
 import datetime
+import errno
+import functools
 import logging
 import math
 import os
 import time
 from pathlib import Path
-from typing import (
-    Any,
-    ClassVar,
-    Collection,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, ClassVar, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import torch
 from espnet2.train import trainer
@@ -32,12 +23,23 @@ from espnet2.train.trainer import Trainer, TrainerOptions
 from espnet_bayeslm.bayes import process_rank
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.kinds.architectures import write_history
-from espnet_bayeslm.lm.uncertain import UncertainLM
-from espnet_bayeslm.loading.checkpoint import REPORTER_TYPES
-from espnet_bayeslm.training.model import BayesLanguageModel
-from espnet_bayeslm.training.saving import valid_perplexities, whole_checkpoints
-from espnet_bayeslm.training.warmup import is_over, switch, warming
+from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.loading.checkpoint import REPORTER_TYPES, load_state, read_checkpoint
+from espnet_bayeslm.loading.experiment import find_files
+from espnet_bayeslm.training.model import START_PRIOR, BayesLanguageModel
+from espnet_bayeslm.training.optimizer import POSTERIOR, parameters_of
 from espnet_bayeslm.utils.cli import PROGRESS
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import atomic_write
+
+# Why a folder cannot be written to: no room, or something that stands in the way.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ENTRY = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
+# Best weights of a warm-up.
+POINT_ESTIMATE = "warmup.pth"
+
+
+# Reports
 
 
 def report_perplexity(reporter: SubReporter) -> Dict[str, float]:
@@ -56,37 +58,41 @@ def report_perplexity(reporter: SubReporter) -> Dict[str, float]:
     return means
 
 
-def typical_sigma(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
-    """Standard deviation of each location at the start and now.
+def report_sigma(model: torch.nn.Module, *, epoch: int) -> List[float]:
+    """Log the standard deviation of each location at the start and now; return the ratios.
 
     They are geometric means over its weights; for a latent output over the tokens and units of
     the last forward pass that computed its KL.
     """
-    logs: Dict[str, List[Tuple[float, float, int]]] = {}
-    for piece in lm.posterior.blocks():
-        if not math.isnan(piece.start_std):
-            terms = (math.log(piece.start_std), float(piece.std.log().mean()), piece.std.numel())
-            logs.setdefault(piece.location, []).append(terms)
-    typical = {}
-    for location, pieces in logs.items():
-        total = sum(count for _, _, count in pieces)
-        start, now = (sum(p[k] * p[2] for p in pieces) / total for k in (0, 1))
-        typical[location] = (math.exp(start), math.exp(now))
+    lm = getattr(getattr(model, "module", model), "lm", None)
+    if not isinstance(lm, UncertainLM):
+        return []
+    sums: Dict[str, List[float]] = {}
+    for block in lm.posterior.blocks():
+        if not math.isnan(block.start_std):
+            count = block.std.numel()
+            found = (count * math.log(block.start_std), float(block.std.log().sum()), count)
+            known = sums.get(block.location, [0.0, 0.0, 0.0])
+            sums[block.location] = [a + b for a, b in zip(known, found, strict=True)]
+    typical = {k: (math.exp(a / n), math.exp(b / n)) for k, (a, b, n) in sums.items()}
     for location, latent in lm.latents():
         if latent.typical_std is not None:
             typical[location] = (latent.init_std, latent.typical_std)
-    return typical
-
-
-def report_sigma(model: torch.nn.Module, *, epoch: int) -> List[float]:
-    """Log each location's standard deviation at the start and now; return the ratios."""
-    lm = getattr(getattr(model, "module", model), "lm", None)
-    found = typical_sigma(lm) if isinstance(lm, UncertainLM) else {}
-    for location, (start, now) in found.items():
+    for location, (start, now) in typical.items():
         logging.info(
             f"Epoch {epoch}: {location}: sigma {start:.4g} -> {now:.4g} ({now / start:.2f})"
         )
-    return [now / start for start, now in found.values()]
+    return [now / start for start, now in typical.values()]
+
+
+def valid_perplexities(stats: Mapping[int, Mapping[str, Any]]) -> Dict[int, float]:
+    """{epoch: perplexity of the validation text}, from an ESPnet reporter's statistics."""
+    return {
+        # of ESPnet's own LMs there is the loss, ln of it
+        epoch: float(valid["ppl"]) if "ppl" in valid else math.exp(min(float(valid["loss"]), 700))
+        for epoch, valid in ((epoch, phases.get("valid")) for epoch, phases in stats.items())
+        if valid
+    }
 
 
 class EpochLines:
@@ -116,6 +122,101 @@ class EpochLines:
         return f"epoch {epoch}/{self.max_epoch}: {', '.join(parts)}"
 
 
+# Checkpoints
+
+
+def check_run(checkpoint: Any, *, path: Any) -> None:
+    """Raise an InputError where what `read_checkpoint` returned is not a stopped training."""
+    types = {"model": Mapping, "optimizers": list, "schedulers": list, "reporter": Mapping}
+    parts = checkpoint if isinstance(checkpoint, Mapping) else {}
+    wrong = [name for name, kind in types.items() if not isinstance(parts.get(name), kind)]
+    if not wrong:
+        epoch, stats = (parts["reporter"].get(name) for name in ("epoch", "stats"))
+        are_states = all(isinstance(state, Mapping) for state in parts["optimizers"])
+        if not (isinstance(epoch, int) and isinstance(stats, Mapping) and are_states):
+            wrong = ["reporter", "optimizers"]
+    if wrong:
+        raise InputError(
+            f"cannot be resumed: {', '.join(wrong)} of the training not in it",
+            path=path,
+            remedy="Restore the file, or delete it and train again.",
+        )
+
+
+@contextlib.contextmanager
+def writing_errors(folder: Path) -> Iterator[None]:
+    """Turn what keeps a run from writing to its folder into bad input: one line, and a remedy."""
+    try:
+        yield
+    except OSError as error:
+        # what a stream's own flush could not write has no name, and a link has a second one
+        path = Path(error.filename2 or error.filename or folder)
+        ours, whole = path.absolute(), folder.absolute()
+        concerns = ours.is_relative_to(whole) or whole.is_relative_to(ours)
+        if error.errno not in NO_ROOM + NO_ENTRY or not concerns:
+            raise
+        remedy = "make room" if error.errno in NO_ROOM else "mend that"
+        remains = "No epoch was saved"
+        with contextlib.suppress(InputError, KeyError):
+            epoch = read_checkpoint(folder / "checkpoint.pth")["reporter"]["epoch"]
+            remains = f"The checkpoint of epoch {epoch} is kept"
+        raise InputError(
+            f"cannot be written ({error.strerror})",
+            path=path,
+            remedy=f"{remains}: {remedy}, and run the same command again with --resume true.",
+        ) from error
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, function: Callable) -> Iterator[None]:
+    """Put a function, which gets the old one first, in place of another within the block."""
+    before = getattr(owner, name)
+    setattr(owner, name, functools.partial(function, before))
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def save_whole(save: Callable, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+    """`torch.save` to a path that appears whole or not at all.
+
+    ESPnet's trainer writes its checkpoints in place: a run killed while it writes would leave
+    one that cannot be resumed.
+    """
+    if not isinstance(f, (str, os.PathLike)):
+        return save(obj, f, *args, **kwargs)
+    try:
+        with atomic_write(f, "wb") as stream:
+            save(obj, stream, *args, **kwargs)
+    except (OSError, RuntimeError) as error:
+        # torch's writer hides what stopped it behind a RuntimeError about positions
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError):
+            raise
+        raise OSError(cause.errno, cause.strerror, os.fspath(f)) from error
+
+
+def average_apart(
+    average: Callable,
+    output_dir: Path,
+    reporter: Reporter,
+    best_model_criterion: Sequence[Sequence[str]],
+    nbest: Sequence[int],
+    **options: Any,
+) -> None:
+    """ESPnet's average of the best epochs, for each criterion and number apart.
+
+    It adds up in the first epoch's own tensors, which the next average would start from.
+    """
+    for phase, key, mode in best_model_criterion:
+        if reporter.has(phase, key):
+            num_epochs = len(reporter.sort_epochs(phase, key, mode))
+            # ascending: `*.ave.pth` leads to the last
+            for number in [n for n in sorted(nbest) if n <= num_epochs] or [1]:
+                average(output_dir, reporter, [(phase, key, mode)], [number], **options)
+
+
 def link(path: Path, target: str) -> None:
     """Make `path` a symbolic link to a file beside it, if it is not one and the file is there."""
     is_right = path.is_symlink() and os.readlink(path) == target
@@ -143,51 +244,67 @@ def heal(folder: Path, model: torch.nn.Module, reporter: Reporter, options: Trai
             link(folder / f"{phase}.{key}.best.pth", f"{best}epoch.pth")
 
 
-def stay_stopped(reporter: Reporter, options: TrainerOptions) -> None:
-    """Train no further epoch where an early stop had ended the training."""
-    phase, key, _ = options.early_stopping_criterion
-    if (
-        options.patience is not None
-        and reporter.has(phase, key)
-        and reporter.check_early_stopping(options.patience, *options.early_stopping_criterion)
-    ):
-        options.max_epoch = min(options.max_epoch, reporter.get_epoch())
+# Warm-up
+
+
+def is_over(checkpoint: Path) -> bool:
+    """True if the warm-up of a stopped training had ended: its epochs have no statistics then."""
+    if not checkpoint.exists():
+        return False
+    reporter = read_checkpoint(checkpoint)["reporter"]
+    return reporter["epoch"] > 0 and 1 not in reporter["stats"]
 
 
 @contextlib.contextmanager
-def averages_apart() -> Iterator[None]:
-    """Have ESPnet average the best epochs for each criterion and number apart, within the block.
-
-    It adds up in the first epoch's own tensors, which the next average would start from.
-    """
-    average = trainer.average_nbest_models
-
-    def average_apart(
-        output_dir: Path,
-        reporter: Reporter,
-        best_model_criterion: Sequence[Sequence[str]],
-        nbest: Collection[int],
-        **options: Any,
-    ) -> None:
-        for phase, key, mode in best_model_criterion:
-            if reporter.has(phase, key):
-                num_epochs = len(reporter.sort_epochs(phase, key, mode))
-                # ascending: `*.ave.pth` leads to the last
-                for number in [n for n in sorted(nbest) if n <= num_epochs] or [1]:
-                    average(output_dir, reporter, [(phase, key, mode)], [number], **options)
-
-    trainer.average_nbest_models = average_apart
+def warming(model: BayesLanguageModel) -> Iterator[None]:
+    """Train the means alone within the block: no draws, no KL, nothing else of posteriors."""
+    stds = [p for p in parameters_of(model, POSTERIOR) if p.requires_grad]
+    for parameter in stds:
+        parameter.requires_grad_(False)
+    model.warming, model.lm.draws_in_training = True, False
     try:
         yield
     finally:
-        trainer.average_nbest_models = average
+        model.warming, model.lm.draws_in_training = False, True
+        for parameter in stds:
+            parameter.requires_grad_(True)
+
+
+def switch(folder: Path, model: BayesLanguageModel, fresh: Dict[str, List[Any]]) -> None:
+    """Make a training's checkpoint one that goes on with the uncertain phase.
+
+    It starts as `bayeslm train --from` would: from the best weights of the warm-up, with
+    optimizers and schedulers as at the start of a training, and no earlier epoch to compare with.
+    """
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+    if process_rank() == 0:
+        path = folder / "checkpoint.pth"
+        checkpoint, best = read_checkpoint(path), load_state(find_files(folder)[1])
+        model.load_state_dict(best)
+        if model.prior == START_PRIOR:
+            model.set_prior_means(best)
+        # deviations may start in units of the prior's, which is learnt around its means
+        model.lm.posterior.start_untrained()
+        if model.prior == START_PRIOR:
+            model.apply_prior()
+        torch.save(best, folder / POINT_ESTIMATE)
+        reporter = {**checkpoint["reporter"], "stats": {}}
+        checkpoint.update(model=model.state_dict(), reporter=reporter, **fresh)
+        torch.save(checkpoint, path)
+        for leading in (*folder.glob("*.best.pth"), *folder.glob("*.ave*.pth")):
+            leading.unlink()
+        PROGRESS.info(f"epoch {reporter['epoch']}: the point-estimate phase ends")
+        logging.info(f"The best point-estimate weights are in {folder / POINT_ESTIMATE}")
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
 
 
 class BayesLMTrainer(Trainer):
     """`Trainer`, unchanged but for what its name says."""
 
     # ESPnet gives `resume` none; its trainers have no instances.
-    options: ClassVar[Optional[TrainerOptions]] = None
+    options: ClassVar[TrainerOptions]
     lines: ClassVar[Optional[EpochLines]] = None
     # The first epoch of the phase: the second phase of a warm-up counts from its own.
     first_epoch: ClassVar[int] = 1
@@ -196,16 +313,15 @@ class BayesLMTrainer(Trainer):
     def run(cls, model: torch.nn.Module, **kwargs: Any) -> None:
         """Train; a kill or a full disk while a checkpoint is written leaves the one before."""
         whole, cls.first_epoch = kwargs["trainer_options"], 1
+        folder = Path(whole.output_dir)
         if isinstance(model, BayesLanguageModel):
             whole = dataclasses.replace(whole, max_epoch=whole.max_epoch + model.warmup_epochs)
-        cls.options = kwargs["trainer_options"] = whole
-        cls.lines = EpochLines(cls.options.max_epoch)
-        folder = Path(cls.options.output_dir)
-        if isinstance(model, BayesLanguageModel):
             # Now, since --init_param may have brought another LM's prior.
             model.apply_prior()
             model.lm.posterior.start_untrained()
-        with whole_checkpoints(), averages_apart():
+        cls.options, cls.lines = whole, EpochLines(whole.max_epoch)
+        averages = replaced(trainer, "average_nbest_models", average_apart)
+        with replaced(torch, "save", save_whole), averages:
             if process_rank() == 0:
                 for leftover in folder.glob(".*.pth.*"):
                     leftover.unlink()
@@ -223,8 +339,8 @@ class BayesLMTrainer(Trainer):
                     cls.options = dataclasses.replace(whole, max_epoch=model.warmup_epochs)
                     super().run(model=model, **{**kwargs, "trainer_options": cls.options})
                 switch(folder, model, fresh)
-                cls.options = kwargs["trainer_options"] = dataclasses.replace(whole, resume=True)
-            super().run(model=model, **kwargs)
+                cls.options = dataclasses.replace(whole, resume=True)
+            super().run(model=model, **{**kwargs, "trainer_options": cls.options})
 
     @classmethod
     def train_one_epoch(cls, *args: Any, **kwargs: Any) -> bool:
@@ -261,14 +377,20 @@ class BayesLMTrainer(Trainer):
     def resume(
         cls, checkpoint: Any, model: torch.nn.Module, reporter: Reporter, **kwargs: Any
     ) -> None:
-        """Resume, and heal what a kill left undone."""
+        """Resume, and heal what a kill left undone; after an early stop no epoch follows."""
         # ESPnet 202412 leaves it to torch which classes a checkpoint may hold
         with torch.serialization.safe_globals(REPORTER_TYPES):
             Trainer.resume(checkpoint, model, reporter, **kwargs)
-        assert cls.options is not None
+        options = cls.options
         cls.first_epoch = min(reporter.stats, default=reporter.get_epoch() + 1)
         if cls.lines is not None:
             cls.lines.best = min(valid_perplexities(reporter.stats).values(), default=math.inf)
-        stay_stopped(reporter, cls.options)
+        stops = options.early_stopping_criterion
+        if (
+            options.patience is not None
+            and reporter.has(*stops[:2])
+            and reporter.check_early_stopping(options.patience, *stops)
+        ):
+            options.max_epoch = min(options.max_epoch, reporter.get_epoch())
         if process_rank() == 0:
-            heal(Path(checkpoint).parent, model, reporter, cls.options)
+            heal(Path(checkpoint).parent, model, reporter, options)

@@ -48,25 +48,45 @@ class Blocks:
 
     def __init__(self, pool: Pool, make: Callable, *args: Any):
         self.pool = pool
-        self._make = functools.partial(make, *args)
+        # where this process is the worker, the object is made here, once
+        self._make = functools.lru_cache(functools.partial(make, *args))
         # files may change between two runs: no run takes the object of another
-        self._packed = pickle.dumps((uuid.uuid4().hex, os.getcwd(), self._make))
+        packed = (uuid.uuid4().hex, os.getcwd(), functools.partial(make, *args))
+        self._packed = pickle.dumps(packed)
         self._folder: Optional[Path] = None
         self._identity = ""
         # where results are kept, of the tasks under way
         self._paths: WeakKeyDictionary[Future, Path] = WeakKeyDictionary()
 
-    @functools.cached_property
-    def _here(self) -> Any:
-        """Object of this process, where this process is the worker."""
-        return self._make()
-
     def _submit(self, method: str, item: Any) -> Future:
-        """Give a block to the executor; the result is bytes, which are kept as they are."""
+        """Give a block to the executor; the result is bytes, which are kept as they are.
+
+        An earlier run may have left them.
+        """
+        path = None
+        if self._folder is not None:
+            name = hashlib.sha256(f"{self._identity} {method} {item!r}".encode()).hexdigest()
+            path = self._folder / name
+            if path.exists():
+                known: Future = Future()
+                known.set_result(path.read_bytes())
+                return known
         submit = self.pool.executor.submit
         if self.pool.is_here:
-            return submit(lambda: pickle.dumps(getattr(self._here, method)(item)))
-        return submit(_call, self._packed, method, pickle.dumps(item))
+            future = submit(lambda: pickle.dumps(getattr(self._make(), method)(item)))
+        else:
+            future = submit(_call, self._packed, method, pickle.dumps(item))
+        if path is not None:
+            self._paths[future] = path
+        return future
+
+    def _finish(self, future: Future) -> bytes:
+        """Result of a block, which is written to its file, whole or not at all."""
+        packed: bytes = future.result()
+        if (path := self._paths.pop(future, None)) is not None:
+            with atomic_write(path, "wb") as f:
+                f.write(packed)
+        return packed
 
     def ask(self, method: str, item: Any = None) -> Any:
         """Result of a method on any worker."""
@@ -102,28 +122,6 @@ class Blocks:
                 with contextlib.suppress(OSError):  # not empty
                     above.rmdir()
 
-    def _submit_or_read(self, method: str, sent: Any) -> Future:
-        """Future of a block's result, which an earlier run may have left."""
-        if self._folder is None:
-            return self._submit(method, sent)
-        digest = hashlib.sha256(f"{self._identity} {method} {sent!r}".encode()).hexdigest()
-        path = self._folder / digest
-        if path.exists():
-            known: Future = Future()
-            known.set_result(path.read_bytes())
-            return known
-        future = self._submit(method, sent)
-        self._paths[future] = path
-        return future
-
-    def _finish(self, future: Future) -> bytes:
-        """Result of a block, which is written to its file, whole or not at all."""
-        packed: bytes = future.result()
-        if (path := self._paths.pop(future, None)) is not None:
-            with atomic_write(path, "wb") as f:
-                f.write(packed)
-        return packed
-
     def map(
         self,
         method: str,
@@ -141,7 +139,7 @@ class Blocks:
         """
 
         def submit(block: Block) -> Future:
-            return self._submit_or_read(method, sent(block))
+            return self._submit(method, sent(block))
 
         with progress(desc=desc, unit=unit, total=total, hidden=self.pool.is_here) as bar:
             found = self.pool.completed(submit, blocks, in_order=True, finish=self._finish)

@@ -39,31 +39,21 @@ def read_conf(path: Optional[str], workers: Optional[int]) -> Tuple[str, Dict[st
     """
     options = {} if path is None else read_yaml_mapping(path)
     name = str(options.pop("cluster", "local"))
-    is_address = "://" in name
+    is_address, problem, remedy = "://" in name, "", ""
     if not is_address and name not in CLUSTERS:
-        raise InputError(
-            f"cluster: {name}: unknown",
-            path=path,
-            remedy=f"Give {', '.join(CLUSTERS)}, or a scheduler's address such as tcp://host:8786.",
-        )
-    if is_address and (options or workers is not None):
+        problem = f"{name}: unknown"
+        remedy = f"Give {', '.join(CLUSTERS)}, or a scheduler's address such as tcp://host:8786."
+    elif is_address and (options or workers is not None):
         given = ", ".join([*options, *(["--workers"] if workers is not None else [])])
-        raise InputError(
-            f"cluster: {name} has workers of its own, and {given} is given",
-            path=path,
-            remedy="Leave it out, or start another cluster.",
-        )
-    if is_jobs(name) and workers is None:
-        raise InputError(
-            f"cluster: {name} needs the number of workers", path=path, remedy="Give --workers N."
-        )
-    if name == "ssh" and workers is not None:
-        raise InputError(
-            "cluster: ssh has a worker on each of its `hosts` but the first, and --workers is"
-            " given",
-            path=path,
-            remedy="Leave --workers out; `worker_options: {n_workers: N}` is for each host.",
-        )
+        problem = f"{name} has workers of its own, and {given} is given"
+        remedy = "Leave it out, or start another cluster."
+    elif is_jobs(name) and workers is None:
+        problem, remedy = f"{name} needs the number of workers", "Give --workers N."
+    elif name == "ssh" and workers is not None:
+        problem = "ssh has a worker on each of its `hosts` but the first, and --workers is given"
+        remedy = "Leave --workers out; `worker_options: {n_workers: N}` is for each host."
+    if problem:
+        raise InputError(f"cluster: {problem}", path=path, remedy=remedy)
     _import("distributed" if is_address else CLUSTERS[name][0])
     return name, options
 
@@ -107,26 +97,21 @@ def dask_pool(path: Optional[str], workers: Optional[int]) -> Iterator[Pool]:
             remedy = "Start some with `dask worker`."
             raise InputError(f"the scheduler at {name} has no workers", path=path, remedy=remedy)
         logging.info("Dask: %s, %d workers", name, count)
-        check_package(client)
+        client.wait_for_workers(1)
+        specs = client.run(importlib.util.find_spec, PACKAGE)
+        lacking = [address for address, spec in specs.items() if spec is None]
+        if lacking:
+            raise InputError(
+                f"{len(lacking)} of {len(specs)} workers lack the package {PACKAGE}, the first"
+                f" {lacking[0]}",
+                remedy=INSTALL,
+            )
         executor = client.get_executor(pure=False)
         try:
             yield Pool(executor, count, explain)
         except BaseException:
             executor.shutdown(wait=False)
             raise
-
-
-def check_package(client: Any) -> None:
-    """Wait for the first worker, and check that the workers that are there can do our tasks."""
-    client.wait_for_workers(1)
-    specs = client.run(importlib.util.find_spec, PACKAGE)
-    lacking = [address for address, spec in specs.items() if spec is None]
-    if lacking:
-        raise InputError(
-            f"{len(lacking)} of {len(specs)} workers lack the package {PACKAGE}, the first"
-            f" {lacking[0]}",
-            remedy=INSTALL,
-        )
 
 
 def make_cluster(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import itertools
 import logging
 import lzma
 import os
@@ -12,7 +13,7 @@ import re
 import tempfile
 import zlib
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import IO, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set
 
 import kenlm
 
@@ -172,22 +173,6 @@ def _normalized(line: ArpaLine, path: PathLike, words: Set[bytes], *, is_last: b
     return b"\t".join((prob, b" ".join(ngram), *backoff)) + b"\n"
 
 
-def unigram_sum(path: PathLike) -> Tuple[float, bool]:
-    """Sum of the unigram probabilities of an ARPA file, and True if `<unk>` is one of them.
-
-    Only the unigrams are read; `<s>`, which is never predicted, is left out.
-    """
-    total, has_unknown = 0.0, False
-    for line in arpa_ngrams(path):
-        if line.order > 1:
-            break
-        word = line.fields[1]
-        has_unknown |= word in (b"<unk>", b"<UNK>")
-        if word != b"<s>":
-            total += 10.0 ** log10_of(line.fields[0], path, line.number)
-    return total, has_unknown
-
-
 def load_kenlm(path: PathLike) -> kenlm.Model:
     """Model of an ARPA file or a KenLM binary; a unigram model has the order 2 there.
 
@@ -228,7 +213,12 @@ def _read(path: PathLike) -> kenlm.Model:
 
 def _check_unigrams(path: PathLike) -> None:
     """Warn where an ARPA file's unigrams sum to more than one, or lack `<unk>`."""
-    total, has_unknown = unigram_sum(path)
+    total, has_unknown = 0.0, False
+    for line in itertools.takewhile(lambda line: line.order == 1, arpa_ngrams(path)):
+        word = line.fields[1]
+        has_unknown |= word in (b"<unk>", b"<UNK>")
+        if word != b"<s>":  # which is never predicted
+            total += 10.0 ** log10_of(line.fields[0], path, line.number)
     if total > 1 + _MAX_EXCESS:
         logging.warning(
             "%s: its unigram probabilities sum to %.4g, and at most 1 was expected: perplexities"

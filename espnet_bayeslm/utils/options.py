@@ -38,6 +38,8 @@ from typing import (
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable)
+# A number of YAML 1.2 that PyYAML, which reads YAML 1.1, takes for a word: `1e-3`
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+|[-+]\.\d+")
 
 
 def option(
@@ -90,27 +92,24 @@ def add_options(parser: argparse.ArgumentParser, cls: Type) -> argparse.Argument
     hints = get_type_hints(cls)
     groups: Dict[str, Any] = {"": parser}
     for field in described_fields(cls):
-        title = field.metadata["group"]
+        title, hint = field.metadata["group"], hints[field.name]
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        _add_option(groups[title], field, hints[field.name])
+        known = ("help", "choices", "metavar")
+        keywords = {
+            name: field.metadata[name] for name in known if field.metadata[name] is not None
+        }
+        required = field.default is dataclasses.MISSING
+        if get_origin(hint) is collections.abc.Sequence:
+            keywords.update(action="append", default=[], type=_reader(get_args(hint)[0]))
+        else:
+            keywords.update(default=None if required else field.default, type=_reader(hint))
+        if field.metadata["positional"]:
+            groups[title].add_argument(field.name, nargs=None if required else "?", **keywords)
+        else:
+            keywords.update(dest=_key(field), required=required)
+            groups[title].add_argument(f"--{option_name(field)}", **keywords)
     return parser
-
-
-def _add_option(group: argparse._ActionsContainer, field: dataclasses.Field, hint: Any) -> None:
-    """Add one option to a parser or a group."""
-    known = ("help", "choices", "metavar")
-    keywords = {name: field.metadata[name] for name in known if field.metadata[name] is not None}
-    required = field.default is dataclasses.MISSING
-    if get_origin(hint) is collections.abc.Sequence:
-        keywords.update(action="append", default=[], type=_reader(get_args(hint)[0]))
-    else:
-        keywords.update(default=None if required else field.default, type=_reader(hint))
-    if field.metadata["positional"]:
-        group.add_argument(field.name, nargs=None if required else "?", **keywords)
-    else:
-        name = f"--{option_name(field)}"
-        group.add_argument(name, dest=_key(field), required=required, **keywords)
 
 
 def _reader(hint: Any) -> Callable[[str], Any]:
@@ -161,3 +160,36 @@ def with_options(cls: Type) -> Callable[[F], F]:
         return function
 
     return decorate
+
+
+def as_numbers(value: Any) -> Any:
+    """Value of a yaml file with its numbers as numbers, in mappings and lists too.
+
+    Every word in the form of a number is taken for one.
+    """
+    if isinstance(value, str):
+        return float(value) if NUMBER.fullmatch(value.strip()) else value
+    if isinstance(value, Mapping):
+        return {key: as_numbers(item) for key, item in value.items()}
+    return [as_numbers(item) for item in value] if isinstance(value, list) else value
+
+
+def conf_numbers(conf: Mapping[str, Any], cls: Optional[Callable] = None) -> Dict[str, Any]:
+    """Configuration of a class, as `lm_conf` or `optim_conf`, with its numbers as numbers.
+
+    The annotations of `cls` say which arguments are words, which stay, and which are whole
+    numbers.
+    """
+    parameters = {} if cls is None else inspect.signature(cls).parameters
+    return {key: _argument(value, parameters.get(key)) for key, value in conf.items()}
+
+
+def _argument(value: Any, parameter: Optional[inspect.Parameter]) -> Any:
+    """Value of an argument with its numbers as numbers."""
+    number = as_numbers(value)
+    if number is value or parameter is None or not isinstance(value, str):
+        return number
+    types = set(re.findall(r"\w+", inspect.formatannotation(parameter.annotation)))
+    if "float" in types or not types & {"str", "int"}:
+        return number
+    return int(number) if "int" in types and number.is_integer() else value

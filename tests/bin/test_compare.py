@@ -13,9 +13,8 @@ from command_lines import PASSES
 
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.compare import main
-from espnet_bayeslm.quickstart.interval import over_seeds
-from espnet_bayeslm.quickstart.perplexity_table import ROWS, TWO, Dropout, Results
-from espnet_bayeslm.quickstart.seed_comparison import Comparison, Work, compare
+from espnet_bayeslm.quickstart.perplexity_table import ROWS, TWO, Dropout, Results, over_seeds
+from espnet_bayeslm.quickstart.seed_comparison import CompareOptions, Work, compare
 from espnet_bayeslm.utils.errors import InputError
 
 # Options of the point-estimate LMs that are those of the Bayesian one
@@ -34,7 +33,7 @@ def texts(plain_text, tmp_path):
 
 def options(**given):
     conf = dict(size="tiny", lm="transformer", token_type="word", vocab_size=None, epochs=1, ngpu=0)
-    return Comparison(**{**conf, **given})
+    return CompareOptions(**{**conf, **given})
 
 
 def short(words):
@@ -51,14 +50,15 @@ def stopped(words):
 
 def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
     """What was done before the stop is not done again; start and steps are the same for both."""
-    what, exp = options(**texts), tmp_path / "exp"
+    exp = tmp_path / "exp"
+    what = options(**texts, exp=exp, seeds="1 2", dropout_rates="0.0 0.1")
 
     with pytest.raises(InputError, match="status 1: bayeslm interpolate: error: stopped"):
-        compare(what, exp, seeds=[1, 2], rates=[0.0, 0.1], tool=stopped)
+        compare(what, tool=stopped)
     assert not list(exp.glob("[Rr]esults*")) and not list(exp.glob("RESULTS*"))
     before = {path.name: path.stat().st_mtime_ns for path in (exp / "log").glob("*.done")}
     assert len(before) == 1 + 2 * 5
-    text = compare(what, exp, seeds=[1, 2], rates=[0.0, 0.1], tool=short)
+    text = compare(what, tool=short)
     assert before.items() <= {p.name: p.stat().st_mtime_ns for p in (exp / "log").iterdir()}.items()
     assert (exp / "RESULTS.md").read_text() == text
     assert [row.split(" | ")[0][2:].strip() for row in text.splitlines()[2:9]] == list(ROWS)
@@ -95,13 +95,13 @@ def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
     texts["test_text"].write_text("a b\n")
     other = dataclasses.replace(what, autocast="bfloat16")
     with pytest.raises(InputError, match="another comparison, of other --test_text, --autocast"):
-        compare(other, exp, seeds=[1, 2], rates=[0.1], tool=bayeslm.main)
+        compare(other, tool=bayeslm.main)
 
 
 def test_the_lstm_has_the_same_steps_too(texts, tmp_path):
     """Point estimate and Bayesian LM are one configuration, with and without uncertainty."""
-    what = options(**texts, lm="lstm", token_type="bpe", autocast="bfloat16")
-    stages = Work(what, tmp_path, [1, 2], [0.2]).stages()
+    what = options(**texts, lm="lstm", token_type="bpe", autocast="bfloat16", exp=tmp_path)
+    stages = Work(what, [1, 2], [0.2]).stages()
     (_, (_, half, _)), (_, lms) = next(stages), next(stages)
     assert "--token_type bpe" in half.script() and "--from" not in half.script()
     for step, conf in ((half, None), (lms[0], ""), (lms[1], "uncertainty={} dropout_rate=0.2")):

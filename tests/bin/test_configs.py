@@ -16,7 +16,7 @@ from espnet_bayeslm.configs import (
     size_options,
 )
 from espnet_bayeslm.training import plain_text
-from espnet_bayeslm.training.options import TrainOptions
+from espnet_bayeslm.training.plain_text import TrainOptions
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
 

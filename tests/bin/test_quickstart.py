@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import multiprocessing
 import os
 import re
@@ -12,13 +13,20 @@ import time
 import pytest
 from pretrained.tiny_models import write_model
 
-from espnet_bayeslm import quickstart
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.quickstart import main
-from espnet_bayeslm.quickstart import small_lm, steps
-from espnet_bayeslm.quickstart.demo import SHIPPED, SYSTEMS, Demo, unpack
-from espnet_bayeslm.quickstart.error_table import TUNED, Row, table
-from espnet_bayeslm.quickstart.interval import Interval
+from espnet_bayeslm.quickstart import demo
+from espnet_bayeslm.quickstart.demo import (
+    SHIPPED,
+    SMALL_SYSTEMS,
+    SYSTEMS,
+    TUNED,
+    Demo,
+    Row,
+    table,
+    unpack,
+)
+from espnet_bayeslm.quickstart.perplexity_table import Interval
 from espnet_bayeslm.quickstart.steps import Step, run_steps
 from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
@@ -52,22 +60,22 @@ def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys, monkeypatch)
     """
     output = tmp_path / "out"
     lm = f"hf:{write_model(tmp_path / 'tiny')}"
-    monkeypatch.setattr(small_lm, "find", lambda: lm)
+    monkeypatch.setattr(demo, "find_smollm2", lambda: lm)
 
     with pytest.raises(InputError, match="status 1: bayeslm score: error: stopped"):
-        quickstart.run(str(output), tool=stopped, data=data, epochs=1)
+        demo.run(str(output), tool=stopped, data=data, epochs=1)
     assert not (output / "RESULTS.md").exists() and not (output / "report.html").exists()
     before = {path.name: path.stat().st_mtime_ns for path in (output / "log").glob("*.log")}
     capsys.readouterr()
-    quickstart.run(str(output), tool=bayeslm.main, data=data, epochs=1)
+    demo.run(str(output), tool=bayeslm.main, data=data, epochs=1)
     after = {path.name: path.stat().st_mtime_ns for path in (output / "log").glob("*.log")}
     assert {name for name in after if after[name] != before[name]} == {"report.log"}
     # every system has its row, and the report has them too
     printed = capsys.readouterr().out
     assert (output / "RESULTS.md").read_text() in printed
     names = re.findall(r"^\| ([^|-][^|]*?) *\| +[\d.]* \| +[\d.]+ \|", printed, re.MULTILINE)
-    assert names == ["first pass", TUNED, *SYSTEMS, *small_lm.SYSTEMS]
-    assert small_lm.EXPLANATION in printed
+    assert names == ["first pass", TUNED, *SYSTEMS, *SMALL_SYSTEMS]
+    assert demo.SMALL_EXPLANATION in printed
     assert all(name in (output / "report.html").read_text() for name in names)
     commands = (output / "commands.sh").read_text().splitlines()
     assert sum(line.startswith("bayeslm train ") for line in commands) == 4
@@ -75,20 +83,19 @@ def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys, monkeypatch)
     with gzip.open(data / "eval.jsonl.gz") as f:
         (data / "eval.jsonl.gz").write_bytes(gzip.compress(f.readline()))
     with pytest.raises(InputError, match="other data"):
-        quickstart.run(str(output), tool=bayeslm.main, data=data, epochs=1)
+        demo.run(str(output), tool=bayeslm.main, data=data, epochs=1)
 
 
 def test_without_smollm2_nothing_changes(data, tmp_path, monkeypatch):
     """And with it, the commands of the other systems are the same."""
-    monkeypatch.setattr(small_lm, "find_small_lm", lambda: None)
-    assert small_lm.find() is None
+    monkeypatch.setattr(demo, "find_small_lm", lambda: None)
+    assert demo.find_smollm2() is None
     unpack(data, tmp_path / "out")
     without = Demo(tmp_path / "out", 1)
-    assert list(without.hypotheses()) == list(SYSTEMS)
-    more = small_lm.SmallLM(tmp_path / "out", tmp_path / "SmolLM2.gguf")
+    assert list(without.hypotheses) == list(SYSTEMS)
+    more = Demo(tmp_path / "out", 1, tmp_path / "SmolLM2.gguf")
     few, many = (
-        {step.name: step for _, stage in demo.stages() for step in stage}
-        for demo in (without, Demo(tmp_path / "out", 1, more))
+        {step.name: step for _, stage in one.stages() for step in stage} for one in (without, more)
     )
     # the 3-gram goes first there
     assert set(many) ^ set(few) == {"smollm2_adapter", "rescore_smollm2", "ngram"}
@@ -126,11 +133,11 @@ def test_ctrl_c_ends_the_steps_too(tmp_path, capsys, monkeypatch):
         begun(tmp_path)
         os.kill(os.getpid(), signal.SIGINT)
 
-    def run(output, *, tool, epochs):
+    def stopped_run(output, *, tool, epochs):
         threading.Thread(target=stop).start()
         run_locally([Step("a", [["sleep"]]), Step("b", [["sleep"]])], tmp_path, sleep)
 
-    monkeypatch.setattr(quickstart, "run", run)
+    monkeypatch.setattr(demo, "run", stopped_run)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(SystemExit) as stopped:
         main(["--output", str(tmp_path)])
@@ -138,18 +145,6 @@ def test_ctrl_c_ends_the_steps_too(tmp_path, capsys, monkeypatch):
     assert stopped.value.code == 130
     assert capsys.readouterr().err.endswith("stopped: the same command goes on from here\n")
     assert not multiprocessing.active_children() and not list(tmp_path.glob("*.done"))
-
-
-def nothing(words):
-    pass
-
-
-def test_whoever_waits_is_told_how_long(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(steps, "LONG", 0.0)
-    run_locally([Step(name, [[name]]) for name in "abc"], tmp_path, nothing)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2  # after the last there is nothing to wait for
-    assert re.fullmatch(r"  [abc] is done, 1 of 3 after 0:00:\d\d; some 0:0\d:\d\d left", lines[0])
 
 
 def test_steps_that_fail_are_told_after_all_are_done(tmp_path):
@@ -205,7 +200,7 @@ def test_the_table_says_what_was_not_gained():
     """Daggers stand where there are fewer errors, and words where nothing was gained."""
     better, worse = Interval(-1.0, -1.5, -0.5, 0.001), Interval(0.5, 0.1, 0.9, 0.02)
     nothing = Interval(-0.001, -0.3, 0.3, 0.9)
-    rows = [Row("first pass", 30.0, None, {})]
+    rows = [Row("first pass", 30.0, math.nan, {})]
     rows.append(Row("point-estimate + 3-gram", 29.0, 100.0, {"first pass": better}))
     expected = {
         "A": (worse, "+0.50 [+0.10, +0.90]", "significantly MORE errors."),
@@ -229,4 +224,4 @@ def test_all_of_it(tmp_path, capsys):
     main(["--output", str(tmp_path / "out")])
     rows = [line for line in capsys.readouterr().out.splitlines() if "+ 3-gram " in line]
     lower = sum("†" in row.split("|")[4] for row in rows if row.startswith("|"))
-    assert lower == (5 if small_lm.find() else 3)
+    assert lower == (5 if demo.find_smollm2() else 3)

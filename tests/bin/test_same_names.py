@@ -7,7 +7,7 @@ from tiny_training import words
 
 from espnet_bayeslm.bin import interpolate
 from espnet_bayeslm.loading.experiment import fingerprint
-from espnet_bayeslm.loading.mixture_export import write_mixture
+from espnet_bayeslm.loading.export import write_mixture
 from espnet_bayeslm.loading.weights_file import NamedWeight, match_weights
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.utils.errors import InputError

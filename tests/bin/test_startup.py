@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from espnet_bayeslm.bin.bayeslm import TOOLS
-from espnet_bayeslm.utils.quiet import stand_in_for
+from espnet_bayeslm.utils.imports import stand_in_for
 
 HEAVY = {"torch", "scipy", "matplotlib", "espnet2.lm", "transformers", "nltk", "g2p_en", "kaldiio"}
 TASKS = {"espnet2.tasks.lm", "g2p_en.g2p", "nltk", "transformers", "inflect", "librosa", "sklearn"}

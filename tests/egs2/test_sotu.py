@@ -12,7 +12,7 @@ import espnet_bayeslm
 from espnet_bayeslm.nbest.kaldi import read_kaldi
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
-from espnet_bayeslm.recognition.sphinx import SphinxSearch
+from espnet_bayeslm.recognition.recognisers import SphinxSearch
 from espnet_bayeslm.utils.errors import InputError
 
 

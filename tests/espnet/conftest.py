@@ -126,7 +126,7 @@ def lm(train, tmp_path_factory):
         return train("lm_train", models.LM | config, name, files)
 
     def mix(folder, lms, weights, subtract_lms=(), subtract_weights=()):
-        from espnet_bayeslm.loading.mixture_export import write_mixture
+        from espnet_bayeslm.loading.export import write_mixture
 
         subtracted = {
             "subtract_lms": [get(name) for name in subtract_lms],

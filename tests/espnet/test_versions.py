@@ -15,7 +15,7 @@ from espnet_bayeslm.loading.checkpoint import load_state
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.espnet_version import OLDEST, check_espnet
+from espnet_bayeslm.utils.imports import OLDEST, check_espnet
 
 
 def options_of(corpus, output, max_epoch):

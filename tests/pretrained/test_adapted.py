@@ -133,7 +133,7 @@ def test_training_by_the_command_line(trained):
     # averaged probabilities of samples, token by token
     scores = []
     for index in range(2):
-        with loaded.causal_lm.sampled(index):
+        with loaded.sampled(index):
             scores.append(loaded.word_scores([text])[0].log_probs)
     assert not np.allclose(scores[0], scores[1])
     low, high = min(map(np.sum, scores)), max(map(np.sum, scores))
@@ -160,7 +160,7 @@ def test_half_precision_is_near(trained):
             espnet_bayeslm.load(source, text_form="lower", precision=precision)
             for precision in ("float32", "bfloat16")
         )
-        assert half.causal_lm.model.get_output_embeddings().weight.dtype == torch.bfloat16
+        assert half.model.get_output_embeddings().weight.dtype == torch.bfloat16
         text = "so we could put the remote on the table"
         difference = abs(half.score(text) - whole.score(text))
         assert 1e-4 < difference < 0.05 * abs(whole.score(text))
@@ -210,12 +210,12 @@ def test_uncertainty_is_that_of_the_samples(trained):
     found = loaded.uncertainty("okay so", num_samples=3)
     scores = loaded.word_scores(["okay so"], num_samples=3)[0].log_probs
     np.testing.assert_allclose(found.log_probs, scores, atol=1e-6)
-    reader = loaded.reading["reader"]
+    reader = loaded.reader
     encoded = reader.encode(["okay", "so"])
     ids = torch.tensor([[*reader.start, *encoded.ids[:-1]]])
     probs = []
     for index in range(3):
-        with loaded.causal_lm.sampled(index), torch.no_grad():
+        with loaded.sampled(index), torch.no_grad():
             probs.append(loaded.lm(ids).logits[0].double().softmax(-1))
     mean = torch.stack(probs).mean(0)
     entropy = -torch.xlogy(mean, mean).sum(-1)

@@ -53,7 +53,7 @@ def test_lists_and_the_front_door(model, files):
     found = espnet_bayeslm.rescore(
         read_nbest(nbest, "jsonl"), lms=[model], text_form="sentence", scales=None
     )
-    assert lm.tokens[lm.causal_lm.tokenizer.eos_token_id] == "<|end|>"
+    assert lm.tokens[lm.tokenizer.eos_token_id] == "<|end|>"
     lines = (output / "lmwt.nn").read_text().splitlines()
     costs = {key: float(cost) for key, cost in map(str.split, lines)}
     for item in found:

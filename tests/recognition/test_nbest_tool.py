@@ -12,7 +12,7 @@ from espnet_bayeslm.bin import nbest, rescore
 from espnet_bayeslm.bin.nbest import find_recordings
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.nbest.formats import read_nbest
-from espnet_bayeslm.recognition.beam_search import _rate
+from espnet_bayeslm.recognition.recognisers import _rate
 from espnet_bayeslm.rescoring import score_hypotheses
 
 SIZE = 4

@@ -8,7 +8,7 @@ from espnet_bayeslm.bin import nbest
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
-from espnet_bayeslm.recognition import sphinx
+from espnet_bayeslm.recognition import recognisers as sphinx
 from espnet_bayeslm.utils.errors import InputError
 
 SENTENCE = "we will work together for peace"

@@ -6,8 +6,8 @@ import torch
 import yaml
 from espnet2.tasks.lm import LMTask
 
+import espnet_bayeslm
 from espnet_bayeslm.training.optimizer import add_optimizer_posterior
-from espnet_bayeslm.training.register import register
 
 LSTM = dict(unit=8, nlayers=2)
 TRANSFORMER = dict(att_unit=8, head=2, unit=12, layer=2)
@@ -61,7 +61,7 @@ SEARCH = {"search": transformer({"ffn@1": "search"})}
 
 def write_experiment(template, folder, lm, lm_conf, **options):
     """Write an experiment folder like that of a trained LM, with random weights, and return it."""
-    register()
+    espnet_bayeslm.register()
     config = yaml.safe_load((template / "config.yaml").read_text())
     config.update(lm=lm, lm_conf=lm_conf, model="bayes_lm" if "bayes" in lm else "lm")
     config.update(model_conf={}, **options)

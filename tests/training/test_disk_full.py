@@ -11,7 +11,7 @@ from forked import finish, log_of, start, train
 from training_options import ADAM, CELL, LSTM, assert_same, stats
 
 from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
-from espnet_bayeslm.training.saving import writing_errors
+from espnet_bayeslm.training.trainer import writing_errors
 from espnet_bayeslm.utils.errors import InputError
 
 OPTIONS = [*LSTM, *CELL, *ADAM]

@@ -14,8 +14,7 @@ from experiments import (
     VARIATIONAL,
 )
 
-from espnet_bayeslm.loading.export import export_lm
-from espnet_bayeslm.loading.mixture_export import write_mixture
+from espnet_bayeslm.loading.export import export_lm, write_mixture
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.text import TokenOptions, made_tokens
 from espnet_bayeslm.utils.errors import InputError

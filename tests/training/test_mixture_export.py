@@ -8,7 +8,7 @@ import yaml
 from espnet2.tasks.lm import LMTask
 from experiments import BAYES, SEARCH, write_experiment
 
-from espnet_bayeslm.loading.mixture_export import write_mixture
+from espnet_bayeslm.loading.export import write_mixture
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.training.task import BayesLMTask

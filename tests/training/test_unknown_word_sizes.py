@@ -7,8 +7,7 @@ import pytest
 
 from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.loading.experiment import UNKNOWN_WORDS, read_unk_size
-from espnet_bayeslm.loading.export import export_lm
-from espnet_bayeslm.loading.mixture_export import write_mixture
+from espnet_bayeslm.loading.export import export_lm, write_mixture
 from espnet_bayeslm.loading.trained_lm import load_lm
 
 SENTENCE = ["a", "nobody-knows-it", "b"]

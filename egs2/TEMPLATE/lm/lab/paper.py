@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 import yaml
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.yaml_numbers import as_numbers
+from espnet_bayeslm.utils.options import as_numbers
 
 Config = Dict[str, Any]
 FILE = Path(__file__).with_name("paper.yaml")

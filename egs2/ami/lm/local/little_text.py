@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any, Iterator, List, Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
+from espnet_bayeslm.quickstart.demo import evenly
 from espnet_bayeslm.quickstart.perplexity_table import BOTH, POINT, SYSTEMS
-from espnet_bayeslm.quickstart.runner import words
-from espnet_bayeslm.quickstart.seed_comparison import Comparison, Work, compare
-from espnet_bayeslm.quickstart.small_lm import evenly
-from espnet_bayeslm.quickstart.steps import Step, run_steps
+from espnet_bayeslm.quickstart.seed_comparison import CompareOptions, Work, compare
+from espnet_bayeslm.quickstart.steps import Step, run_steps, words
 from espnet_bayeslm.report.table import signed
 from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
 from espnet_bayeslm.utils.engine import LOCAL
@@ -112,7 +111,7 @@ def little_text(
     exp.parent.mkdir(parents=True, exist_ok=True)
     texts = exp.with_name(f"text_{percent}")
     train, dev, test = write_parts(data, texts, percent=percent, sentences=sentences)
-    what = Comparison(
+    what = CompareOptions(
         train_text=train,
         valid_text=dev,
         test_text=test,
@@ -120,15 +119,18 @@ def little_text(
         lm=lm,
         epochs=epochs,
         autocast=autocast,
+        exp=exp,
+        seeds=seeds,
+        dropout_rates=dropout_rates,
     )
+    print(compare(what, tool=bayeslm.main), flush=True)
     numbers = parse_numbers("--seeds", seeds)
-    rates = [*parse_numbers("--dropout_rates", dropout_rates, float)]
-    print(compare(what, exp, seeds=[*numbers], rates=rates, tool=bayeslm.main), flush=True)
+    rates = parse_numbers("--dropout_rates", dropout_rates, float)
     conditions = sorted(path.name[len("dev_") :] for path in nbest.glob("dev_*"))
     if not conditions:
         print(f"no lists in {nbest}: no word error rates")
         return
-    work = Work(what, exp, [*numbers], rates)
+    work = Work(what, numbers, rates)
     found = [(c, seed, name) for seed in numbers for name in (POINT, BOTH) for c in conditions]
     steps = [rescored(work, nbest, *which) for which in found]
     tests = [significance(work, nbest, conditions, seed) for seed in numbers]

@@ -1,4 +1,4 @@
-"""Imports of ESPnet that print nothing and look for nothing on the network."""
+"""Imports: of names on their first use, and of ESPnet without noise."""
 
 from __future__ import annotations
 
@@ -9,11 +9,41 @@ import io
 import logging
 import sys
 import types
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
+from espnet_bayeslm.utils.errors import InputError
+
+OLDEST = "202412"
+"""Oldest ESPnet that `make test-espnet` tests."""
 # ESPnet imports them for phonemes and for numbers in words; both take seconds, and the former's
 # NLTK asks the network for its data.
 LAZY = ("g2p_en", "tacotron_cleaner.cleaners")
+
+
+def lazy_names(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """A package's `__getattr__` (PEP 562) that imports modules, {module: names}, when asked."""
+    module_of = {name: module for module, names in modules.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(module_of[name]), name)
+
+    return get
+
+
+def check_espnet() -> None:
+    """Raise an InputError where ESPnet is missing, or older than `OLDEST`."""
+    remedy = f"Run: pip install 'espnet>={OLDEST}'"
+    try:
+        from espnet2 import __version__ as version
+    except ImportError:
+        raise InputError("ESPnet is not installed", remedy=remedy) from None
+    # years and months; before them 0.10.6
+    if version.startswith("0.") or (version[:6].isdigit() and version[:6] < OLDEST):
+        raise InputError(
+            f"ESPnet {version} is too old: {OLDEST} or newer was expected", remedy=remedy
+        )
 
 
 def stand_in_for(name: str) -> None:
@@ -24,9 +54,9 @@ def stand_in_for(name: str) -> None:
     package = name.rpartition(".")[0]
     if package:
         stand_in_for(package)
-    if package and package not in sys.modules:
+    if name in sys.modules or (package and package not in sys.modules):
         return
-    spec = None if name in sys.modules else importlib.util.find_spec(name)
+    spec = importlib.util.find_spec(name)
     if spec is None:
         return
     # not importlib's LazyLoader: whoever goes through all modules (inspect) would import it
