@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
-from espnet2.train.preprocessor import AbsPreprocessor
 
 from espnet_bayeslm.evaluation.transcripts import check_no_ids, without_marks
 from espnet_bayeslm.loading.experiment import (
@@ -39,6 +38,10 @@ from espnet_bayeslm.utils.files import (
     write_text,
     write_yaml,
 )
+from espnet_bayeslm.utils.imports import quiet_imports
+
+with quiet_imports():
+    from espnet2.train.preprocessor import AbsPreprocessor
 
 PARTS = ("train", "valid")
 TOKEN_LIST, BPE_MODEL, MADE_OF = "tokens.txt", "bpe.model", "made_of"

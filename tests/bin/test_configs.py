@@ -31,6 +31,7 @@ def test_every_configuration_has_a_line(capsys):
     descriptions = [line.split(maxsplit=1)[1] for line in lines]
     assert len(set(descriptions)) == len(lines)
     assert all(20 < len(d) < 120 and d[-1] not in ".:" for d in descriptions)
+    assert all(d.count("(") == d.count(")") for d in descriptions)
 
 
 def test_one_is_printed_and_copied(capsys, tmp_path, refused):

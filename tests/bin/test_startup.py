@@ -29,7 +29,7 @@ scores = [espnet_bayeslm.load(path).score("a b c") for path in sys.argv[1:]]
 print(json.dumps([scores, sorted(sys.modules)]))
 """
 TRAIN = """
-import json, sys, espnet_bayeslm.training.task
+import json, sys, espnet_bayeslm.training.pretrained_text, espnet_bayeslm.training.task
 print(json.dumps(sorted(sys.modules)))
 """
 
