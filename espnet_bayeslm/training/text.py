@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
+import itertools
 import logging
 import re
 from collections import Counter
@@ -44,6 +45,8 @@ with quiet_imports():
     from espnet2.train.preprocessor import AbsPreprocessor
 
 PARTS = ("train", "valid")
+HEAD = 100
+"""Lines of a training text that are searched for utterance ids."""
 TOKEN_LIST, BPE_MODEL, MADE_OF = "tokens.txt", "bpe.model", "made_of"
 Reading = Mapping[str, Optional[str]]
 """ESPnet's options that change how text is read."""
@@ -93,6 +96,11 @@ def check_plain(train_text: Path, valid_text: Path) -> None:
     sentences = [line.split() for _, line in read_lines(valid_text)]
     remedy = "If they are utterance ids, give the texts without them: cut -d' ' -f2- FILE."
     check_no_ids(sentences, known, path=valid_text, remedy=remedy)
+    # a text's own ids are no later words of it; of a few lines that can be chance
+    head = [line.split() for _, line in itertools.islice(read_lines(train_text), HEAD)]
+    if len(head) == HEAD:
+        later = {word for words in head for word in words[1:]}
+        check_no_ids(head, later, path=train_text, remedy=remedy)
 
 
 def write_keyed_text(source: Path, target: Path) -> None:

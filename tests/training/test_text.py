@@ -186,6 +186,11 @@ def test_kaldi_text_is_not_plain_text(prepare, texts):
     message = r"valid\.txt: the first words of all lines are unknown and different"
     with pytest.raises(InputError, match=message):
         prepare()
+    train, valid = texts
+    train.write_text("".join(f"u{n} {plain[0][0]}\n" for n in range(100)))
+    valid.write_text("\n".join(plain[1]) + "\n")
+    with pytest.raises(InputError, match=r"train\.txt: the first words of all lines"):
+        prepare()
     # nothing is in the way of the same text without them
     for path, lines in zip(texts, plain, strict=True):
         path.write_text("\n".join(lines) + "\n")
