@@ -45,7 +45,7 @@ class Leakage(NamedTuple):
         """Counts, for people."""
         rate = 100 * len(self.found) / max(self.long, 1)
         return (
-            f"{len(self.found)} of {self.long} sentences of {SHORTEST} or more words ({rate:.2g} %)"
+            f"{len(self.found)} of {self.long} sentences of {SHORTEST} or more words ({rate:.3g} %)"
         )
 
 

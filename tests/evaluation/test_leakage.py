@@ -38,6 +38,11 @@ def test_sentences_are_those_of_brute_force(train, test):
     )
 
 
+def test_a_whole_text_is_a_hundred_percent():
+    text = [["a"] * SHORTEST] * 3
+    assert str(find_leakage(text, text)).endswith("(100 %)")
+
+
 def random_text(num_lines, *, seed):
     rng = random.Random(seed)
     vocabulary = [f"w{n}" for n in range(50)]
