@@ -1,6 +1,5 @@
-"""Word errors, tests of their differences, perplexity, and the word scores that LMs share."""
+"""Word errors of systems and tests between them, normalised text, perplexity of components."""
 
-from espnet_bayeslm.evaluation.bootstrap import WerDifference, bootstrap_wer_difference
-from espnet_bayeslm.evaluation.mapsswe import Mapsswe, mapsswe
+from espnet_bayeslm.evaluation.comparison import Mapsswe, WerDifference, mapsswe
 
-__all__ = ["Mapsswe", "WerDifference", "bootstrap_wer_difference", "mapsswe"]
+__all__ = ["Mapsswe", "WerDifference", "mapsswe"]

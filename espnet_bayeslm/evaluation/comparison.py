@@ -1,29 +1,286 @@
-"""Several systems on one or many test sets: word errors, and tests between every pair."""
+"""Several systems on one or many test sets: word errors, MAPSSWE and bootstrap of every pair.
+
+MAPSSWE, the matched pairs sentence segment word error test: Gillick and Cox, "Some statistical
+issues in the comparison of speech recognition algorithms", ICASSP 1989; segments and statistic as
+NIST's sc_stats has them. Words keep their case, which sclite folds unless it is told not to.
+
+Bootstrap: Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance
+evaluation", ICASSP 2004: utterances are drawn again and again with replacement, the same ones for
+both systems.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections import defaultdict
-from typing import Dict, FrozenSet, List, Mapping, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.alignment import align_all
-from espnet_bayeslm.evaluation.bootstrap import (
-    NUM_REPLICATES,
-    WerDifference,
-    difference_of_totals,
-    replicate_totals,
-)
-from espnet_bayeslm.evaluation.mapsswe import Mapsswe, Segment, compare_segments, find_segments
+from espnet_bayeslm.evaluation.markup import Item, MarkedAlignment
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
+    Alignment,
     ErrorCounts,
     Words,
+    align,
     check_same_utterances,
     word_errors,
 )
+from espnet_bayeslm.utils.errors import InputError
+
+# sc_stats's "minimum number of correct boundary words"
+NUM_BOUNDARY_WORDS = 2
+# |Z| beyond this is a probability below 0.05, to the digits that sc_stats uses
+CRITICAL_Z = 1.96
+NUM_REPLICATES = 10_000
+LEVEL = 0.95
+# The most utterance numbers that are held at a time, so that memory does not grow with the set
+_HELD = 1 << 22
+
+
+class Segment(NamedTuple):
+    """A stretch of an utterance in which at least one of two systems is wrong."""
+
+    errors_a: int
+    errors_b: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapsswe:
+    """The result of the test; d is errors of A less errors of B in a segment.
+
+    Attributes:
+        segments: Number of segments.
+        mean: Mean of d: positive where B is the better system.
+        std: Standard deviation of d, with segments - 1 in the denominator.
+        z: mean / (std / sqrt(segments)); 0 where all d are equal.
+        p: Two-sided probability of a `|z|` as large, if the systems were equally good.
+    """
+
+    segments: int
+    mean: float
+    std: float
+    z: float
+    p: float
+
+    @property
+    def significant(self) -> bool:
+        """True if the systems differ significantly at the level of 0.05."""
+        return abs(self.z) > CRITICAL_Z
+
+    @property
+    def a_is_better(self) -> bool:
+        """True if A makes significantly fewer errors than B."""
+        return self.z < -CRITICAL_Z
+
+    @property
+    def b_is_better(self) -> bool:
+        """True if B makes significantly fewer errors than A."""
+        return self.z > CRITICAL_Z
+
+
+def mapsswe(
+    ref: Mapping[str, Sequence[str]],
+    hyp_a: Mapping[str, Sequence[str]],
+    hyp_b: Mapping[str, Sequence[str]],
+) -> Mapsswe:
+    """MAPSSWE test of two systems.
+
+    Args:
+        ref: Utterance id -> words.
+        hyp_a: System A's words, of the same utterances.
+        hyp_b: System B's words, of the same utterances.
+
+    Raises:
+        InputError: The utterances are not the same.
+    """
+    return compare_segments(find_segments(align_all(ref, hyp_a), align_all(ref, hyp_b)))
+
+
+def align_all(
+    ref: Mapping[str, Sequence[str]], hyp: Mapping[str, Sequence[str]]
+) -> Dict[str, Alignment]:
+    """{utterance id: alignment}, in the order of the references."""
+    check_same_utterances(ref, hyp)
+    return {utt: align(words, hyp[utt]) for utt, words in ref.items()}
+
+
+def find_segments(
+    aligned_a: Mapping[str, Alignment], aligned_b: Mapping[str, Alignment]
+) -> List[Segment]:
+    """Segments of all utterances.
+
+    Raises:
+        InputError: The utterances are not the same.
+        ValueError: The reference words of an utterance are not the same in both.
+    """
+    check_same_utterances(aligned_a, aligned_b, ref_path="system A", hyp_path="system B")
+    return [
+        segment
+        for utt, alignment in aligned_a.items()
+        for segment in utterance_segments(alignment, aligned_b[utt])
+    ]
+
+
+def utterance_segments(alignment_a: Alignment, alignment_b: Alignment) -> List[Segment]:
+    """Segments of one utterance.
+
+    An error of either system opens a segment. It closes after two reference words in a row that
+    both have right, with no insertion between them, and at the end of the utterance. An alternation
+    stands for the words that the systems chose of it, and one with none is passed over.
+
+    Raises:
+        ValueError: The reference words are not the same.
+    """
+    slots_a, slots_b = _slots(alignment_a), _slots(alignment_b)
+    if [slot.item for slot in slots_a] != [slot.item for slot in slots_b]:
+        words = [" ".join(map(str, (s.item for s in slots[:-1]))) for slots in (slots_a, slots_b)]
+        raise ValueError(f"two alignments of different references: {words[0]!r} and {words[1]!r}")
+    segments = []
+    errors_a = errors_b = num_correct = 0
+    for a, b in zip(slots_a, slots_b, strict=True):
+        errors_a += a.insertions + a.wrong
+        errors_b += b.insertions + b.wrong
+        if a.insertions or b.insertions:
+            num_correct = 0
+        num_correct = 0 if a.wrong or b.wrong else num_correct + min(a.words, b.words)
+        at_boundary = num_correct >= NUM_BOUNDARY_WORDS or a.item is None
+        if at_boundary and (errors_a or errors_b):
+            segments.append(Segment(errors_a, errors_b))
+            errors_a = errors_b = 0
+    return segments
+
+
+class _Slot(NamedTuple):
+    """An item of the reference (None: the end) with a system's errors in it.
+
+    Attributes:
+        item: A word, or the branches of an alternation.
+        insertions: Insertions before and within it.
+        wrong: Number of wrong words in the item.
+        words: Number of words; an alternation can have none, or several.
+    """
+
+    item: Optional[Item]
+    insertions: int
+    wrong: int
+    words: int
+
+
+def _slots(alignment: Alignment) -> List[_Slot]:
+    """Slots: one for each item of the reference and one for the end."""
+    if isinstance(alignment, MarkedAlignment):
+        items, places = alignment.items, alignment.places
+    else:
+        items = tuple(ref for ref, _ in alignment if ref is not None)
+        seen = [0, *itertools.accumulate(ref is not None for ref, _ in alignment)]
+        places = seen[:-1]
+    counts = [[0, 0, 0] for _ in range(len(items) + 1)]
+    for (ref, hyp), place in zip(alignment, places, strict=True):
+        slot = counts[place]
+        slot[0] += ref is None
+        slot[1] += ref is not None and ref != hyp
+        slot[2] += ref is not None
+    return [_Slot(item, *slot) for item, slot in zip([*items, None], counts, strict=True)]
+
+
+def compare_segments(segments: Iterable[Segment]) -> Mapsswe:
+    """Test over segments, of one set or of several that are pooled.
+
+    Without segments, and with one, there is no spread to judge by: z = 0 and p = 1.
+    """
+    differences = [segment.errors_a - segment.errors_b for segment in segments]
+    count = len(differences)
+    if count == 0:
+        return Mapsswe(0, 0.0, 0.0, 0.0, 1.0)
+    total = sum(differences)
+    # in whole numbers, so that equal differences have no spread at all
+    scatter = count * sum(d * d for d in differences) - total * total
+    std = math.sqrt(scatter / (count * (count - 1))) if scatter else 0.0
+    mean = total / count
+    z = mean / (std / math.sqrt(count)) if std else 0.0
+    return Mapsswe(count, mean, std, z, math.erfc(abs(z) / math.sqrt(2)))
+
+
+@dataclasses.dataclass(frozen=True)
+class WerDifference:
+    """WER of system A less WER of system B: positive where B is the better system.
+
+    Attributes:
+        difference: Difference on the set itself, as a fraction.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        improvement: Probability that B is better than A: the share of the replicates in which it
+            makes fewer errors.
+        level: Probability of the interval, half of the rest lying on each side.
+    """
+
+    difference: float
+    low: float
+    high: float
+    improvement: float
+    level: float = LEVEL
+
+
+def replicate_totals(
+    counts: np.ndarray, *, num_replicates: int = NUM_REPLICATES, seed: int = 0
+) -> np.ndarray:
+    """Totals of counts over utterances drawn with replacement.
+
+    Args:
+        counts: (U, K) K counts of each utterance: errors of some systems, words.
+        num_replicates: Number of replicates of U utterances each.
+        seed: Seed of the replicates; one seed and one U give equal replicates for all systems.
+
+    Returns:
+        (num_replicates, K) float64, whole numbers.
+    """
+    num_utts = len(counts)
+    if num_utts == 0:
+        return np.zeros((num_replicates, counts.shape[1]))
+    rows = max(1, _HELD // num_utts)
+    rng = np.random.default_rng(seed)
+    totals = []
+    for start in range(0, num_replicates, rows):
+        # the replicates do not depend on how many are held at a time
+        shape = min(rows, num_replicates - start), num_utts
+        chosen = rng.integers(num_utts, size=shape, dtype=np.int32)
+        # how often each row holds each utterance, (R, U)
+        places = (chosen + num_utts * np.arange(len(chosen))[:, None]).ravel()
+        drawn = np.bincount(places, minlength=chosen.size).reshape(chosen.shape)
+        totals.append(drawn @ counts.astype(np.float64))
+    return np.concatenate(totals)
+
+
+def difference_of_totals(
+    totals: np.ndarray, drawn: np.ndarray, *, level: float = LEVEL
+) -> WerDifference:
+    """Difference of two word error rates and its interval, from replicates.
+
+    Args:
+        totals: (4,) errors and words of system A, errors and words of system B. The words differ
+            only where references have alternations.
+        drawn: (num_replicates, 4) the same of each replicate; one without a word is left out.
+        level: Probability of the interval.
+
+    Raises:
+        InputError: The references have no words.
+    """
+    drawn = drawn[(drawn[:, 1] > 0) & (drawn[:, 3] > 0)]
+    if not (totals[1] and totals[3] and len(drawn)):
+        raise InputError(
+            "the references have no words, so there is no word error rate to compare",
+            remedy="Give one system, or references with words.",
+        )
+    # exactly 0 where the errors are equal and the words are
+    errors_a, words_a, errors_b, words_b = np.vstack([totals, drawn]).T
+    observed, *differences = (errors_a - errors_b * (words_a / words_b)) / words_a
+    low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
+    improvement = float((np.array(differences) > 0).mean())
+    return WerDifference(float(observed), float(low), float(high), improvement, level)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,17 +354,14 @@ def compare_systems(
         return Scores(totals, [])
     # sorted, so that the replicates do not depend on the order of a file
     utts = sorted(by_utt[names[0]])
-    table = np.array(
-        [[(by_utt[name][utt].errors, by_utt[name][utt].words) for name in names] for utt in utts]
-    )
-    # (utterances, systems, 2) -> (replicates, systems, 2)
-    drawn = replicate_totals(
-        table.reshape(len(utts), -1), num_replicates=num_replicates, seed=seed
-    ).reshape(-1, len(names), 2)
+    counts_of = [[by_utt[name][utt] for name in names] for utt in utts]
+    # (utterances, 2 * systems)
+    table = np.array([[n for c in row for n in (c.errors, c.words)] for row in counts_of])
+    drawn = replicate_totals(table, num_replicates=num_replicates, seed=seed)
     pairs = []
     for (i, a), (j, b) in itertools.combinations(enumerate(names), 2):
-        both = table[:, [i, j]].sum(axis=0).ravel()
-        interval = difference_of_totals(both, drawn[:, [i, j]].reshape(-1, 4))
+        columns = [2 * i, 2 * i + 1, 2 * j, 2 * j + 1]
+        interval = difference_of_totals(table[:, columns].sum(axis=0), drawn[:, columns])
         segments = itertools.chain.from_iterable(part.segments[a, b] for part in sets)
         identical = all((a, b) in part.identical for part in sets)
         pairs.append(SystemPair(a, b, compare_segments(segments), interval, identical))

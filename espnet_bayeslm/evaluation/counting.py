@@ -1,4 +1,4 @@
-"""Units in which errors and unknown words are counted: words or characters, some left out."""
+"""Units in which errors are counted, and counts of unknown words with what mends them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ import dataclasses
 import functools
 import logging
 import os
+import re
 import unicodedata
 from collections import Counter
-from typing import Any, Collection, Dict, FrozenSet, List, Mapping, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    FrozenSet,
+    List,
+    Mapping,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from espnet_bayeslm.evaluation.markup import mapped
-from espnet_bayeslm.evaluation.text_agreement import mending_lines
+from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, word_errors
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
@@ -27,6 +39,33 @@ _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "
 _LONG = 40
 # Part of the words above which the differences from an LM's words are told
 HIGH_OOV_RATE = 0.02
+
+Unknown = Callable[[Sequence[str]], Sequence[bool]]
+"""Says of each word whether an LM does not know it."""
+
+# Difference -> the steps of --normalize that undo it; the first that does counts
+MENDING_STEPS: Mapping[str, str] = {
+    "case": "lower",
+    "punctuation": "punct",
+    "accents": "nfc",
+    "contractions": "contractions",
+    "numbers": "numbers",
+    "case and punctuation": "lower,punct",
+    "case and contractions": "lower,contractions",
+    "numbers and punctuation": "lower,numbers,punct",
+    "contractions and punctuation": "lower,contractions,punct",
+}
+FILLERS, CAPITALS, OTHERS = "fillers and noises", "capitals in the LM's text", "other words"
+REMEDIES = {name: f"--normalize {steps}" for name, steps in MENDING_STEPS.items()}
+REMEDIES[FILLERS] = "--ignore_words FILE leaves them out of the counts"
+REMEDIES[CAPITALS] = "write the LM's training text in lower case"
+# Words that transcripts write in many ways, or leave out
+_FILLER = re.compile(
+    r"[\[<({].*[\])>}]|[%&+*#]\w.*|(uh|um|uhm|erm?|eh|hm+|mm+|ah+|huh|mhm|uh-huh|mm-hmm|mm-hm)",
+    re.IGNORECASE,
+)
+# Distinct unknown words that are looked at, the most frequent first, and examples shown
+LOOKED_AT, SHOWN = 2000, 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +205,46 @@ class UnknownWords:
         """Lines that say how the words differ from known words, where the scorer can tell."""
         unknown = getattr(self.scorer, "unknown", None)
         return [] if unknown is None else mending_lines(self.words, unknown)
+
+
+def differences(words: Counter[str], unknown: Unknown) -> Dict[str, List[Tuple[str, int, str]]]:
+    """(word, times, known words in its place) by the difference, the most frequent first."""
+    found: Dict[str, List[Tuple[str, int, str]]] = {}
+    for word, count in words.most_common(LOOKED_AT):
+        name, known = _difference(word, unknown)
+        found.setdefault(name, []).append((word, count, known))
+    return dict(sorted(found.items(), key=lambda item: -sum(count for _, count, _ in item[1])))
+
+
+def _difference(word: str, unknown: Unknown) -> Tuple[str, str]:
+    """Name of the difference of one unknown word, and the known words in its place."""
+    for name, steps in MENDING_STEPS.items():
+        mended = Normalization(steps).words((word,))
+        if mended != (word,) and not any(unknown(mended)):
+            return name, " ".join(mended)
+    if _FILLER.fullmatch(word):
+        return FILLERS, ""
+    capitals = [other for other in (word.upper(), word.capitalize()) if other != word]
+    for other, is_unknown in zip(capitals, unknown(capitals), strict=True):
+        if not is_unknown:
+            return CAPITALS, other
+    return OTHERS, ""
+
+
+def mending_lines(words: Counter[str], unknown: Unknown) -> List[str]:
+    """Lines that say how unknown words differ, and the option that mends each difference.
+
+    There are none where all are words of another kind.
+    """
+    lines = []
+    found = differences(words, unknown)
+    for name, rows in found.items() if found.keys() != {OTHERS} else ():
+        pairs = [(word, known) for word, _, known in rows[:SHOWN]]
+        examples = ", ".join(f"{w!r} for {known!r}" if known else repr(w) for w, known in pairs)
+        remedy = f": {REMEDIES[name]}" if name in REMEDIES else ""
+        times = sum(count for _, count, _ in rows)
+        lines.append(f"{times} of them: {name} ({examples}){remedy}")
+    return lines
 
 
 def joined(total: Sequence[UnknownWords], more: Sequence[UnknownWords]) -> Sequence[UnknownWords]:

@@ -25,21 +25,10 @@ SHOWN = 3
 
 
 class Leakage(NamedTuple):
-    """Sentences of a test text that stand in a training text.
-
-    Attributes:
-        found: The sentences that stand there whole, or with `RUN` words in a row.
-        long: Number of sentences of `SHORTEST` words or more.
-    """
+    """Test sentences `found` in a training text, of `long` that have `SHORTEST` words or more."""
 
     found: List[Tuple[str, ...]]
     long: int
-
-    @property
-    def is_unusual(self) -> bool:
-        """True if there are more than chance and set phrases explain."""
-        usual = USUAL * self.long
-        return len(self.found) >= max(FEWEST, usual + DEVIATIONS * usual**0.5)
 
     def __str__(self) -> str:
         """Counts, for people."""
@@ -78,7 +67,8 @@ def warn_leakage(
     if not Path(path).is_file():
         raise InputError("no such training text", path=path, remedy="Give --train_text FILE.")
     leakage = find_leakage((line.split()[keyed:] for _, line in read_lines(path)), test)
-    if not leakage.is_unusual:
+    usual = USUAL * leakage.long
+    if len(leakage.found) < max(FEWEST, usual + DEVIATIONS * usual**0.5):
         logging.info("%s: %s stand in the training text %s", what, leakage, path)
         return
     shown = dict.fromkeys(leakage.found)

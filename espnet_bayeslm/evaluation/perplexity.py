@@ -13,7 +13,7 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.counting import UnknownWords
 from espnet_bayeslm.evaluation.interpolation import mix
-from espnet_bayeslm.evaluation.word_scores import Component, CountingScorer, WordScorer, WordScores
+from espnet_bayeslm.evaluation.word_scores import Component, WordScorer, WordScores
 
 UNITS = {"word": "words", "token": "tokens", "character": "characters"}
 Sentences = Mapping[str, Sequence[str]]
@@ -125,9 +125,8 @@ def sentence_perplexity(
 
 def token_counts(scorer: Optional[WordScorer], words: Sequence[str]) -> np.ndarray:
     """(n + 1,) LM tokens of each word and `</s>`: one each, or as the scorer counts."""
-    if isinstance(scorer, CountingScorer):
-        return scorer.token_counts(words)
-    return np.ones(len(words) + 1, int)
+    count = getattr(scorer, "token_counts", None)
+    return np.ones(len(words) + 1, int) if count is None else count(words)
 
 
 def text_blocks(
@@ -151,11 +150,10 @@ def score_components(
     Repeated ones are the scorers' own affair: an LM with context needs them where they stand.
     """
     scores: List[List[WordScores]] = []
-    for component in components:
+    for name, _, scorer, _ in components:
         blocks = text_blocks(sentences, context=context)
-        scores.append([s for block in blocks for s in component.scorer.word_scores(block)])
-        limit: Dict[str, Any] = {"max_oov_rate": max_oov_rate, "scorer": component.scorer}
-        check_unknown(component.name, sentences, scores[-1], **limit)
+        scores.append([s for block in blocks for s in scorer.word_scores(block)])
+        check_unknown(name, sentences, scores[-1], max_oov_rate=max_oov_rate, scorer=scorer)
     return scores
 
 

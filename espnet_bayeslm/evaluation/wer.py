@@ -1,14 +1,21 @@
-"""Word errors: counts that add, rates that are derived from them."""
+"""Word errors: counts that add, rates that are derived, and sclite's alignment with a reference."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Collection, Mapping, Sequence
+from typing import Collection, List, Mapping, Sequence
 
 import kaldialign
+import numpy as np
 
-from espnet_bayeslm.evaluation.markup import MarkedWords, align_marked
+from espnet_bayeslm.evaluation.markup import (
+    SUBSTITUTION,
+    UNPAIRED,
+    MarkedWords,
+    Pair,
+    align_marked,
+)
 from espnet_bayeslm.evaluation.transcripts import Words as Words
 from espnet_bayeslm.evaluation.transcripts import read_transcripts as read_transcripts
 from espnet_bayeslm.utils.errors import InputError
@@ -62,6 +69,12 @@ class ErrorCounts:
 NO_WORDS = ErrorCounts(0, 0, 0, 0)
 # Unit -> error rate
 RATES = {"word": "WER", "char": "CER"}
+
+Alignment = Sequence[Pair]
+
+# What two words cost less as a pair than as an insertion and a deletion.
+SAVED_BY_EQUAL = 2 * UNPAIRED
+SAVED_BY_OTHER = 2 * UNPAIRED - SUBSTITUTION
 
 
 def word_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
@@ -124,3 +137,47 @@ def check_same_utterances(
         if some
         else "Give files with the same utterances, or filter one of them by the other's ids.",
     )
+
+
+def align(ref: Sequence[str], hyp: Sequence[str]) -> List[Pair]:
+    """Alignment of the lowest cost: 3 for an insertion or deletion, 4 for another word.
+
+    Of several with that cost it is sclite's: from the last word to the first, a pair is preferred
+    to an insertion, and that to a deletion. (kaldialign prefers them the other way round.)
+    Words with markup are aligned in the cheapest pair of readings.
+    """
+    if isinstance(ref, MarkedWords) or isinstance(hyp, MarkedWords):
+        return align_marked(ref, hyp)
+    if list(ref) == list(hyp):
+        return [(word, word) for word in ref]
+    saved = _most_saved(ref, hyp)
+    pairs: List[Pair] = []
+    i, j = len(ref), len(hyp)
+    while i or j:
+        if (
+            i
+            and j
+            and saved[i, j]
+            == saved[i - 1, j - 1]
+            + (SAVED_BY_EQUAL if ref[i - 1] == hyp[j - 1] else SAVED_BY_OTHER)
+        ):
+            i, j = i - 1, j - 1
+            pairs.append((ref[i], hyp[j]))
+        elif j and saved[i, j] == saved[i, j - 1]:
+            j -= 1
+            pairs.append((None, hyp[j]))
+        else:
+            i -= 1
+            pairs.append((ref[i], None))
+    return pairs[::-1]
+
+
+def _most_saved(ref: Sequence[str], hyp: Sequence[str]) -> np.ndarray:
+    """(R + 1, H + 1) costs that pairs save at most, of the first i and the first j words."""
+    ids = {word: number for number, word in enumerate(dict.fromkeys([*ref, *hyp]))}
+    hyp_ids = np.array([ids[word] for word in hyp], dtype=np.int64)
+    saved = np.zeros((len(ref) + 1, len(hyp) + 1), dtype=np.int32)
+    for i, word in enumerate(ref):
+        paired = saved[i, :-1] + np.where(hyp_ids == ids[word], SAVED_BY_EQUAL, SAVED_BY_OTHER)
+        np.maximum.accumulate(np.maximum(saved[i, 1:], paired), out=saved[i + 1, 1:])
+    return saved

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, List, NamedTuple, Protocol, Sequence, Union, runtime_checkable
+from typing import List, NamedTuple, Protocol, Sequence, Union
 
 import numpy as np
 
@@ -48,7 +48,13 @@ def log_unk_size(unk_size: float) -> float:
 
 
 class WordScorer(Protocol):
-    """Anything that scores sentences word by word: a neural LM, an n-gram, a mixture."""
+    """Anything that scores sentences word by word: a neural LM, an n-gram, a mixture.
+
+    A scorer whose LM may read a word as several tokens also has `token_counts(words)`: (n + 1,)
+    tokens of each word and of `</s>`. One that reads the earlier sentences of a recording has
+    `scores_in_context(groups, histories)`, the scores of each group's sentences after its history,
+    and `extended(histories, sentences)`, the histories after one more sentence of each recording.
+    """
 
     name: str
 
@@ -70,24 +76,3 @@ class Component(NamedTuple):
     kind: str
     scorer: WordScorer
     fingerprint: str = ""
-
-
-@runtime_checkable
-class CountingScorer(Protocol):
-    """A scorer whose LM may read a word as several tokens."""
-
-    def token_counts(self, words: Sequence[str]) -> np.ndarray:
-        """(n + 1,) tokens of each word of a sentence and of `</s>`."""
-
-
-@runtime_checkable
-class ContextualScorer(Protocol):
-    """A scorer that takes the earlier sentences of a recording into account."""
-
-    def scores_in_context(
-        self, groups: Sequence[Sequence[Sequence[str]]], histories: Sequence[Any]
-    ) -> List[List[WordScores]]:
-        """Scores of each sentence of each group, given its group's history."""
-
-    def extended(self, histories: Sequence[Any], sentences: Sequence[Sequence[str]]) -> List[Any]:
-        """Histories after one more sentence of each recording."""

@@ -11,7 +11,7 @@ import kaldialign
 import numpy as np
 
 from espnet_bayeslm.evaluation.calibration import auroc
-from espnet_bayeslm.evaluation.mapsswe import Mapsswe
+from espnet_bayeslm.evaluation.comparison import Mapsswe
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, Words
 from espnet_bayeslm.nbest.types import NBest

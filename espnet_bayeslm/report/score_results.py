@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from espnet_bayeslm.evaluation.bootstrap import WerDifference
-from espnet_bayeslm.evaluation.comparison import Scores, SystemPair
-from espnet_bayeslm.evaluation.mapsswe import Mapsswe
+from espnet_bayeslm.evaluation.comparison import Mapsswe, Scores, SystemPair, WerDifference
 from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts
 from espnet_bayeslm.report.inputs import json_content, typed
 from espnet_bayeslm.report.table import (

@@ -25,7 +25,7 @@ import numpy as np
 from espnet_bayeslm.evaluation.counting import UnknownWords, joined
 from espnet_bayeslm.evaluation.interpolation import combined
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.evaluation.word_scores import Component, ContextualScorer, WordScores
+from espnet_bayeslm.evaluation.word_scores import Component, WordScores
 from espnet_bayeslm.loading.components import SubtractOptions
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales
 from espnet_bayeslm.nbest.normalized_lists import normalized
@@ -252,7 +252,7 @@ class ListWorker:
         histories: Dict[int, List[Any]] = {
             k: [None] * len(block)
             for k, scorer in enumerate(self._scorers)
-            if self._in_context and isinstance(scorer, ContextualScorer)
+            if self._in_context and hasattr(scorer, "scores_in_context")
         }
         for step in range(max(map(len, block), default=0)):
             active = [r for r, recording in enumerate(block) if step < len(recording)]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_bayeslm.evaluation.alignment import SUBSTITUTION, UNPAIRED, align
+from espnet_bayeslm.evaluation.wer import SUBSTITUTION, UNPAIRED, align
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "be"]), max_size=10)
 

@@ -5,8 +5,7 @@ import random
 
 import pytest
 
-from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
-from espnet_bayeslm.evaluation.mapsswe import mapsswe
+from espnet_bayeslm.evaluation.comparison import compare_systems, mapsswe, score_set
 from espnet_bayeslm.evaluation.markup import parse_markup
 from espnet_bayeslm.evaluation.wer import count_errors
 from espnet_bayeslm.utils.errors import InputError

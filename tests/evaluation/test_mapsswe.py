@@ -11,15 +11,16 @@ from oracles.mapsswe_regex import segments as oracle_segments
 from oracles.mapsswe_regex import statistics
 from oracles.sctk_reference import KINDS, pairs, random_set, run_sctk
 
-from espnet_bayeslm.evaluation.alignment import align, align_all
-from espnet_bayeslm.evaluation.mapsswe import (
+from espnet_bayeslm.evaluation.comparison import (
     Mapsswe,
     Segment,
+    align_all,
     compare_segments,
     find_segments,
     mapsswe,
     utterance_segments,
 )
+from espnet_bayeslm.evaluation.wer import align
 from espnet_bayeslm.utils.errors import InputError
 
 STORED = json.loads((Path(__file__).parent / "data" / "sctk_mapsswe.json").read_text())

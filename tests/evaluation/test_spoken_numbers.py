@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from espnet_bayeslm.evaluation.spoken_numbers import spoken_numbers
+from espnet_bayeslm.evaluation.normalization import spoken_numbers
 from espnet_bayeslm.utils.errors import InputError
 
 SPOKEN = (Path(__file__).parent / "data" / "spoken_numbers.txt").read_text(encoding="utf-8")

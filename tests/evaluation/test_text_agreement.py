@@ -6,9 +6,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from espnet_bayeslm.evaluation.counting import UnknownWords
+from espnet_bayeslm.evaluation.counting import (
+    MENDING_STEPS,
+    UnknownWords,
+    differences,
+    mending_lines,
+)
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.evaluation.text_agreement import STEPS, differences, mending_lines
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 
@@ -50,9 +54,9 @@ def test_each_word_differs_in_one_way(word):
 
 def test_the_steps_that_are_told_make_the_words_known():
     found = differences(Counter(dict.fromkeys(CASES, 1)), Scorer().unknown)
-    assert sum(item.times for item in found.values()) == len(CASES)
-    for name in found.keys() & STEPS.keys():
-        mended = Normalization(STEPS[name]).words(found[name].words)
+    assert sum(count for rows in found.values() for _, count, _ in rows) == len(CASES)
+    for name in found.keys() & MENDING_STEPS.keys():
+        mended = Normalization(MENDING_STEPS[name]).words([word for word, _, _ in found[name]])
         assert set(mended) <= KNOWN
 
 

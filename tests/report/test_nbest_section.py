@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oracles.alignment_naive import edit_distance
 from oracles.html_reader import Page
 
-from espnet_bayeslm.evaluation.mapsswe import mapsswe
+from espnet_bayeslm.evaluation.comparison import mapsswe
 from espnet_bayeslm.evaluation.wer import count_errors, word_errors
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest

@@ -6,9 +6,7 @@ import json
 
 import pytest
 
-from espnet_bayeslm.evaluation.bootstrap import WerDifference
-from espnet_bayeslm.evaluation.comparison import Scores, SystemPair
-from espnet_bayeslm.evaluation.mapsswe import Mapsswe
+from espnet_bayeslm.evaluation.comparison import Mapsswe, Scores, SystemPair, WerDifference
 from espnet_bayeslm.evaluation.wer import ErrorCounts
 from espnet_bayeslm.report import table
 from espnet_bayeslm.report.score_results import RESERVED, print_scores, scores_json

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from oracles.em_plain import log_likelihood, plain_em, scipy_optimum
 
-from espnet_bayeslm.evaluation.em import em_weights
+from espnet_bayeslm.evaluation.interpolation import em_weights
 from espnet_bayeslm.utils.errors import InputError
 
 # ln p of words, no smaller than what exp() still holds
