@@ -51,8 +51,7 @@ def report(options: ReportOptions, *, command: str) -> None:
     from espnet_bayeslm.report.learning_section import learning_section, read_epochs
     from espnet_bayeslm.report.page import page
     from espnet_bayeslm.report.provenance_section import provenance_section
-    from espnet_bayeslm.report.score_results import read_scores
-    from espnet_bayeslm.report.score_section import read_perplexities, scores_section
+    from espnet_bayeslm.report.score_results import read_perplexities, read_scores, scores_section
     from espnet_bayeslm.report.search_results import read_search, search_section
     from espnet_bayeslm.report.weight_noise import read_snr, snr_section
 

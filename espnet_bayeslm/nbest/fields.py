@@ -11,7 +11,14 @@ from typing import Callable, Container, Dict, Iterator, List, Optional, Sequence
 
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import BYTE_ORDER_MARK, PathLike, Table, staged
+from espnet_bayeslm.utils.files import (
+    BYTE_ORDER_MARK,
+    PathLike,
+    Table,
+    atomic_write,
+    compress_to,
+    staged,
+)
 
 _DIGITS = re.compile("([0-9]+)", re.ASCII)
 
@@ -191,6 +198,26 @@ class Writable(UniqueUtterances):
             yield temporary
             self.finish()
             check_no_others(folder, pattern, written=set(os.listdir(temporary)))
+
+
+@contextlib.contextmanager
+def file_writer(
+    path: PathLike, pattern: str, default: str
+) -> Iterator[Tuple[Writable, Callable[[bytes], object]]]:
+    """Write one file of lists or lattices: their checks, and the function that adds bytes.
+
+    It is `path` where its name matches the pattern, perhaps gzipped, else the file `default` of the
+    folder `path`, which must have no other file that matches.
+    """
+    target = Path(path)
+    file = target
+    if target.is_dir() or not re.fullmatch(pattern, target.name, re.DOTALL):
+        check_no_others(target, pattern, written=(default,))
+        file = target / default
+    known = Writable()
+    with atomic_write(file, "wb") as raw, compress_to(raw, file) as f:
+        yield known, f.write
+        known.finish()
 
 
 def check_no_others(folder: Path, pattern: str, *, written: Container[str]) -> None:

@@ -18,13 +18,14 @@ from espnet_bayeslm.nbest import espnet, kaldi
 from espnet_bayeslm.nbest.fields import AddList, natural_order
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
 from espnet_bayeslm.nbest.json_lists import (
+    DECODER,
+    json_items,
     jsonl_writer,
     read_beams,
     read_jsonl,
     read_vosk,
     read_whisper,
 )
-from espnet_bayeslm.nbest.json_values import BadValue, json_items, parse_json
 from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_lattices
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales, nbest_list
 from espnet_bayeslm.nbest.nemo import read_nemo
@@ -143,8 +144,8 @@ def _json_format(path: Path) -> Optional[str]:
     """Format of a JSON file by the keys of its first object, or by its nested lists."""
     _, line = next(read_lines(path), (1, ""))
     try:
-        first = parse_json(line)  # of JSON lines, whose file may be large
-    except BadValue:
+        first = DECODER.decode(line)  # of JSON lines, whose file may be large
+    except (ValueError, RecursionError):
         first = None
     if not isinstance(first, dict):
         _, first = next(json_items(path, remedy=""), (0, None))

@@ -39,51 +39,41 @@ natural logs. Without ids a list is named after the file and its number from 1.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
+import json
 import logging
+import math
 import re
+import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Set
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from espnet_bayeslm.nbest.fields import SCORES, AddList, Writable, check_no_others, words_line
-from espnet_bayeslm.nbest.json_values import (
-    BadValue,
-    Value,
-    as_score,
-    as_text,
-    as_words,
-    checked,
-    json_items,
-    json_stem,
-    nbest_of,
-    numbered_items,
-    others,
-    parse_json,
-    read_json_lists,
-    shown,
+from espnet_bayeslm.nbest.fields import (
+    SCORES,
+    AddList,
+    UniqueUtterances,
+    file_writer,
+    files_matching,
+    is_utf8,
+    words_line,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.utils.files import PathLike, atomic_write, compress_to, read_lines
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_lines, read_text
 
 KEYS = ("utt", "hypotheses", "ref", "speaker")
 HYPOTHESIS_KEYS = ("text", *SCORES)
 READ_AS_OTHERS = {"score", "rank"}
-PATTERN = r".*\.jsonl(\.gz)?"
-"""Names that are read in a folder."""
-
-DEFAULT_NAME = "nbest.jsonl"
-REMEDY = (
+JSONL = (
     'Lines are {"utt": .., "hypotheses": [{"text": .., "am_score": .., "lm_score": ..}, ..],'
     ' "ref": ..}.'
 )
-
 WHISPER_IDS = ("id", "utt")
 WHISPER_KEYS = ("input", "output", "scores", "speaker", *WHISPER_IDS)
-OTHER_SCORES = ("am_score", "score")
+WHISPER_SCORES = ("am_score", "score")
 """Keys of scores where there is no `scores`."""
 WHISPER = 'The file is [{"input": ["hypothesis", ..], "output": "reference"}, ..].'
-
-VOSK_KEYS = ("alternatives", "utt", "ref", "speaker")
 VOSK = (
     'Objects are {"alternatives": [{"text": .., "confidence": ..}, ..]}, as of SetMaxAlternatives.'
 )
@@ -91,59 +81,233 @@ BEAMS = 'The file is [[["hypothesis", acoustic score, LM score], ..], ..], or {"
 TRIPLE = 3
 """Values of a hypothesis of a brain-to-text decoder."""
 
+_START = re.compile(r"[ \t\r\n]*(\[?)[ \t\r\n]*")
+# What stands between values, and between items of a list or after the last
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_COMMA = re.compile(r"[ \t\r\n]*(,[ \t\r\n]*|(?=\]\Z))")
 
-def read_jsonl(path: PathLike) -> Iterator[NBest]:
-    """Yield the N-best lists of a file, or of a folder's *.jsonl; log which keys are only kept.
+Value = Tuple[int, str, Any]
+"""Line from 1, id where the value has none, and the JSON value of a list."""
+
+
+class BadValue(ValueError):
+    """Fault of a JSON value; the message goes into an InputError."""
+
+
+@contextlib.contextmanager
+def located(path: PathLike, line: int, remedy: str) -> Iterator[None]:
+    """Turn what is wrong with JSON within the block into an InputError with its place."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:  # a ValueError by itself: a million digits
+        problem = str(error) if isinstance(error, BadValue) else f"not JSON ({error})"
+        if isinstance(error, RecursionError):
+            problem = "brackets are nested too deeply"
+        elif isinstance(error, json.JSONDecodeError):
+            of_text = f"line {error.lineno}, " * (error.lineno > 1)
+            problem = f"not JSON ({error.msg} at {of_text}column {error.colno})"
+        raise InputError(problem, path=path, line=line, remedy=remedy) from error
+
+
+def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    """JSON object whose keys come once each."""
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        raise BadValue("a key comes twice in one object")
+    return content
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+"""Decoder of JSON texts; a key that comes twice is an error."""
+
+
+def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
+    """Yield (line from 1, value) of the items of a JSON list, or of values one after the other."""
+    text = read_text(path).rstrip(" \t\r\n")
+    start = _START.match(text)
+    assert start is not None  # of an empty text too
+    line, place, listed = 1 + start[0].count("\n"), start.end(), bool(start[1])
+    closed = listed and text.endswith("]")
+    gap = None
+    while place < len(text) - closed:
+        with located(path, line, remedy):
+            value, after = DECODER.raw_decode(text, place)
+        yield line, value
+        gap = (_COMMA if listed else _BLANKS).match(text, after)
+        if gap is None:
+            break
+        line += text.count("\n", place, gap.end())
+        place = gap.end()
+    ends_with_comma = listed and gap is not None and gap[1].startswith(",")
+    if place < len(text) - closed or listed > closed or ends_with_comma:
+        problem = "not JSON (',' or the end of the list was expected)"
+        raise InputError(problem, path=path, line=line, remedy=remedy)
+
+
+# Kind of a value -> test of it; integers of JSON may be larger than a float
+_KINDS: Dict[str, Callable[[Any], bool]] = {
+    "an object": lambda value: isinstance(value, dict),
+    "a list": lambda value: isinstance(value, list) and bool(value),
+    "a string": lambda value: isinstance(value, str) and is_utf8(value),
+    "a finite number": lambda value: (
+        type(value) in (int, float) and abs(value) <= sys.float_info.max
+    ),
+}
+
+
+def checked(value: Any, what: str, kind: str) -> Any:
+    """JSON value of a kind; `what` names it in the error."""
+    if not _KINDS[kind](value):
+        verb = "are" if kind == "a list" else "is"
+        raise BadValue(f"{what} {verb} {_shown(value)}, and {kind} was expected")
+    return value
+
+
+def _shown(value: Any) -> str:
+    """JSON value as an error shows it."""
+    return "missing" if value is None else ascii(value)[:80]
+
+
+def _words(value: Any, what: str) -> Tuple[str, ...]:
+    """Words of a JSON string."""
+    return tuple(checked(value, what, "a string").split())
+
+
+def _score(value: Any, what: str) -> Optional[float]:
+    """Finite number, None where there is none."""
+    if value is None or (type(value) is float and math.isfinite(value)):
+        return value
+    return float(checked(value, what, "a finite number"))
+
+
+def _others(content: Mapping[str, Any], keys: Sequence[str]) -> Dict[str, Any]:
+    """Values under other keys, if they can be written again."""
+    found = {name: value for name, value in content.items() if name not in keys}
+    try:
+        _text(found)
+    except (ValueError, RecursionError) as error:
+        raise BadValue(f"{_shown(found)} cannot be kept: {error}"[:200]) from error
+    return found
+
+
+def _text(content: Any) -> bytes:
+    """JSON text of a value, on one line."""
+    return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+
+
+def nbest_of(
+    utt: str,
+    hypotheses: Iterable[Hypothesis],
+    content: Mapping[str, Any],
+    *,
+    keys: Sequence[str],
+    ref: str = "ref",
+) -> NBest:
+    """List of an utterance, with its reference, speaker and other fields.
 
     Raises:
-        InputError: A line is not such JSON (file, line, remedy), an id comes twice, or there is no
+        BadValue: A field is of another type, or only some hypotheses have a score.
+    """
+    hyps = tuple(hypotheses)
+    num_scored = sum(hyp.am_score is not None for hyp in hyps)
+    if num_scored not in (0, len(hyps)):
+        raise BadValue(f"{num_scored} of {len(hyps)} hypotheses have a score")
+    words, speaker = content.get(ref), content.get("speaker")
+    return NBest(
+        utt,
+        hyps,
+        None if words is None else _words(words, ref),
+        None if speaker is None else checked(speaker, "speaker", "a string"),
+        _others(content, keys),
+    )
+
+
+def _numbered(path: Path, remedy: str) -> Iterator[Value]:
+    """Yield the values of a JSON file, named after the file and numbered from 1."""
+    for number, (line, value) in enumerate(json_items(path, remedy=remedy), 1):
+        yield line, f"{_stem(path)}-{number:06d}", value
+
+
+def _stem(path: Path) -> str:
+    """Name of a JSON file without .json or .json.gz."""
+    return path.name.removesuffix(".gz").removesuffix(".json")
+
+
+def read_json_lists(
+    path: PathLike,
+    parse: Callable[[Any, str], NBest],
+    *,
+    remedy: str,
+    suffix: str = ".json",
+    values: Callable[[Path, str], Iterator[Value]] = _numbered,
+) -> Iterator[NBest]:
+    """Yield the N-best lists of a file, or of a folder's files by natural order.
+
+    Args:
+        path: The file or folder.
+        parse: Makes a list of a JSON value and of the id that it has where the value says none.
+        remedy: Description of the file that was expected, for errors.
+        suffix: Suffix of the files that are read in a folder, perhaps with .gz.
+        values: Yields the values of a file, from its path and the remedy.
+
+    Raises:
+        InputError: A value is not such JSON (file, line, remedy), an id comes twice, or there is no
             file.
     """
-    kept: Set[str] = set()
-    for nbest in read_json_lists(path, _nbest, remedy=REMEDY, suffix=".jsonl", values=_values):
+    # rescore writes sweep.json beside its lists
+    pattern = rf"(?!sweep\.json).*{re.escape(suffix)}(\.gz)?"
+    utterances = UniqueUtterances(path)
+    for file in files_matching(Path(path), pattern, problem=f"no *{suffix} in it"):
+        for line, name, value in values(file, remedy):
+            with located(file, line, remedy):
+                nbest = parse(value, name)
+            utterances.add(nbest.utt, file, line)
+            yield nbest
+    utterances.check(remedy)
+
+
+def read_jsonl(path: PathLike) -> Iterator[NBest]:
+    """Yield the N-best lists of `read_json_lists`; log which keys are only kept."""
+    kept = set(READ_AS_OTHERS)
+    for nbest in read_json_lists(path, _list, remedy=JSONL, suffix=".jsonl", values=_lines):
         kept.update(nbest.extra, *(hyp.extra for hyp in nbest.hypotheses))
         yield nbest
-    kept -= READ_AS_OTHERS
-    if kept:  # among them may be a misspelt one
+    if kept := kept - READ_AS_OTHERS:  # among them may be a misspelt one
         logging.info("%s: kept, and not used: %s", path, ", ".join(sorted(kept))[:200])
 
 
-def _values(path: Path) -> Iterator[Value]:
+def _lines(path: Path, _: str) -> Iterator[Value]:
     """Yield (line, nothing, text) of each line: lists must have an id."""
     return ((number, "", line) for number, line in read_lines(path))
 
 
-def _nbest(text: str, _: str) -> NBest:
+def _list(text: str, _: str) -> NBest:
     """List of one line."""
-    content = checked(parse_json(text), "the line", "an object")
+    content = checked(DECODER.decode(text), "the line", "an object")
     utt = content.get("utt")
     if not isinstance(utt, str):
-        raise BadValue(f"utt is {shown(utt)}, and a string was expected")
-    objects = _in_order(checked(content.get("hypotheses"), "hypotheses", "a list"))
-    return nbest_of(utt, map(_hypothesis, objects), content, keys=KEYS)
-
-
-def _in_order(hypotheses: List[Any]) -> List[Dict[str, Any]]:
-    """Hypotheses as objects, the best first."""
-    objects = [
+        raise BadValue(f"utt is {_shown(utt)}, and a string was expected")
+    hyps = [
         {"text": hyp} if isinstance(hyp, str) else checked(hyp, "a hypothesis", "an object")
-        for hyp in hypotheses
+        for hyp in checked(content.get("hypotheses"), "hypotheses", "a list")
     ]
-    ranks = [hyp.get("rank") for hyp in objects]
-    if any(type(rank) is not int for rank in ranks):
-        return objects
-    if len(set(ranks)) < len(ranks):
-        raise BadValue("two hypotheses of one rank")
-    return sorted(objects, key=lambda hyp: hyp["rank"])
+    ranks = [hyp.get("rank") for hyp in hyps]
+    if all(type(rank) is int for rank in ranks):
+        if len(set(ranks)) < len(ranks):
+            raise BadValue("two hypotheses of one rank")
+        hyps.sort(key=lambda hyp: hyp["rank"])
+    return nbest_of(utt, map(_hypothesis, hyps), content, keys=KEYS)
 
 
 def _hypothesis(content: Dict[str, Any]) -> Hypothesis:
     """Hypothesis of one object."""
-    am_score, lm_score, graph_score = (as_score(content.get(name), name) for name in SCORES)
+    am_score, lm_score, graph_score = (_score(content.get(name), name) for name in SCORES)
     if am_score is None:
-        am_score = as_score(content.get("score"), "score")
-    words = as_words(content.get("text"), "text")
-    return Hypothesis(words, am_score, lm_score, graph_score, others(content, HYPOTHESIS_KEYS))
+        am_score = _score(content.get("score"), "score")
+    words = _words(content.get("text"), "text")
+    return Hypothesis(words, am_score, lm_score, graph_score, _others(content, HYPOTHESIS_KEYS))
 
 
 @contextlib.contextmanager
@@ -158,12 +322,7 @@ def jsonl_writer(path: Path) -> Iterator[AddList]:
         ValueError: A list that cannot be held, or the folder has other such files. Nothing is
             written then.
     """
-    is_file = re.fullmatch(PATTERN, path.name, re.DOTALL) and not path.is_dir()
-    file = path if is_file else path / DEFAULT_NAME
-    if not is_file:
-        check_no_others(path, PATTERN, written=(DEFAULT_NAME,))
-    known = Writable()
-    with atomic_write(file, "wb") as raw, compress_to(raw, file) as f:
+    with file_writer(path, r".*\.jsonl(\.gz)?", "nbest.jsonl") as (known, write):
 
         def add(nbest: NBest) -> None:
             known.add_list(nbest)
@@ -171,63 +330,41 @@ def jsonl_writer(path: Path) -> Iterator[AddList]:
             for hyp in nbest.hypotheses:
                 scores = {name: getattr(hyp, name) for name in SCORES}
                 given = {name: score for name, score in scores.items() if score is not None}
-                kept = others(hyp.extra, HYPOTHESIS_KEYS)
+                kept = _others(hyp.extra, HYPOTHESIS_KEYS)
                 hyps.append({"text": words_line(hyp.words), **given, **kept})
             content: Dict[str, Any] = {"utt": nbest.utt, "hypotheses": hyps}
             if nbest.ref is not None:
                 content["ref"] = words_line(nbest.ref)
             if nbest.speaker is not None:
                 content["speaker"] = nbest.speaker
-            f.write(f"{as_text({**content, **others(nbest.extra, KEYS)})}\n".encode())
+            write(_text({**content, **_others(nbest.extra, KEYS)}) + b"\n")
 
         yield add
-        known.finish()
-
-
-def read_whisper(path: PathLike) -> Iterator[NBest]:
-    """Yield the N-best lists of a file, or of a folder's *.json and *.json.gz.
-
-    Raises:
-        InputError: A value is not such JSON (file, line, remedy), an id comes twice, or there is no
-            file.
-    """
-    return read_json_lists(path, _whisper_list, remedy=WHISPER)
 
 
 def _whisper_list(value: Any, name: str) -> NBest:
     content = checked(value, "it", "an object")
     inputs = checked(content.get("input"), "input", "a list")
-    texts = [as_words(text, "a hypothesis") for text in inputs]
+    texts = [_words(text, "a hypothesis") for text in inputs]
     key, scores = "scores", content.get("scores")
     if scores is None:
-        key = next((key for key in OTHER_SCORES if isinstance(content.get(key), list)), key)
+        key = next((key for key in WHISPER_SCORES if isinstance(content.get(key), list)), key)
         scores = content.get(key)
     scores = [None] * len(texts) if scores is None else checked(scores, key, "a list")
     if len(scores) != len(texts):
         raise BadValue(f"{len(texts)} hypotheses and {len(scores)} {key}")
-    found = [as_score(score, key) for score in scores]
+    found = [_score(score, key) for score in scores]
     utt = next((content[key] for key in WHISPER_IDS if content.get(key) is not None), name)
     utt = str(utt) if type(utt) is int else checked(utt, "id", "a string")
-    hyps = map(Hypothesis, texts, found)
-    return nbest_of(utt, hyps, content, keys=WHISPER_KEYS, ref="output")
+    return nbest_of(utt, map(Hypothesis, texts, found), content, keys=WHISPER_KEYS, ref="output")
 
 
-def read_vosk(path: PathLike) -> Iterator[NBest]:
-    """Yield the N-best lists of a file, or of a folder's *.json and *.json.gz.
-
-    Raises:
-        InputError: As of `read_whisper`.
-    """
-    return read_json_lists(path, _vosk_list, remedy=VOSK, values=_vosk_values)
-
-
-def _vosk_values(path: Path) -> Iterator[Value]:
+def _vosk_values(path: Path, remedy: str) -> Iterator[Value]:
     """Yield the values of a file; the only one has the file's name."""
-    values = numbered_items(path, VOSK)
+    values = _numbered(path, remedy)
     first = list(itertools.islice(values, 2))
     if len(first) == 1:
-        ((line, _, value),) = first
-        first = [(line, json_stem(path), value)]
+        first = [(line, _stem(path), value) for line, _, value in first]
     yield from itertools.chain(first, values)
 
 
@@ -236,44 +373,41 @@ def _vosk_list(value: Any, name: str) -> NBest:
     hyps = []
     for item in checked(content.get("alternatives"), "alternatives", "a list"):
         item = checked(item, "an alternative", "an object")
-        score = as_score(item.get("confidence"), "confidence")
-        words = as_words(item.get("text"), "text")
-        hyps.append(Hypothesis(words, score, extra=others(item, ("text", "confidence"))))
+        score = _score(item.get("confidence"), "confidence")
+        words = _words(item.get("text"), "text")
+        hyps.append(Hypothesis(words, score, extra=_others(item, ("text", "confidence"))))
     utt = checked(content.get("utt", name), "utt", "a string")
-    return nbest_of(utt, hyps, content, keys=VOSK_KEYS)
+    return nbest_of(utt, hyps, content, keys=("alternatives", "utt", "ref", "speaker"))
 
 
-def read_beams(path: PathLike) -> Iterator[NBest]:
-    """Yield the N-best lists of a file, or of a folder's *.json and *.json.gz.
-
-    Raises:
-        InputError: As of `read_whisper`.
-    """
-    return read_json_lists(path, _beams_list, remedy=BEAMS, values=_beams_values)
-
-
-def _beams_values(path: Path) -> Iterator[Value]:
+def _beams_values(path: Path, remedy: str) -> Iterator[Value]:
     """Yield the list of each utterance with its line, and its key or number."""
     number = 0
-    for line, value in json_items(path, remedy=BEAMS):
+    for line, value in json_items(path, remedy=remedy):
         if isinstance(value, dict):
             yield from ((line, name, rows) for name, rows in value.items())
         else:
             number += 1
-            yield line, f"{json_stem(path)}-{number:06d}", value
+            yield line, f"{_stem(path)}-{number:06d}", value
 
 
 def _beams_list(value: Any, name: str) -> NBest:
-    hyps = map(_beam, checked(value, "hypotheses", "a list"))
+    """List of hypotheses that are a text and its last two values."""
+    hyps = []
+    for row in checked(value, "hypotheses", "a list"):
+        found = f"a hypothesis is {_shown(row)}, and"
+        if not isinstance(row, list) or len(row) < TRIPLE:
+            raise BadValue(f"{found} a text with two scores was expected")
+        words = _words(row[0], "a hypothesis")
+        am, last = (_score(value, "a score") for value in row[-2:])
+        if am is None or last is None:
+            raise BadValue(f"{found} two numbers were expected at its end")
+        hyps.append(Hypothesis(words, am, last if len(row) == TRIPLE else last - am))
     return nbest_of(name, hyps, {}, keys=())
 
 
-def _beam(row: Any) -> Hypothesis:
-    """Hypothesis of a text and its last two values."""
-    if not isinstance(row, list) or len(row) < TRIPLE:
-        raise BadValue(f"a hypothesis is {shown(row)}, and a text with two scores was expected")
-    words = as_words(row[0], "a hypothesis")
-    am, last = (as_score(value, "a score") for value in row[-2:])
-    if am is None or last is None:
-        raise BadValue(f"a hypothesis is {shown(row)}, and two numbers were expected at its end")
-    return Hypothesis(words, am, last if len(row) == TRIPLE else last - am)
+read_whisper = functools.partial(read_json_lists, parse=_whisper_list, remedy=WHISPER)
+read_vosk = functools.partial(read_json_lists, parse=_vosk_list, remedy=VOSK, values=_vosk_values)
+read_beams = functools.partial(
+    read_json_lists, parse=_beams_list, remedy=BEAMS, values=_beams_values
+)

@@ -21,9 +21,8 @@ from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     UniqueUtterances,
-    Writable,
     check_id,
-    check_no_others,
+    file_writer,
     files_matching,
     format_number,
     packed,
@@ -31,13 +30,11 @@ from espnet_bayeslm.nbest.fields import (
 from espnet_bayeslm.nbest.lattice import NULL, TRANSITIONS, Arc, Lattice, kaldi_scales
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, atomic_write, compress_to, read_lines
+from espnet_bayeslm.utils.files import PathLike, read_lines
 
 PATTERN = r"(?!words\.txt).*\.(lats?|txt|ark)(\.gz)?"
 """Names that are read in a folder."""
 
-SUFFIXES = (".lat", ".lats", ".txt", ".ark")
-DEFAULT_NAME = "lattices.lats"
 WORDS = "words.txt"
 LMWT = 10.0
 """LM scale (LMWT) of the lattices: Kaldi's files hold no scales."""
@@ -206,20 +203,13 @@ def kaldi_lattice_writer(path: PathLike) -> Iterator[Callable[[Lattice], None]]:
         InputError: There is none, an id comes twice, a score is not finite, all words of one are
             numbers, or other lattices stand in the folder. Nothing is written then.
     """
-    target = Path(path)
-    named = target.name.removesuffix(".gz").endswith(SUFFIXES) and not target.is_dir()
-    file = target if named else target / DEFAULT_NAME
-    if not named:
-        check_no_others(target, PATTERN, written=(DEFAULT_NAME,))
-    known = Writable()
-    with atomic_write(file, "wb") as raw, compress_to(raw, file) as f:
+    with file_writer(path, PATTERN, "lattices.lats") as (known, write):
 
         def add(lattice: Lattice) -> None:
             known.add(lattice.utt)
-            f.writelines(line.encode("utf-8") for line in _lines(lattice))
+            write("".join(_lines(lattice)).encode("utf-8"))
 
         yield add
-        known.finish()
 
 
 def _lines(lattice: Lattice) -> Iterator[str]:

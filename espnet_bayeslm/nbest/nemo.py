@@ -19,13 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from espnet_bayeslm.nbest.fields import UniqueUtterances, parse_number
-from espnet_bayeslm.nbest.json_values import (
-    BadValue,
-    checked,
-    located,
-    nbest_of,
-    parse_json,
-)
+from espnet_bayeslm.nbest.json_lists import DECODER, BadValue, checked, located, nbest_of
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
@@ -86,7 +80,7 @@ def _read_manifest(path: Path) -> List[Dict[str, Any]]:
     entries = []
     for number, line in read_lines(path):
         with located(path, number, MANIFEST_REMEDY):
-            entry = checked(parse_json(line), "the line", "an object")
+            entry = checked(DECODER.decode(line), "the line", "an object")
             checked(entry.get("audio_filepath"), "audio_filepath", "a string")
             if entry.get("utt") is not None:
                 checked(entry["utt"], "utt", "a string")

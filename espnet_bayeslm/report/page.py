@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
-import jinja2
 from markupsafe import Markup
 
 from espnet_bayeslm.report.table import Table
@@ -20,8 +19,10 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 @functools.lru_cache(maxsize=1)
-def environment() -> jinja2.Environment:
+def environment() -> Any:
     """Templates beside this module: data are escaped, unknown names are errors."""
+    import jinja2  # takes a while
+
     found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,

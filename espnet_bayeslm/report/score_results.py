@@ -1,13 +1,19 @@
-"""Results of `bayeslm score`: printed with daggers as in the papers' tables, written and read."""
+"""Results of `bayeslm score` and `perplexity`: printed, written and read, and their tables.
+
+Daggers mark significant differences, as in the papers' tables.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+import logging
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.comparison import Mapsswe, Scores, SystemPair, WerDifference
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts
 from espnet_bayeslm.report.inputs import json_content, typed
+from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.table import (
     BETTER,
     MISSING,
@@ -19,14 +25,48 @@ from espnet_bayeslm.report.table import (
     printed,
     typeset,
 )
+from espnet_bayeslm.utils.errors import InputError
 
 # Keys of the JSON beside the names of the systems.
 RESERVED = ("significance", "conditions", "average_wer")
-IDENTICAL = "identical outputs"
 ORACLE, FIRST_PASS = "oracle", "first pass"
+PAIRS = "Every two systems: bootstrap and MAPSSWE"
 REMEDY = "Make it with `bayeslm score --output FILE`."
+PERPLEXITY_REMEDY = "Make it with `bayeslm perplexity --output FILE`."
 # Of a bootstrap interval these are in percent in the JSON, as `wer` is
 IN_PERCENT = ("difference", "low", "high")
+
+
+class ScoreFile(NamedTuple):
+    """Results that `bayeslm score` wrote."""
+
+    conditions: Dict[str, Scores]
+    pooled: Scores
+    baseline: Optional[str]
+    unit: str
+
+    @property
+    def reference(self) -> Optional[str]:
+        """System from which changes count: the first pass, else the baseline."""
+        return FIRST_PASS if FIRST_PASS in self.pooled.errors else self.baseline
+
+
+@dataclasses.dataclass(frozen=True)
+class ComponentPerplexity:
+    """Perplexities of one component, by unit."""
+
+    name: str
+    oovs: float
+    perplexity: Dict[str, Optional[float]]
+    perplexity_without_oov: Dict[str, Optional[float]]
+
+
+class Perplexities(NamedTuple):
+    """Perplexities that `bayeslm perplexity` wrote of one text."""
+
+    system: str
+    text: str
+    rows: List[ComponentPerplexity]
 
 
 def print_scores(
@@ -47,28 +87,36 @@ def print_scores(
             print(f"\n{pair_table(scores, '', unit).text()}")
         if several:
             print()
+    rate = RATES[unit]
     if several:
-        header = [f"{RATES[unit]} %", *conditions, "average", "pooled"]
+        header = [f"{rate} %", *conditions, "average", "pooled"]
         rows: List[Row] = [
             [name, *rates(conditions, pooled, name, baseline)] for name in pooled.errors
         ]
         print(Table("", header, rows).text())
     if pooled.pairs:
-        rate = RATES[unit]
         print(f"\nA - B: {rate} of A less {rate} of B; P(B better): by the bootstrap")
         what = f"{BETTER} fewer, {WORSE} more errors than {baseline}"
         print(printed(f"{what}: significant at 0.05 by MAPSSWE; beside B: than A"))
 
 
 def error_text(
-    errors: Mapping[str, ErrorCounts], unit: str = "word", marks: Optional[Mapping[str, str]] = None
+    errors: Mapping[str, ErrorCounts], unit: str = "word", marks: Mapping[str, str] = {}
 ) -> str:
     """Table of error counts, with marks after some rates."""
-    rows: List[Row] = []
-    for name, c in errors.items():
-        rate = Cell(f"{100 * c.rate:.2f}", (marks or {}).get(name, ""))
-        rows.append([name, rate, *map(str, (c.substitutions, c.deletions, c.insertions, c.words))])
-    return Table("", ["", f"{RATES[unit]} %", "sub", "del", "ins", f"{unit}s"], rows).text()
+    rows: List[Row] = [
+        [name, Cell(f"{100 * counts.rate:.2f}", marks.get(name, "")), *_counts(counts)]
+        for name, counts in errors.items()
+    ]
+    return Table("", ["", f"{RATES[unit]} %", *_count_names(unit)], rows).text()
+
+
+def _count_names(unit: str) -> List[str]:
+    return ["sub", "del", "ins", f"{unit}s"]
+
+
+def _counts(counts: ErrorCounts) -> List[str]:
+    return [f"{count}" for count in dataclasses.astuple(counts)]
 
 
 def pair_table(scores: Scores, caption: str, unit: str) -> Table:
@@ -78,15 +126,17 @@ def pair_table(scores: Scores, caption: str, unit: str) -> Table:
     rows: List[Row] = []
     for pair in scores.pairs:
         interval, test = pair.interval, pair.test
-        ends = f"{typeset(100 * interval.low)} to {typeset(100 * interval.high)}"
-        better = f"{interval.improvement:.3f}"
+        ends = _ends(interval.low, interval.high), f"{interval.improvement:.3f}"
         if pair.identical:
-            ends, better = IDENTICAL, MISSING
+            ends = "identical outputs", MISSING
         other = Cell(pair.b, marks([pair], pair.a).get(pair.b, ""))
-        bootstrap = [typeset(100 * interval.difference), ends, better]
         mapsswe = [f"{test.segments}", typeset(test.mean, 4), typeset(test.z, 3), f"{test.p:.2g}"]
-        rows.append([pair.a, other, *bootstrap, *mapsswe])
+        rows.append([pair.a, other, typeset(100 * interval.difference), *ends, *mapsswe])
     return Table(caption, header, rows, words=(1,))
+
+
+def _ends(low: float, high: float) -> str:
+    return f"{typeset(100 * low)} to {typeset(100 * high)}"
 
 
 def level_of(scores: Scores) -> str:
@@ -140,10 +190,11 @@ def scores_json(
         unit: Unit that errors were counted in. Where it is "char", each system has it as `unit`,
             and `wer` is the CER.
     """
-    found = _scores_json(pooled, baseline, unit)
+    found = _scores_json(pooled, baseline, {} if unit == "word" else {"unit": unit})
     if len(conditions) > 1:
         found["conditions"] = {
-            name: _scores_json(scores, baseline, unit) for name, scores in conditions.items()
+            name: scores_json({}, scores, baseline=baseline, unit=unit)
+            for name, scores in conditions.items()
         }
         found["average_wer"] = {
             system: 100 * average_rate(conditions, system) for system in pooled.errors
@@ -151,45 +202,30 @@ def scores_json(
     return found
 
 
-def _scores_json(scores: Scores, baseline: Optional[str], unit: str) -> Dict[str, Any]:
-    """{system: counts} and, where there are several systems, "significance"."""
-    said = {} if unit == "word" else {"unit": unit}
+def _scores_json(
+    scores: Scores, baseline: Optional[str], more: Mapping[str, str]
+) -> Dict[str, Any]:
+    """{system: counts} and, where there are several systems, "significance"; rates in percent."""
     found: Dict[str, Any] = {
-        name: {**errors_json(counts), **said} for name, counts in scores.errors.items()
+        name: {**dataclasses.asdict(c), "errors": c.errors, "wer": 100 * c.rate, **more}
+        for name, c in scores.errors.items()
     }
-    if scores.pairs:
-        found["significance"] = {
-            "baseline": baseline,
-            "better": [n for n in found if marks(scores.pairs, baseline).get(n) == BETTER],
-            "pairs": [_pair_json(pair) for pair in scores.pairs],
-        }
+    pairs = []
+    for pair in scores.pairs:
+        interval = dataclasses.asdict(pair.interval)
+        pairs.append(
+            {
+                "a": pair.a,
+                "b": pair.b,
+                **({"identical": True} if pair.identical else {}),
+                "mapsswe": {**dataclasses.asdict(pair.test), "significant": pair.test.significant},
+                "bootstrap": {**interval, **{key: 100 * interval[key] for key in IN_PERCENT}},
+            }
+        )
+    if pairs:
+        better = [n for n in found if marks(scores.pairs, baseline).get(n) == BETTER]
+        found["significance"] = {"baseline": baseline, "better": better, "pairs": pairs}
     return found
-
-
-def errors_json(counts: ErrorCounts) -> Dict[str, float]:
-    """Counts and the rate in percent."""
-    return {**dataclasses.asdict(counts), "errors": counts.errors, "wer": 100 * counts.rate}
-
-
-def _pair_json(pair: SystemPair) -> Dict[str, Any]:
-    """Tests of two systems; rates in percent, as `wer` is."""
-    interval = dataclasses.asdict(pair.interval)
-    return {
-        "a": pair.a,
-        "b": pair.b,
-        **({"identical": True} if pair.identical else {}),
-        "mapsswe": {**dataclasses.asdict(pair.test), "significant": pair.test.significant},
-        "bootstrap": {**interval, **{key: 100 * interval[key] for key in IN_PERCENT}},
-    }
-
-
-class ScoreFile(NamedTuple):
-    """Results that `bayeslm score` wrote."""
-
-    conditions: Dict[str, Scores]
-    pooled: Scores
-    baseline: Optional[str]
-    unit: str
 
 
 def read_scores(path: str) -> ScoreFile:
@@ -214,19 +250,142 @@ def _scores(content: Any) -> Scores:
     systems = {k: v for k, v in typed(Dict[str, Any], content).items() if k not in RESERVED}
     if not systems:
         raise ValueError("there is no system")
-    tests = typed(Dict[str, Any], content.get("significance", {}))
-    pairs = [_pair(pair) for pair in tests.get("pairs", [])]
+    pairs = []
+    for pair in typed(Dict[str, Any], content.get("significance", {})).get("pairs", []):
+        interval = typed(WerDifference, pair["bootstrap"])
+        fractions = {key: getattr(interval, key) / 100 for key in IN_PERCENT}
+        a, b = (typed(str, pair[key]) for key in "ab")
+        interval = dataclasses.replace(interval, **fractions)
+        test, identical = typed(Mapsswe, pair["mapsswe"]), bool(pair.get("identical"))
+        pairs.append(SystemPair(a, b, test, interval, identical))
     return Scores(typed(Dict[str, ErrorCounts], systems), pairs)
 
 
-def _pair(content: Dict[str, Any]) -> SystemPair:
-    """Tests of two systems, of JSON."""
-    interval = typed(WerDifference, content["bootstrap"])
-    fractions = {key: getattr(interval, key) / 100 for key in IN_PERCENT}
-    return SystemPair(
-        typed(str, content["a"]),
-        typed(str, content["b"]),
-        typed(Mapsswe, content["mapsswe"]),
-        dataclasses.replace(interval, **fractions),
-        bool(content.get("identical")),
-    )
+def read_perplexities(pairs: Sequence[Tuple[str, str]]) -> List[Perplexities]:
+    """Perplexities of (system, file), each of one text."""
+    found: Dict[Tuple[str, str], Perplexities] = {}
+    for system, path in pairs:
+        with json_content(path, "perplexities of components", remedy=PERPLEXITY_REMEDY) as content:
+            text = typed(str, content["text"])
+            rows = typed(List[ComponentPerplexity], content["components"])
+            if not rows or any("word" not in row.perplexity for row in rows):
+                raise ValueError("there is no component with a perplexity per word")
+        if (system, text) in found:
+            raise InputError(
+                f"{system} has perplexities of {text} already",
+                path=path,
+                remedy="Give --perplexity NAME=FILE, each with its own NAME or text.",
+            )
+        found[system, text] = Perplexities(system, text, rows)
+    return list(found.values())
+
+
+def scores_section(
+    scores: Optional[ScoreFile], perplexities: Sequence[Perplexities]
+) -> Optional[Section]:
+    """Tables of scores and perplexities; None if there are neither."""
+    if scores is None and not perplexities:
+        return None
+    systems = list(dict.fromkeys(item.system for item in perplexities))
+    columns = perplexity_columns(systems, perplexities)
+    tables, pairs, details = [], [], []
+    values: Dict[str, Any] = {"baseline": None, "reference": None}
+    others = [name for name in systems if scores is None or name not in scores.pooled.errors]
+    if scores is not None:
+        if others:
+            logging.warning(
+                "--score has no system %s: perplexities have their own table", others[0]
+            )
+        tables.append(error_table(scores, {} if others else columns))
+        if scores.pooled.pairs:
+            values = {"baseline": scores.baseline, "reference": scores.reference}
+            pairs.append(pair_table(scores.pooled, PAIRS, scores.unit))
+            details += [
+                pair_table(part, f"{PAIRS} ({name})", scores.unit)
+                for name, part in scores.conditions.items()
+            ]
+    if others:
+        rows = [[name, *(of[name] for of in columns.values())] for name in systems]
+        tables.append(Table("Perplexity per word", ["system", *columns], rows))
+    if any(len(item.rows) > 1 for item in perplexities):
+        details.append(component_table(perplexities))
+    values.update(tables=tables, pairs=pairs, details=details, perplexities=bool(perplexities))
+    title = "Perplexity" if scores is None else "Word error rate"
+    title += " and perplexity" if scores is not None and perplexities else ""
+    return Section("scores", title, values)
+
+
+def error_table(scores: ScoreFile, perplexities: Mapping[str, Mapping[str, str]]) -> Table:
+    """One row for each system: perplexities, word errors with marks, change from the first pass."""
+    pooled, conditions, reference = scores.pooled, scores.conditions, scores.reference
+    changed = [] if reference is None else ["change", level_of(pooled), "relative %"]
+    columns = [*conditions, "average", "pooled"] if conditions else [f"{RATES[scores.unit]} %"]
+    rows: List[Row] = []
+    for system, counts in pooled.errors.items():
+        of_texts = [column.get(system, MISSING) for column in perplexities.values()]
+        change = [] if reference is None else _change(pooled, system, reference)
+        marked = rates(conditions, pooled, system, scores.baseline)
+        rows.append([system, *of_texts, *marked, *change, *_counts(counts)])
+    header = ["system", *perplexities, *columns, *changed, *_count_names(scores.unit)]
+    caption = "Word error rates in %" if scores.unit == "word" else "Character error rates in %"
+    return Table(caption, header, rows)
+
+
+def _change(scores: Scores, system: str, reference: str) -> List[str]:
+    """Change of the rate from the reference's, its bootstrap interval, and relative."""
+    before, after = (100 * scores.errors[name].rate for name in (reference, system))
+    if system == reference:
+        return [MISSING] * 3
+    interval = MISSING
+    for pair in scores.pairs:
+        low, high = pair.interval.low, pair.interval.high
+        if (pair.a, pair.b) == (reference, system):
+            interval = _ends(-high, -low)
+        elif (pair.a, pair.b) == (system, reference):
+            interval = _ends(low, high)
+    relative = typeset(100 * (after - before) / before, 1) if before > 0 else MISSING
+    return [typeset(after - before), interval, relative]
+
+
+def perplexity_columns(
+    systems: Sequence[str], perplexities: Sequence[Perplexities]
+) -> Dict[str, Dict[str, str]]:
+    """Name of the column of each text -> its cell of each system."""
+    texts = list(dict.fromkeys(item.text for item in perplexities))
+    values = {(item.system, item.text): _per_word(item.rows[-1]) for item in perplexities}
+    return {
+        f"ppl {name}": {s: perplexity_text(values.get((s, text)), 1) for s in systems}
+        for name, text in zip(short_names(texts), texts, strict=True)
+    }
+
+
+def short_names(paths: Sequence[str]) -> List[str]:
+    """Short name of each path: the folders and names that tell it from the other paths.
+
+    A single path has its last name: `dev` for `data/dev/text`, as Kaldi names files.
+    """
+    parts = [path.split("/") for path in paths]
+    if len(parts) == 1:
+        *folders, name = parts[0]
+        return [folders[-1] if folders and name == "text" else name]
+    for end, rest in ((0, slice(1, None)), (-1, slice(-1))):
+        while parts and min(map(len, parts)) > 1 and len({part[end] for part in parts}) == 1:
+            parts = [part[rest] for part in parts]
+    return ["/".join(part) for part in parts]
+
+
+def component_table(perplexities: Sequence[Perplexities]) -> Table:
+    """Perplexities of the components that mixtures are made of."""
+    rows = []
+    for item in perplexities:
+        for row in item.rows:
+            values = (_per_word(row), row.perplexity["word"])
+            cells = [perplexity_text(value) for value in values]
+            rows.append([item.system, item.text, row.name, *cells, f"{row.oovs:.0f}"])
+    header = ["system", "text", "component", "ppl", "ppl, unknown words too", "unknown words"]
+    return Table("Perplexity per word of the components", header, rows, words=(1, 2))
+
+
+def _per_word(row: ComponentPerplexity) -> Optional[float]:
+    """Perplexity per word, unknown words left out."""
+    return row.perplexity_without_oov["word"]

@@ -7,7 +7,7 @@ import pytest
 from oracles.refused import check_refused
 
 from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
-from espnet_bayeslm.nbest.json_values import json_items
+from espnet_bayeslm.nbest.json_lists import json_items
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 

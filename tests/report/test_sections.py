@@ -12,9 +12,10 @@ from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
 from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, PruningStep, SnrSummary
 from espnet_bayeslm.kinds.architectures import derived_config, rank
 from espnet_bayeslm.report.learning_section import learning_section, read_epochs
-from espnet_bayeslm.report.score_results import read_scores, scores_json
-from espnet_bayeslm.report.score_section import (
+from espnet_bayeslm.report.score_results import (
     read_perplexities,
+    read_scores,
+    scores_json,
     scores_section,
     short_names,
 )
