@@ -43,8 +43,8 @@ TWINS = {
 }
 # One name for different things: each pair that gets two names leaves this table.
 HOMONYMS = {
-    **{"espnet": {"lm", "nbest"}, "options": {"rescoring", "utils"}},
-    **{"text": {"evaluation", "training"}, "weights": {"bayes", "utils"}},
+    **{"options": {"rescoring", "utils"}, "weights": {"bayes", "utils"}},
+    "text": {"evaluation", "training"},
 }
 
 # A first line begins with a verb or a noun of the field.

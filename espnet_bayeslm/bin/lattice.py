@@ -36,11 +36,12 @@ from espnet_bayeslm.nbest.lattice import (
     Lattice,
     kaldi_scales,
     nbest_list,
+    normalized_lattice,
     oracle_words,
     pruned,
+    restored_lattice,
 )
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS
-from espnet_bayeslm.nbest.normalized_lists import normalized_lattice, restored_lattice
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.options import NO_LMWT

@@ -15,11 +15,11 @@ import dataclasses
 import itertools
 import math
 from collections import defaultdict
-from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.markup import Item, MarkedAlignment
+from espnet_bayeslm.evaluation.markup import Items, MarkedAlignment
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
     Alignment,
@@ -111,12 +111,7 @@ def align_all(
 def find_segments(
     aligned_a: Mapping[str, Alignment], aligned_b: Mapping[str, Alignment]
 ) -> List[Segment]:
-    """Segments of all utterances.
-
-    Raises:
-        InputError: The utterances are not the same.
-        ValueError: The reference words of an utterance are not the same in both.
-    """
+    """Segments of all utterances."""
     check_same_utterances(aligned_a, aligned_b, ref_path="system A", hyp_path="system B")
     return [
         segment
@@ -135,43 +130,31 @@ def utterance_segments(alignment_a: Alignment, alignment_b: Alignment) -> List[S
     Raises:
         ValueError: The reference words are not the same.
     """
-    slots_a, slots_b = _slots(alignment_a), _slots(alignment_b)
-    if [slot.item for slot in slots_a] != [slot.item for slot in slots_b]:
-        words = [" ".join(map(str, (s.item for s in slots[:-1]))) for slots in (slots_a, slots_b)]
+    (items_a, slots_a), (items_b, slots_b) = _slots(alignment_a), _slots(alignment_b)
+    if items_a != items_b:
+        words = [" ".join(map(str, items)) for items in (items_a, items_b)]
         raise ValueError(f"two alignments of different references: {words[0]!r} and {words[1]!r}")
     segments = []
     errors_a = errors_b = num_correct = 0
-    for a, b in zip(slots_a, slots_b, strict=True):
-        errors_a += a.insertions + a.wrong
-        errors_b += b.insertions + b.wrong
-        if a.insertions or b.insertions:
+    for place, (a, b) in enumerate(zip(slots_a, slots_b, strict=True)):
+        (inserted_a, wrong_a, words_a), (inserted_b, wrong_b, words_b) = a, b
+        errors_a += inserted_a + wrong_a
+        errors_b += inserted_b + wrong_b
+        if inserted_a or inserted_b:
             num_correct = 0
-        num_correct = 0 if a.wrong or b.wrong else num_correct + min(a.words, b.words)
-        at_boundary = num_correct >= NUM_BOUNDARY_WORDS or a.item is None
+        num_correct = 0 if wrong_a or wrong_b else num_correct + min(words_a, words_b)
+        at_boundary = num_correct >= NUM_BOUNDARY_WORDS or place == len(items_a)
         if at_boundary and (errors_a or errors_b):
             segments.append(Segment(errors_a, errors_b))
             errors_a = errors_b = 0
     return segments
 
 
-class _Slot(NamedTuple):
-    """An item of the reference (None: the end) with a system's errors in it.
+def _slots(alignment: Alignment) -> Tuple[Items, List[List[int]]]:
+    """Items of the reference; insertions before and within each, its wrong words, its words.
 
-    Attributes:
-        item: A word, or the branches of an alternation.
-        insertions: Insertions before and within it.
-        wrong: Number of wrong words in the item.
-        words: Number of words; an alternation can have none, or several.
+    The end has counts too. An alternation can have no words, or several.
     """
-
-    item: Optional[Item]
-    insertions: int
-    wrong: int
-    words: int
-
-
-def _slots(alignment: Alignment) -> List[_Slot]:
-    """Slots: one for each item of the reference and one for the end."""
     if isinstance(alignment, MarkedAlignment):
         items, places = alignment.items, alignment.places
     else:
@@ -184,7 +167,7 @@ def _slots(alignment: Alignment) -> List[_Slot]:
         slot[0] += ref is None
         slot[1] += ref is not None and ref != hyp
         slot[2] += ref is not None
-    return [_Slot(item, *slot) for item, slot in zip([*items, None], counts, strict=True)]
+    return items, counts
 
 
 def compare_segments(segments: Iterable[Segment]) -> Mapsswe:

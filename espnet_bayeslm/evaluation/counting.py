@@ -100,12 +100,8 @@ class Counting:
 
     def facts(self) -> Dict[str, Union[str, Sequence[str]]]:
         """Differences from the default counting, for files that say how errors were counted."""
-        found: Dict[str, Union[str, Sequence[str]]] = {}
-        if self.unit != "word":
-            found["unit"] = self.unit
-        if self.ignored:
-            found["ignore_words"] = sorted(self.ignored)
-        return found
+        facts = {"unit": self.unit, "ignore_words": sorted(self.ignored)}
+        return {name: value for name, value in facts.items() if value not in ("word", [])}
 
     def units(self, words: Sequence[str]) -> Words:
         """Words or characters that are counted; markup between them stays."""

@@ -113,12 +113,8 @@ def sentence_perplexity(
     out = scores.oov if excluded is None else excluded
 
     def tally(mask: np.ndarray) -> Tally:
-        return Tally(
-            float(scores.log_probs[mask].sum()),
-            int(mask.sum()),
-            int(counts[mask].sum()),
-            int(characters[mask].sum()),
-        )
+        sums = (int(sizes[mask].sum()) for sizes in (np.ones(len(out), int), counts, characters))
+        return Tally(float(scores.log_probs[mask].sum()), *sums)
 
     return Perplexity(tally(~out), tally(out), 1)
 

@@ -49,12 +49,7 @@ class SnrSummary:
 
 def signal_to_noise(mean: torch.Tensor, std: torch.Tensor) -> np.ndarray:
     """|mean| / std of each element, flat, in float64."""
-    return magnitude(mean) / _flat(std)
-
-
-def magnitude(mean: torch.Tensor, std: Optional[torch.Tensor] = None) -> np.ndarray:
-    """|mean| of each element, flat, in float64."""
-    return np.abs(_flat(mean))
+    return np.abs(_flat(mean)) / _flat(std)
 
 
 def _flat(tensor: torch.Tensor) -> np.ndarray:
@@ -92,9 +87,11 @@ def summarize_weights(posteriors: Iterable[Block]) -> List[SnrSummary]:
     return found
 
 
-Criterion = Callable[["torch.Tensor", "torch.Tensor"], np.ndarray]
 # What a weight is worth, from its posterior's mean and std; the least goes first.
-CRITERIA: Dict[str, Criterion] = {"snr": signal_to_noise, "magnitude": magnitude}
+CRITERIA: Dict[str, Callable[["torch.Tensor", "torch.Tensor"], np.ndarray]] = {
+    "snr": signal_to_noise,
+    "magnitude": lambda mean, _: np.abs(_flat(mean)),
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -154,13 +154,8 @@ def align(ref: Sequence[str], hyp: Sequence[str]) -> List[Pair]:
     pairs: List[Pair] = []
     i, j = len(ref), len(hyp)
     while i or j:
-        if (
-            i
-            and j
-            and saved[i, j]
-            == saved[i - 1, j - 1]
-            + (SAVED_BY_EQUAL if ref[i - 1] == hyp[j - 1] else SAVED_BY_OTHER)
-        ):
+        by_pair = SAVED_BY_EQUAL if i and j and ref[i - 1] == hyp[j - 1] else SAVED_BY_OTHER
+        if i and j and saved[i, j] == saved[i - 1, j - 1] + by_pair:
             i, j = i - 1, j - 1
             pairs.append((ref[i], hyp[j]))
         elif j and saved[i, j] == saved[i, j - 1]:

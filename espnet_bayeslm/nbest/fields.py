@@ -14,7 +14,6 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
     BYTE_ORDER_MARK,
     PathLike,
-    Table,
     atomic_write,
     compress_to,
     staged,
@@ -137,22 +136,6 @@ def packed(path: Path) -> Path:
     if path.exists():
         raise InputError(f"{zipped.name} is there too", path=path, remedy="Delete one of the two.")
     return zipped
-
-
-def check_has_keys(table: Table, wanted: Table, *, paths: Sequence[Path]) -> None:
-    """Check that files have all the keys of other files."""
-    missing = [key for key in wanted if key not in table]
-    if missing:
-        other, line, _ = wanted[missing[0]]
-        path = next((path for path in paths if path.parent == other.parent), paths[0])
-        # Parts have files of the same name: the part says which is meant
-        name = other.name if other.parent == path.parent else f"{other.parent.name}/{other.name}"
-        raise InputError(
-            f"{len(missing)} of the {len(wanted)} keys of {other.name} are missing, the first"
-            f" {missing[0][:80]!r} ({name}:{line})",
-            path=path,
-            remedy="All files of a list must have the same keys; write them anew together.",
-        )
 
 
 def format_number(value: float) -> str:

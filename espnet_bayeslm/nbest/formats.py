@@ -8,13 +8,25 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 import re
 from pathlib import Path
-from typing import Callable, ContextManager, Dict, Iterable, Iterator, Optional, Tuple, Union
+from typing import (
+    Callable,
+    ContextManager,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Set,
+    Tuple,
+    Union,
+)
 
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
-from espnet_bayeslm.nbest import espnet, kaldi
+from espnet_bayeslm.nbest import kaldi
 from espnet_bayeslm.nbest.fields import AddList, natural_order
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
 from espnet_bayeslm.nbest.json_lists import (
@@ -29,7 +41,6 @@ from espnet_bayeslm.nbest.json_lists import (
 from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_lattices
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales, nbest_list
 from espnet_bayeslm.nbest.nemo import read_nemo
-from espnet_bayeslm.nbest.normalized_lists import normalized
 from espnet_bayeslm.nbest.srilm import read_srilm
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
@@ -37,7 +48,7 @@ from espnet_bayeslm.utils.files import PathLike, check_seekable, read_lines
 
 READERS: Dict[str, Callable[[PathLike], Iterator[NBest]]] = {
     "kaldi": kaldi.read_kaldi,
-    "espnet": espnet.read_espnet,
+    "espnet": kaldi.read_espnet,
     "srilm": read_srilm,
     "jsonl": read_jsonl,
     "whisper": read_whisper,
@@ -95,15 +106,12 @@ def written_format(format: str) -> str:
 def format_of(path: PathLike, format: Optional[str] = None) -> str:
     """Format of lists or lattices: the one that is given, else the one that their files show."""
     found = format or find_format(path)
+    if found is None and not Path(path).exists():
+        raise InputError("no such file or folder", path=path)
     if found is None:
-        there = Path(path).exists()
-        raise InputError(
-            "no format of N-best lists or lattices can be told from it"
-            if there
-            else "no such file or folder",
-            path=path,
-            remedy=f"Give --nbest_format, one of: {', '.join(FORMATS)}." if there else "",
-        )
+        problem = "no format of N-best lists or lattices can be told from it"
+        remedy = f"Give --nbest_format, one of: {', '.join(FORMATS)}."
+        raise InputError(problem, path=path, remedy=remedy)
     check_format(found)
     return found
 
@@ -117,21 +125,19 @@ def find_format(path: PathLike) -> Optional[str]:
     path = Path(path)
     if path.is_file():
         named = "jsonl" if path.name.endswith((".jsonl", ".jsonl.gz")) else None
-        return _format_of(path, path.name) or named
-    found: Dict[str, None] = {}
+        return _format_of(path) or named
+    found: Set[str] = set()
     names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
     for name in sorted(names, key=natural_order):
         if not (found and name.removesuffix(".gz").endswith(".json")):  # one says it for all
-            found.update(dict.fromkeys(filter(None, [_format_of(path / name, name)])))
-    formats = list(found)
+            found.update(filter(None, [_format_of(path / name)]))
     first = next((format for format in FOLDERS if format in found), None)
-    chosen = formats if first is None else [first]
-    return chosen[0] if len(chosen) == 1 else None
+    return found.pop() if first is None and len(found) == 1 else first
 
 
-def _format_of(path: Path, name: str) -> Optional[str]:
+def _format_of(path: Path) -> Optional[str]:
     """Format of a file or of a folder's entry, None where it is of none."""
-    found = next((how for pattern, how in NAMES.items() if re.fullmatch(pattern, name)), None)
+    found = next((how for pattern, how in NAMES.items() if re.fullmatch(pattern, path.name)), None)
     if found is None or isinstance(found, str):
         return found
     try:
@@ -161,16 +167,14 @@ def _json_format(path: Path) -> Optional[str]:
 
 def _lattice_format(path: Path) -> Optional[str]:
     """Format of a file of lattices: HTK's lines are `key=value`."""
-    lines = (line for _, line in read_lines(path) if line.strip())
-    first = next(lines, None)
-    if first is None:
-        return None
-    return "htk" if first.startswith("#") or "=" in first else "kaldi_lattice"
+    first = next((line for _, line in read_lines(path) if line.strip()), "")
+    is_htk = first.startswith("#") or "=" in first
+    return "htk" if is_htk else "kaldi_lattice" if first else None
 
 
 NAMES: Dict[str, Union[str, Callable[[Path], Optional[str]]]] = {
     kaldi.PATTERN: "kaldi",
-    rf"{espnet.PATTERN}|logdir": "espnet",
+    rf"{kaldi.ESPNET_PATTERN}|logdir": "espnet",
     rf"{BESIDE}.*\.tsv(\.gz)?": "nemo",
     r".*\.(score|nbest)(\.gz)?": "srilm",
     rf"{BESIDE}.*\.jsonl?(\.gz)?": _json_format,
@@ -268,6 +272,35 @@ def write_nbest(nbests: Iterable[NBest], path: PathLike, *, format: str = "kaldi
             add(nbest)
 
 
+def normalized(
+    lists: Iterable[NBest], normalization: Normalization, *, report: bool = True
+) -> Iterator[NBest]:
+    """Yield lists with normalised words, for scores and counts; `source` is the list as it came."""
+    num_changed = num_hyps = 0
+    emptied: List[str] = []
+    for nbest in lists:
+        hypotheses = []
+        for hyp in nbest.hypotheses:
+            words = normalization.words(hyp.words)
+            num_hyps += 1
+            num_changed += words != hyp.words
+            if hyp.words and not words:
+                emptied.append(f"{' '.join(hyp.words)[:40]!r} of {nbest.utt}")
+            hypotheses.append(dataclasses.replace(hyp, words=words))
+        ref = None if nbest.ref is None else normalization.words(nbest.ref)
+        source = nbest.source or nbest
+        yield dataclasses.replace(nbest, hypotheses=tuple(hypotheses), ref=ref, source=source)
+    if not report:
+        return
+    steps = ",".join(normalization.steps)
+    logging.info("--normalize %s changes %d of %d hypotheses", steps, num_changed, num_hyps)
+    if emptied:
+        logging.warning(
+            "--normalize %s leaves no word of %d hypotheses, the first %s: they count as empty",
+            *(steps, len(emptied), emptied[0]),
+        )
+
+
 class CheckedLists:
     """N-best lists that are read through before the work: no fault comes to light after hours.
 
@@ -301,19 +334,19 @@ class CheckedLists:
 
     def _lists(self, *, report: bool) -> Iterator[NBest]:
         lists = self._read(self.path)
-        if not self.normalization.steps:
-            return lists
-        return normalized(lists, self.normalization, report=report)
+        if self.normalization:
+            return normalized(lists, self.normalization, report=report)
+        return lists
 
     def _scan(self) -> None:
         self.utts: Dict[str, None] = {}
         self.refs: Dict[str, Tuple[str, ...]] = {}
         digest = hashlib.sha256()
-        unscored: Dict[str, None] = {}
+        unscored: List[str] = []
         for item in self._lists(report=True):
             self.utts[item.utt] = None
             if item.hypotheses[0].am_score is None:
-                unscored[item.utt] = None
+                unscored.append(item.utt)
             if item.ref is not None:
                 self.refs[item.utt] = item.ref
             digest.update(repr((item.utt, [hyp.words for hyp in item.hypotheses])).encode())
@@ -321,7 +354,7 @@ class CheckedLists:
         if 0 < len(unscored) < len(self.utts):
             raise InputError(
                 f"{len(unscored)} of {len(self.utts)} lists have no first-pass score (the first:"
-                f" {next(iter(unscored))[:80]!r})",
+                f" {unscored[0][:80]!r})",
                 path=self.path,
                 remedy="Give scores for all lists, or for none: then the ranks take their place.",
             )

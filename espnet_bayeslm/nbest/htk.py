@@ -82,6 +82,13 @@ def read_lattice(path: PathLike, *, max_arcs: int = MAX_ARCS) -> Lattice:
     return _Reader(Path(path), max_arcs).read()
 
 
+def _unescaped(match: re.Match[str]) -> str:
+    """Character of an escape; several of three octal digits are bytes of UTF-8."""
+    if match[2] is not None:
+        return match[2]
+    return bytes(int(code, 8) & 0xFF for code in match[1].split("\\")[1:]).decode("utf-8")
+
+
 class _Reader(LatticeBuilder):
     """Reads one file: a header, then nodes, each before its links."""
 
@@ -89,15 +96,14 @@ class _Reader(LatticeBuilder):
         super().__init__(utterance_of(path, SUFFIXES), path, max_arcs=max_arcs, remedy=REMEDY)
         self.header: Dict[str, Tuple[int, str]] = {}
         """Key -> line and value."""
+        self.base = math.e
+        """Base of the logs; 0: probabilities."""
         self.node_fields: List[Fields] = []
         """By the nodes' index."""
         self.links: Dict[int, int] = {}
         """Number of each link -> its line."""
-        self.words_on_links = False
-        self.without_word = 0
-        """Line of the first link without a word, 0 where there is none."""
         self.keys: List[Tuple[str, ...]] = []
-        """Scores of each link."""
+        """Word and scores of each link, as far as it has them."""
 
     def read(self) -> Lattice:
         """Lattice of the file."""
@@ -106,12 +112,6 @@ class _Reader(LatticeBuilder):
             if line.startswith("#") or not line.strip():
                 continue
             fields = self._fields(line)
-            if "SUBLAT" in fields or ("I" in fields and "L" in fields):
-                remedy = "Expand it first (HTK's HLRescore or SRILM's lattice-tool)."
-                raise self.error("a sub-lattice in place of a word", remedy)
-            word = fields.get("W", "!NULL")
-            if word.split() != [word] or not is_utf8(word):
-                raise self.error(f"W={word[:60]!r}: expected one word without white space")
             if "I" in fields:
                 self._add_node(fields)
             elif "J" in fields:
@@ -124,31 +124,26 @@ class _Reader(LatticeBuilder):
 
     def _fields(self, line: str) -> Fields:
         """Fields of a line, by their short names."""
-        rest = _FIELD.sub("", line).strip()
-        if rest:
+        if rest := _FIELD.sub("", line).strip():
             raise self.error(f"{rest[:60]!r} stands where `key=value` was expected")
         fields: Fields = {}
         for match in _FIELD.finditer(line):
             key = LONG_NAMES.get(match[1], match[1])
             if key in fields:
                 raise self.error(f"the field {key[:40]!r} comes twice in the line")
-            fields[key] = self._unescaped(match[3] if match[2] is None else match[2][1:-1])
+            value = match[3] if match[2] is None else match[2][1:-1]
+            try:
+                fields[key] = _ESCAPED.sub(_unescaped, value)
+            except UnicodeDecodeError as error:
+                problem = f"the bytes of {value[:60]!r} are not UTF-8"
+                raise self.error(problem, "Convert the lattice to UTF-8.") from error
+        if "SUBLAT" in fields or ("I" in fields and "L" in fields):
+            remedy = "Expand it first (HTK's HLRescore or SRILM's lattice-tool)."
+            raise self.error("a sub-lattice in place of a word", remedy)
+        word = fields.get("W", "!NULL")
+        if word.split() != [word] or not is_utf8(word):
+            raise self.error(f"W={word[:60]!r}: expected one word without white space")
         return fields
-
-    def _unescaped(self, value: str) -> str:
-        """Value of a field without escapes; three octal digits are a byte of UTF-8."""
-
-        def character(match: re.Match) -> str:
-            if match[2] is not None:
-                return match[2]
-            codes = [int(code, 8) for code in match[1].split("\\")[1:]]
-            return bytes(code & 0xFF for code in codes).decode("utf-8")
-
-        try:
-            return _ESCAPED.sub(character, value)
-        except UnicodeDecodeError as error:
-            problem = f"the bytes of {value[:60]!r} are not UTF-8"
-            raise self.error(problem, "Convert the lattice to UTF-8.") from error
 
     def _add_header(self, fields: Fields) -> None:
         if self.nodes:
@@ -160,16 +155,13 @@ class _Reader(LatticeBuilder):
                 raise self.error(f"the field {key[:40]!r} stands already in line {first}")
             if key in INTEGERS:
                 self._integer(fields, key)
-            elif key in (*SCALES, "base"):
+            elif key in SCALES:
                 self.number(value)
+            elif key == "base":
+                self.base = self.number(value)
+                if self.base < 0 or self.base == 1:
+                    raise self.error(f"base={value[:60]}: expected the base of logarithms")
             self.header[key] = self.line, value
-        if self.base < 0 or self.base == 1:
-            raise self.error(f"base={fields['base'][:60]}: expected the base of logarithms")
-
-    @property
-    def base(self) -> float:
-        """Base of the logs; 0: probabilities."""
-        return float(self.header["base"][1]) if "base" in self.header else math.e
 
     def _integer(self, fields: Fields, key: str) -> int:
         """Number of a field that must be there."""
@@ -192,18 +184,14 @@ class _Reader(LatticeBuilder):
         name = self._integer(fields, "J")
         if name in self.links:
             raise self.error(f"the link {name} stands already in line {self.links[name]}")
+        self.links[name] = self.line
         ends = [self._integer(fields, key) for key in "SE"]
         for end in ends:
             if end not in self.nodes:
                 raise self.error(f"a link to the node {end}, and no line `I={end}` before it")
-        if "W" in fields:
-            self.words_on_links = True
-        else:
-            self.without_word = self.without_word or self.line
-        self.links[name] = self.line
         source, target = (self.nodes[end] for end in ends)
-        self.keys.append(tuple(key for key in SCORES if key in fields))
-        scores = {SCORES[key]: self._score(fields[key]) for key in self.keys[-1]}
+        self.keys.append(tuple(key for key in ("W", *SCORES) if key in fields))
+        scores = {name: self._score(fields[key]) for key, name in SCORES.items() if key in fields}
         node = self.node_fields[target]
         label = fields.get("W", node.get("W", NULL))
         details = {key: value for key, value in fields.items() if key not in LINK_KEYS}
@@ -229,15 +217,8 @@ class _Reader(LatticeBuilder):
                 problem = f"{key}={value}, and there are {number} {what}"
                 raise self.error(problem, "Copy it again: it may be cut.", line=line)
         start, end = self._terminal("start"), self._terminal("end")
-        for node, line in zip(self.node_fields, self.node_lines, strict=True):
-            if self.words_on_links and node.get("W", NULL) not in SILENT:
-                problem = f"the node has the word {node['W']!r:.60}, and links have words too"
-                raise self.error(problem, line=line)
-            if not self.words_on_links and "W" not in node:
-                raise self.error("the field W is missing", line=line)
-        if self.words_on_links and self.without_word:
-            raise self.error("the field W is missing", line=self.without_word)
-        keys = self._scores()
+        self._check_words()
+        keys = self._scores() or ["a"]
         first = self.node_fields[start]
         if first.get("W", NULL) not in SILENT:  # an arc to the start has its word
             self.line = self.node_lines[start]
@@ -253,19 +234,33 @@ class _Reader(LatticeBuilder):
         return self.lattice(
             start,
             end,
-            scores=tuple(SCORES[key] for key in keys or ("a",)),
+            scores=tuple(SCORES[key] for key in keys),
             scales=PathScales(**scales),
             times=times if any(time is not None for time in times) else (),
             header=tuple((k, v) for k, (_, v) in self.header.items() if k not in WRITTEN),
         )
 
+    def _check_words(self) -> None:
+        """Check that all nodes have a word, or all links and no node."""
+        on_links = any("W" in keys for keys in self.keys)
+        for node, line in zip(self.node_fields, self.node_lines, strict=True):
+            if on_links and node.get("W", NULL) not in SILENT:
+                problem = f"the node has the word {node['W']!r:.60}, and links have words too"
+                raise self.error(problem, line=line)
+            if not on_links and "W" not in node:
+                raise self.error("the field W is missing", line=line)
+        for keys, line in zip(self.keys, self.arc_lines, strict=True):
+            if on_links and "W" not in keys:
+                raise self.error("the field W is missing", line=line)
+
     def _scores(self) -> List[str]:
         """Keys of the links' scores; a link without a word may lack some, which are 0 (SRILM)."""
         found = [key for key in SCORES if any(key in keys for keys in self.keys)]
         for arc, keys, line in zip(self.arcs, self.keys, self.arc_lines, strict=True):
-            if arc.word is not None and len(keys) < len(found):
+            given = [key for key in found if key in keys]
+            if arc.word is not None and given != found:
                 raise self.error(
-                    f"the link of {arc.word!r:.60} has the scores {', '.join(keys) or 'none'},"
+                    f"the link of {arc.word!r:.60} has the scores {', '.join(given) or 'none'},"
                     f" other links {', '.join(found)}",
                     "Give each link with a word all scores, 0 for a missing one.",
                     line=line,
@@ -293,12 +288,7 @@ class _Reader(LatticeBuilder):
 
 @contextlib.contextmanager
 def htk_writer(folder: PathLike) -> Iterator[Callable[[Lattice], None]]:
-    """Write lattices as UTT.lat, all or nothing; reading gives the same, by natural order.
-
-    Raises:
-        InputError: There is none, an id comes twice or cannot be a file's name, a score is not
-            finite, or other lattices stand there. Nothing is written then.
-    """
+    """Write lattices as UTT.lat, all or nothing; reading gives the same, by natural order."""
     known = Writable()
     with known.staged(Path(folder), PATTERN) as temporary:
 

@@ -1,39 +1,15 @@
 """N-best lists that are JSON: JSON lines, Whisper's, Vosk's, and tuples of Python programs.
 
-JSON lines have one utterance each, and hold all that an `NBest` holds:
+docs/lists.md shows each format. Scores are natural logs. A list without an id is named after its
+file and its number from 1 (`FILE-000001`), and Vosk's only list of a file after the file. Keys that
+are not read are kept, and written again.
 
-    {"utt": "u1", "hypotheses": [{"text": "a b", "am_score": -9.5, "lm_score": -4.2}], "ref": "a"}
-
-Scores are natural logs; each may be missing or null, `am_score` from all hypotheses of an
-utterance or none. A total `score` stands for a missing `am_score`. A hypothesis may be a string.
-Where all hypotheses have a `rank`, they are in its order. `speaker` and `ref` are optional. Any
-other key is kept and written again.
-
-Whisper and others in the Hypotheses Paradise write one list:
-
-    [{"input": ["the first hypothesis", "the second"], "output": "the reference"}, ...]
-
-`output` may be missing. An utterance's id is its `id` (or `utt`), else the file's name and its
-number from 1. A list of scores, natural logs, may stand beside `input`, one for each hypothesis:
-`scores`, else `am_score`, else `score`. The last two are kept, too.
-
-Vosk's alternatives (`SetMaxAlternatives`) are an object for each utterance:
-
-    {"alternatives": [{"confidence": 228.63, "text": "the first"}, {"confidence": .., ..}, ..]}
-
-`confidence` is the log-likelihood of the path, acoustic and graph, natural log: the total score.
-A file holds one object, named after the file, or several one after the other, numbered from 1
-(`FILE-000001`); an object's own `utt` wins. `result` (words with times) is kept.
-
-Beams are tuples of brain-to-text decoders and of pyctcdecode, a list for each utterance, the best
-hypothesis first, or an object whose keys are the utterances' ids:
-
-    {"u1": [["it is a test", -3.5, -8.1], ["it's a test", -4.0, -7.9]]}
-
-A hypothesis of three values has text, acoustic score and LM score, as brain-to-text decoders do.
-One of four or more is a beam of pyctcdecode: its last two values are the score of the logits and
-the total, which holds the LM's weighted score too; what stands between is passed over. Scores are
-natural logs. Without ids a list is named after the file and its number from 1.
+JSON lines hold all that an `NBest` holds. Each score may be missing or null, `am_score` from all
+hypotheses of an utterance or none; a total `score` stands for a missing `am_score`. Of Whisper's
+scores, `am_score` and `score` are kept, too. Vosk's `confidence` is the log-likelihood of the path,
+acoustic and graph: the total score. A beam of pyctcdecode, of four or more values, ends in the
+score of the logits and the total, which holds the LM's weighted score too; what stands between is
+passed over.
 """
 
 from __future__ import annotations
@@ -269,7 +245,11 @@ def read_json_lists(
 
 
 def read_jsonl(path: PathLike) -> Iterator[NBest]:
-    """Yield the N-best lists of `read_json_lists`; log which keys are only kept."""
+    """Yield the N-best lists of a file, or of a folder's *.jsonl; log which keys are only kept.
+
+    Raises:
+        InputError: As of `read_json_lists`.
+    """
     kept = set(READ_AS_OTHERS)
     for nbest in read_json_lists(path, _list, remedy=JSONL, suffix=".jsonl", values=_lines):
         kept.update(nbest.extra, *(hyp.extra for hyp in nbest.hypotheses))
@@ -314,9 +294,7 @@ def _hypothesis(content: Dict[str, Any]) -> Hypothesis:
 def jsonl_writer(path: Path) -> Iterator[AddList]:
     """Write N-best lists into one file, one by one; reading them gives the same lists.
 
-    Args:
-        path: The file where it ends in .jsonl or .jsonl.gz (gzipped), else the folder in which
-            `nbest.jsonl` is written (made where it is missing).
+    It is `path` where this ends in .jsonl or .jsonl.gz (gzipped), else `path`/nbest.jsonl.
 
     Raises:
         ValueError: A list that cannot be held, or the folder has other such files. Nothing is
@@ -395,19 +373,23 @@ def _beams_list(value: Any, name: str) -> NBest:
     """List of hypotheses that are a text and its last two values."""
     hyps = []
     for row in checked(value, "hypotheses", "a list"):
-        found = f"a hypothesis is {_shown(row)}, and"
         if not isinstance(row, list) or len(row) < TRIPLE:
-            raise BadValue(f"{found} a text with two scores was expected")
+            expected = "a text with two scores was expected"
+            raise BadValue(f"a hypothesis is {_shown(row)}, and {expected}")
         words = _words(row[0], "a hypothesis")
         am, last = (_score(value, "a score") for value in row[-2:])
         if am is None or last is None:
-            raise BadValue(f"{found} two numbers were expected at its end")
+            expected = "two numbers were expected at its end"
+            raise BadValue(f"a hypothesis is {_shown(row)}, and {expected}")
         hyps.append(Hypothesis(words, am, last if len(row) == TRIPLE else last - am))
     return nbest_of(name, hyps, {}, keys=())
 
 
-read_whisper = functools.partial(read_json_lists, parse=_whisper_list, remedy=WHISPER)
-read_vosk = functools.partial(read_json_lists, parse=_vosk_list, remedy=VOSK, values=_vosk_values)
-read_beams = functools.partial(
-    read_json_lists, parse=_beams_list, remedy=BEAMS, values=_beams_values
-)
+def _reader(**options: Any) -> Callable[[PathLike], Iterator[NBest]]:
+    """Reader of one format, with the documentation of `read_json_lists`."""
+    return functools.update_wrapper(functools.partial(read_json_lists, **options), read_json_lists)
+
+
+read_whisper = _reader(parse=_whisper_list, remedy=WHISPER)
+read_vosk = _reader(parse=_vosk_list, remedy=VOSK, values=_vosk_values)
+read_beams = _reader(parse=_beams_list, remedy=BEAMS, values=_beams_values)

@@ -1,25 +1,32 @@
-"""Kaldi N-best archives: a folder of text files with the keys `<utt>-<n>`, n from 1, costs (-ln).
+"""Lists in Kaldi's text files: Kaldi's N-best archives and ESPnet's decode directories.
 
+Kaldi's archive is a folder of text files with the keys `<utt>-<n>`, n from 1, and costs (-ln).
 `words_text` holds the words, `acwt` the acoustic cost; `lmwt.nolm` and `lmwt.withlm`, where they
 are there, the graph cost without and with the first-pass LM, whose cost is the difference. They
 stand in the folder, or in its `archives.1` ... `archives.N`, as Kaldi's rnnlm/lmrescore_nbest.sh
 leaves them, and may be gzipped. Kaldi writes all files with the same keys in the same order: they
 are read side by side, and only the ids are kept. Other orders take the memory of all lines.
+
+ESPnet has `output.JOB/{n}best_recog/{text,score}`, lines `utterance value`. `score` is the weighted
+total of all that took part in the beam search, natural log, and becomes `am_score`: nothing tells
+the parts apart, so a list to be rescored is decoded without an LM. `token` and `token_int` are not
+read. An utterance may have fewer hypotheses than others. The files of one job are in memory.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import itertools
 import re
 from pathlib import Path
-from typing import IO, Counter, Dict, Iterator, List, Set, Tuple
+from typing import IO, Counter, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     AddList,
+    UniqueUtterances,
     Writable,
-    check_has_keys,
     format_number,
     numbered,
     packed,
@@ -31,6 +38,7 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
     Entry,
     PathLike,
+    Table,
     read_entries,
     read_table,
     read_text,
@@ -40,7 +48,15 @@ FILES = WORDS, ACOUSTIC, NOLM, WITHLM = "words_text", "acwt", "lmwt.nolm", "lmwt
 PATTERN = r"(words_text|acwt|lmwt\.nolm|lmwt\.withlm)(\.gz)?|archives\.[0-9]+"
 """Names that `read_kaldi` reads in a folder."""
 
+ESPNET_PATTERN = r"[0-9]+best_recog|output\.[0-9]+"
+"""Names that `read_espnet` reads in a folder."""
+
 KEY = re.compile(r"(.+)-([1-9][0-9]{0,8})", re.ASCII | re.DOTALL)
+
+# The beam search's scores are tensors, and ESPnet prints them by str(score)
+_TENSOR = re.compile(
+    r"tensor\((\[)?(?P<score>[^()\[\], ]+)(?(1)\])(?:, [a-z_]+=[^()]*)?\)", re.ASCII
+)
 
 Columns = Dict[str, List[Path]]
 """Name of what is in some files -> the files, which are read as one."""
@@ -98,15 +114,13 @@ def _find_columns(folder: Path) -> Columns:
     parts = _parts(folder)
     columns = {name: [packed(part / name) for part in parts] for name in FILES}
     for name in (NOLM, WITHLM):
-        there = [path.exists() for path in columns[name]]
-        if any(there) and not all(there):
-            raise InputError(
-                f"missing, and {columns[name][there.index(True)]} is there",
-                path=columns[name][there.index(False)],
-                remedy="All parts of an archive must have the same files.",
-            )
-        if not any(there):
+        missing = [path for path in columns[name] if not path.exists()]
+        if len(missing) == len(parts):
             del columns[name]
+        elif missing:
+            there = next(path for path in columns[name] if path not in missing)
+            remedy = "All parts of an archive must have the same files."
+            raise InputError(f"missing, and {there} is there", path=missing[0], remedy=remedy)
     if WITHLM in columns and NOLM not in columns:
         problem = f"missing, and {WITHLM} alone does not tell the LM's cost from the graph's"
         raise InputError(problem, path=parts[0] / NOLM, remedy="Write both, or neither.")
@@ -178,8 +192,8 @@ def _by_key(columns: Columns) -> Rows:
     tables = {WORDS: text}
     for name in list(columns)[1:]:
         tables[name] = read_table(columns[name])
-        check_has_keys(tables[name], text, paths=columns[name])
-        check_has_keys(text, tables[name], paths=columns[WORDS])
+        _check_has_keys(tables[name], text, paths=columns[name])
+        _check_has_keys(text, tables[name], paths=columns[WORDS])
     for utt, keys in ranks.items():
         if max(keys) != len(keys):
             gap = next(n for n in range(1, len(keys) + 1) if n not in keys)
@@ -250,3 +264,88 @@ def _columns(hyp: Hypothesis) -> Dict[str, str]:
             # 12 digits hide the rounding of the difference that was read: 0.1 comes back as 0.1
             values[WITHLM] = f"{graph_cost - hyp.lm_score:.12g}"
     return values
+
+
+def read_espnet(path: PathLike) -> Iterator[NBest]:
+    """Yield the N-best lists of a decode directory, in the order of each `1best_recog/text`.
+
+    It is the folder that holds `output.1` ... `output.N` (ESPnet's `logdir`), the folder that holds
+    this `logdir`, or one job's folder, which holds `1best_recog` and so on.
+
+    Raises:
+        InputError: A line, a key or a score that cannot be used (file, line, remedy).
+    """
+    remedy = "Utterance ids must be unique: was a job copied twice?"
+    utterances = UniqueUtterances(path, remedy=remedy)
+    for job in _jobs(Path(path)):
+        for utt, rows in _read_job(job):
+            (file, line, _), _ = rows[0]
+            utterances.add(utt, file, line)
+            yield NBest(utt, tuple(map(_decoded, rows)))
+    utterances.check("", problem="no hypotheses")
+
+
+def _jobs(folder: Path) -> List[Path]:
+    """Folders with a `1best_recog`."""
+    error = functools.partial(InputError, path=folder)
+    if not folder.is_dir():
+        remedy = "Give the folder of a decoding by ESPnet with --nbest N."
+        raise error("not an ESPnet decode directory", remedy=remedy)
+    jobs, ranks = numbered(folder, "output.{}"), numbered(folder, "{}best_recog")
+    if not jobs and not ranks and (folder / "logdir").is_dir():
+        return _jobs(folder / "logdir")
+    if bool(jobs) == bool(ranks):
+        problem = "one of output.1 and 1best_recog was expected in it, and there is"
+        remedy = "Give the `logdir` of a decode directory."
+        raise error(f"{problem} {'both' if jobs else 'neither'}", remedy=remedy)
+    return jobs or [folder]
+
+
+def _read_job(job: Path) -> Iterator[Tuple[str, List[Tuple[Entry, Entry]]]]:
+    """Yield (utterance, its text and score of each rank): later ranks may leave utterances out."""
+    folders = numbered(job, "{}best_recog")
+    if not folders:
+        remedy = "Run the job again: it may have failed."
+        raise InputError("no 1best_recog in this folder", path=job, remedy=remedy)
+    ranks: List[Tuple[Table, Table]] = []
+    before: Optional[Path] = None
+    for folder in folders:
+        paths = [packed(folder / name) for name in ("text", "score")]
+        text, score = (read_table([path]) for path in paths)
+        _check_has_keys(score, text, paths=paths[1:])
+        _check_has_keys(text, score, paths=paths[:1])
+        if before is not None:
+            _check_has_keys(ranks[-1][0], text, paths=[before])
+        ranks.append((text, score))
+        before = paths[0]
+    for utt in ranks[0][0]:
+        yield utt, [(text[utt], score[utt]) for text, score in ranks if utt in text]
+
+
+def _decoded(row: Tuple[Entry, Entry]) -> Hypothesis:
+    """Hypothesis of one utterance and rank."""
+    (_, _, words), (path, line, value) = row
+    tensor = _TENSOR.fullmatch(value)
+    total = parse_number(
+        tensor["score"] if tensor else value,
+        path=path,
+        line=line,
+        remedy="Lines are `utterance score`, a number or ESPnet's tensor(number).",
+    )
+    return Hypothesis(tuple(words.split()), total)
+
+
+def _check_has_keys(table: Table, wanted: Table, *, paths: Sequence[Path]) -> None:
+    """Check that files have all the keys of other files."""
+    missing = [key for key in wanted if key not in table]
+    if missing:
+        other, line, _ = wanted[missing[0]]
+        path = next((path for path in paths if path.parent == other.parent), paths[0])
+        # Parts have files of the same name: the part says which is meant
+        name = other.name if other.parent == path.parent else f"{other.parent.name}/{other.name}"
+        raise InputError(
+            f"{len(missing)} of the {len(wanted)} keys of {other.name} are missing, the first"
+            f" {missing[0][:80]!r} ({name}:{line})",
+            path=path,
+            remedy="All files of a list must have the same keys; write them anew together.",
+        )

@@ -76,11 +76,7 @@ def read_kaldi_lattices(
 
 
 def read_symbols(path: PathLike) -> Symbols:
-    """Words of a `words.txt` by their ids.
-
-    Raises:
-        InputError: A line that is not `word id`, or an id that comes twice.
-    """
+    """Words of a `words.txt` by their ids."""
     symbols: Symbols = {}
     remedy = "Give Kaldi's words.txt of the graph that the lattices come from."
     for number, line in read_lines(path):
@@ -193,15 +189,9 @@ class _Reader(LatticeBuilder):
 def kaldi_lattice_writer(path: PathLike) -> Iterator[Callable[[Lattice], None]]:
     """Write lattices as text, words as symbols, all or nothing; reading gives the same.
 
-    A graph score is written with the LM score: the graph cost is their sum.
-
-    Args:
-        path: The file where it ends in .lat, .lats, .txt or .ark, perhaps with .gz (gzipped), else
-            the folder in which lattices.lats is written (made where it is missing).
-
-    Raises:
-        InputError: There is none, an id comes twice, a score is not finite, all words of one are
-            numbers, or other lattices stand in the folder. Nothing is written then.
+    A graph score is written with the LM score: the graph cost is their sum. The file is `path`
+    where this ends in .lat, .lats, .txt or .ark, perhaps with .gz (gzipped), else
+    `path`/lattices.lats.
     """
     with file_writer(path, PATTERN, "lattices.lats") as (known, write):
 

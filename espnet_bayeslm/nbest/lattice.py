@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 
 import numpy as np
 
+from espnet_bayeslm.evaluation.normalization import Normalization, Words
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 
 NULL = ""
@@ -28,7 +29,8 @@ SAME_TOTAL = 1e-9
 TRANSITIONS = "ids"
 """Name of the transition ids of Kaldi's arcs among their details."""
 
-Words = Tuple[str, ...]
+LABEL = "label as it came"
+"""Name of the original label among the details of an arc of a normalised lattice."""
 
 
 class Arc(NamedTuple):
@@ -318,3 +320,53 @@ def pruned(lattice: Lattice, scales: PathScales, beam: float) -> Lattice:
         arcs=tuple(a._replace(source=place[a.source], target=place[a.target]) for a in kept),
         times=tuple(lattice.times[node] for node in nodes) if lattice.times else (),
     )
+
+
+def normalized_lattice(lattice: Lattice, normalization: Normalization) -> Lattice:
+    """Lattice with the normalised words of its arcs; `restored_lattice` gives their labels back.
+
+    A word that becomes several is an arc for each, in a chain whose first arc has all scores. A
+    word that becomes none is an arc without a word.
+    """
+    if not normalization:
+        return lattice
+
+    def labels_of(arc: Arc) -> Words:
+        if arc.word is None:
+            return (arc.label,)
+        return normalization.words((arc.word,)) or (NULL,)
+
+    outgoing = [[(arc, labels_of(arc)) for arc in arcs] for arcs in lattice.outgoing()]
+    place, count = [], 0
+    for pairs in outgoing:
+        place.append(count)
+        count += 1 + sum(len(labels) - 1 for _, labels in pairs)
+    arcs: List[Arc] = []
+    for node, pairs in enumerate(outgoing):
+        inner = place[node]
+        for arc, labels in pairs:
+            nodes = [place[node], *range(inner + 1, inner + len(labels)), place[arc.target]]
+            inner += len(labels) - 1
+            # the first arc of a chain has the scores
+            first = arc._replace(details=(*arc.details, (LABEL, arc.label)))
+            chain = [first, *[Arc(0, 0, NULL, details=((LABEL, NULL),))] * (len(labels) - 1)]
+            for link, label, ends in zip(chain, labels, itertools.pairwise(nodes), strict=True):
+                arcs.append(link._replace(source=ends[0], target=ends[1], label=label))
+    times = dict(zip(place, lattice.times, strict=False))
+    return dataclasses.replace(
+        lattice,
+        num_nodes=count,
+        end=place[lattice.end],
+        arcs=tuple(sorted(arcs, key=lambda arc: arc.source)),
+        times=tuple(times.get(node) for node in range(count)) if times else (),
+    )
+
+
+def restored_lattice(lattice: Lattice) -> Lattice:
+    """Lattice with the labels that its arcs had before any normalisation."""
+    arcs = []
+    for arc in lattice.arcs:
+        label = dict(arc.details).get(LABEL, arc.label)
+        kept = tuple(pair for pair in arc.details if pair[0] != LABEL)
+        arcs.append(arc._replace(label=label, details=kept))
+    return dataclasses.replace(lattice, arcs=tuple(arcs))

@@ -44,12 +44,7 @@ class LatticeBuilder:
         return parse_number(value, path=self.path, line=self.line, remedy=self.remedy)
 
     def log(self, value: str, *, unit: float = 1.0) -> float:
-        """Natural log of a field, -inf where it is the log of zero.
-
-        Args:
-            value: The field.
-            unit: Unit of the field, in nats; -1 for costs.
-        """
+        """Natural log of a field of a unit in nats (-1: costs), -inf for the log of zero."""
         if _INFINITE.fullmatch(value) and unit * float(value) < 0:
             return -math.inf
         log = unit * self.number(value)

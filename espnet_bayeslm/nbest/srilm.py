@@ -40,7 +40,7 @@ def read_srilm(path: PathLike) -> Iterator[NBest]:
     """Yield the N-best lists of a folder, by the natural order of their files' names.
 
     Raises:
-        InputError: A line, a name or a score that cannot be used (file, line, remedy).
+        InputError: A line, a key or a score that cannot be used (file, line, remedy).
     """
     utterances = UniqueUtterances(path, remedy="Delete one of the two.")
     for file in _list_files(Path(path)):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines, read_text
+from espnet_bayeslm.utils.files import PathLike, read_text
 
 # Types that a list, an object of JSON becomes
 LISTS: Dict[Any, Any] = {list: list, tuple: tuple, collections.abc.Sequence: list}
@@ -58,38 +58,25 @@ def named_paths(option: str, values: Repeated, *, unique: bool = False) -> List[
 @contextlib.contextmanager
 def json_content(path: PathLike, what: str, *, remedy: str) -> Iterator[Any]:
     """Content of a JSON file, for a block that turns it into `what`."""
-    content = _parsed(read_text(path), path, None, remedy)
     with expecting(what, path=path, remedy=remedy):
-        yield content
-
-
-def read_json_lines(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
-    """Yield (line number, content) of a file of JSON lines."""
-    for number, line in read_lines(path):
-        yield number, _parsed(line, path, number, remedy)
-
-
-def _parsed(text: str, path: PathLike, line: Optional[int], remedy: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"not JSON ({error})", path=path, line=line, remedy=remedy) from error
+        yield json.loads(read_text(path))
 
 
 @contextlib.contextmanager
 def expecting(
     what: str, *, path: PathLike, remedy: str, line: Optional[int] = None
 ) -> Iterator[None]:
-    """Turn errors about a value of another form into an `InputError`."""
+    """Turn errors about a text that is no JSON, or a value of another form, into `InputError`."""
     try:
         yield
     except InputError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise InputError(
-            f"expected {what}: {reason[:120]}", path=path, line=line, remedy=remedy
-        ) from error
+        problem = f"expected {what}: {reason[:120]}"
+        if isinstance(error, (json.JSONDecodeError, RecursionError)):
+            problem = f"not JSON ({error})"
+        raise InputError(problem, path=path, line=line, remedy=remedy) from error
 
 
 def typed(kind: Any, value: Any) -> Any:

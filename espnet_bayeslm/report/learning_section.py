@@ -39,20 +39,18 @@ def read_epochs(path: str) -> List[Epoch]:
     if not file.is_file():
         raise InputError(f"found no {CHECKPOINT}", path=path, remedy=REMEDY)
     content = read_checkpoint(file)
+    epochs = []
     with expecting("the statistics of a training", path=file, remedy=REMEDY):
-        stats = content["reporter"]["stats"]
-        epochs = [
-            Epoch(int(epoch), _chosen(parts.get("train", {})), _chosen(parts["valid"]))
-            for epoch, parts in sorted(stats.items())
-            if "ppl" in parts.get("valid", {})
-        ]
+        for epoch, parts in sorted(content["reporter"]["stats"].items()):
+            found = [
+                {name: float(part[name]) for name in STATISTICS if name in part}
+                for part in (parts.get("train", {}), parts.get("valid", {}))
+            ]
+            if "ppl" in found[1]:
+                epochs.append(Epoch(int(epoch), *found))
     if not epochs:
         raise InputError("no epoch with `ppl` of the validation text", path=file, remedy=REMEDY)
     return epochs
-
-
-def _chosen(stats: Mapping[str, Any]) -> Dict[str, float]:
-    return {name: float(stats[name]) for name in STATISTICS if name in stats}
 
 
 def learning_section(experiments: Mapping[str, Sequence[Epoch]]) -> Optional[Section]:

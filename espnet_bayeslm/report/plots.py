@@ -79,7 +79,10 @@ def snr_figure(lms: Mapping[str, Sequence[SnrSummary]]) -> Figure:
     """Histograms of the signal-to-noise ratio, a panel for each LM."""
     figure, every = panels(list(lms), (7.0, 3.0 * len(lms) + 0.5), sharex=True)
     for axes, summaries in zip(every, lms.values(), strict=True):
-        for summary, colour in zip(summaries, _colours(len(summaries)), strict=True):
+        colours: List[Any] = [f"C{n}" for n in range(10)]
+        if len(summaries) > 10:  # a scale
+            colours = [*matplotlib.colormaps["viridis"](np.linspace(0, 0.95, len(summaries)))]
+        for summary, colour in zip(summaries, colours, strict=False):
             label = f"{plain(summary.location)} (median {summary.median:.3g})"
             shares = np.array(summary.histogram) / summary.count
             axes.stairs(shares, BIN_EDGES, color=colour, label=label)
@@ -127,13 +130,6 @@ def panels(
     for axes, title in zip(found, titles, strict=True):
         axes.set_title(plain(title), fontsize="medium")
     return figure, found
-
-
-def _colours(count: int) -> List[Any]:
-    """Colour for each of a few things, or a scale of colours for many."""
-    if count <= 10:
-        return [f"C{i}" for i in range(count)]
-    return list(matplotlib.colormaps["viridis"](np.linspace(0, 0.95, count)))
 
 
 def _occupied(lms: Mapping[str, Sequence[SnrSummary]]) -> Tuple[float, float]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import platform
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Dict, Mapping, Sequence, Tuple
@@ -34,12 +34,7 @@ TRAINING = {
 
 
 def provenance_section(command: str, read: Mapping[str, Sequence[Tuple[str, str]]]) -> Section:
-    """Command, versions and date, and tables of rescorings, trainings and files.
-
-    Args:
-        command: The command line.
-        read: Option -> (name, path) of each file or folder that was read.
-    """
+    """Command, versions, date; tables of the files by option: (name, path), and their settings."""
     settings = {name: _read(Path(path) / SCALES) for name, path in read["rescored"]}
     trainings = {name: _read(Path(path) / "config.yaml") for name, path in read["exp"]}
     for found in settings.values():
@@ -62,20 +57,16 @@ def provenance_section(command: str, read: Mapping[str, Sequence[Tuple[str, str]
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = "not installed"
+    # as reproducible builds have it
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    now = float(epoch) if epoch.isdigit() else time.time()
     values = {
         "command": command,
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "date": _now().strftime("%Y-%m-%d %H:%M UTC"),
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)),
         "tables": tables,
     }
     return Section("provenance", "Where this comes from", values)
-
-
-def _now() -> datetime.datetime:
-    """Time of the report; SOURCE_DATE_EPOCH holds it, as reproducible builds have it."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    now = datetime.datetime.now(datetime.timezone.utc)
-    return datetime.datetime.fromtimestamp(int(epoch), now.tzinfo) if epoch.isdigit() else now
 
 
 def _read(path: Path) -> Dict[str, Any]:

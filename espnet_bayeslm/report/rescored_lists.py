@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -12,15 +13,13 @@ from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.evaluation.wer import Words, check_same_utterances, read_transcripts
 from espnet_bayeslm.nbest.fields import parse_number
-from espnet_bayeslm.nbest.formats import format_of, read_nbest
+from espnet_bayeslm.nbest.formats import format_of, normalized, read_nbest
 from espnet_bayeslm.nbest.kaldi import key_of
-from espnet_bayeslm.nbest.normalized_lists import normalized
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.inputs import (
     Repeated,
     expecting,
     named_paths,
-    read_json_lines,
     typed,
 )
 from espnet_bayeslm.rescoring.decision import ScoredList
@@ -28,7 +27,7 @@ from espnet_bayeslm.rescoring.features import LM, SUBTRACTED
 from espnet_bayeslm.rescoring.output_files import SUBTRACTED_COSTS, WITHOUT_LM
 from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_keyed_lines, read_yaml_mapping
+from espnet_bayeslm.utils.files import read_keyed_lines, read_lines, read_yaml_mapping
 
 BEST, COSTS, SCALES, UNCERTAINTY = "text", "lmwt.nn", "scales.yaml", "uncertainty.ndjson"
 # The lists of this format are looked for by name: there are other *.jsonl in the folder.
@@ -165,8 +164,9 @@ def _read_uncertainty(
     lists = {nbest.utt: nbest for nbest in nbests}
     found: Dict[str, Dict[int, Uncertainty]] = {}
     what = "utt, rank, words and values of each word and of </s>"
-    for line, content in read_json_lines(path, remedy=REMEDY):
+    for line, text in read_lines(path):
         with expecting(what, path=path, line=line, remedy=REMEDY):
+            content = json.loads(text)
             utt, place = content["utt"], content["rank"] - 1
             if utt not in lists or not 0 <= place < len(lists[utt].hypotheses):
                 raise ValueError(f"the lists have no hypothesis {place + 1} of {str(utt)[:80]!r}")
@@ -191,9 +191,9 @@ def read_references(
 ) -> Dict[str, Words]:
     """{utterance id: words}, from files and from the lists that hold references."""
     refs: Dict[str, Words] = {}
-    steps = {",".join(item.normalization.steps) for item in rescored}
+    steps = sorted({",".join(item.normalization.steps) for item in rescored})
     if len(steps) > 1:
-        found = " and ".join(repr(names) for names in sorted(steps))
+        found = " and ".join(map(repr, steps))
         raise InputError(f"lists that were rescored with --normalize {found}", remedy=REMEDY)
     if len({item.counting for item in rescored}) > 1:
         raise InputError(

@@ -22,6 +22,10 @@ from espnet_bayeslm.utils.files import write_json
 
 SNR, PRUNING = "snr.json", "prune.json"
 REMEDY = "Make it with `bayeslm snr --output DIR`."
+LABELS = {
+    "snr": "Signal-to-noise ratio of the random weights",
+    "prune": "Perplexity against the share of random weights set to zero",
+}
 NEEDS_TEXT = "a Gaussian for each token: give --text"
 # LM -> criterion -> (share of the weights, perplexity), ...
 Curves = Dict[str, Dict[str, List[Tuple[float, float]]]]
@@ -69,24 +73,26 @@ def write_files(
     text: Optional[str],
 ) -> None:
     """Write the figures as JSON and PNG."""
-    from espnet_bayeslm.report.plots import pruning_figure, save_figure, snr_figure
+    from espnet_bayeslm.report.plots import save_figure
 
     rows = {name: [_row_json(row) for row in rows] for name, rows in lms.items()}
     edges = BIN_EDGES.tolist()
     write_json(folder / SNR, {"text": text, "histogram_edges": edges, "lms": rows})
-    drawn = _summaries(lms)
-    if drawn:
-        save_figure(snr_figure(drawn), folder / "snr.png")
     if steps:
         content = {name: [dataclasses.asdict(s) for s in values] for name, values in steps.items()}
         write_json(folder / PRUNING, {"text": text, "lms": content})
-        save_figure(pruning_figure(pruning_curves(steps)), folder / "prune.png")
+    for name, figure in _figures(lms, pruning_curves(steps)).items():
+        save_figure(figure, folder / f"{name}.png")
 
 
-def _summaries(lms: Mapping[str, Sequence[LocationRow]]) -> Dict[str, List[SnrSummary]]:
-    """Figures of the LMs that have some."""
+def _figures(lms: Mapping[str, Sequence[LocationRow]], curves: Curves) -> Dict[str, Any]:
+    """Figures of the LMs that have some ratios or curves, by the names of their files."""
+    from espnet_bayeslm.report.plots import pruning_figure, snr_figure
+
     found = {name: [row.summary for row in rows if row.summary] for name, rows in lms.items()}
-    return {name: summaries for name, summaries in found.items() if summaries}
+    drawn = {name: summaries for name, summaries in found.items() if summaries}
+    figures = {"snr": snr_figure(drawn)} if drawn else {}
+    return {**figures, "prune": pruning_figure(curves)} if curves else figures
 
 
 def _row_json(row: LocationRow) -> Dict[str, Any]:
@@ -108,13 +114,9 @@ def read_snr(paths: Sequence[str]) -> Tuple[Dict[str, List[LocationRow]], Curves
         with json_content(path, "signal-to-noise ratios of LMs", remedy=REMEDY) as content:
             rows = typed(Dict[str, List[Dict[str, Any]]], content["lms"])
             found = {lm: [_row(row) for row in values] for lm, values in rows.items()}
-        twice = [lm for lm in found if lm in lms]
-        if twice:
-            raise InputError(
-                f"the LM {twice[0]} is in another file too",
-                path=path,
-                remedy="Give each LM once.",
-            )
+        if twice := [lm for lm in found if lm in lms]:
+            problem = f"the LM {twice[0]} is in another file too"
+            raise InputError(problem, path=path, remedy="Give each LM once.")
         lms.update(found)
         if Path(name).is_dir() and (path.parent / PRUNING).exists():
             path = path.parent / PRUNING
@@ -141,27 +143,19 @@ def _row(content: Dict[str, Any]) -> LocationRow:
 
 def snr_section(lms: Mapping[str, Sequence[LocationRow]], curves: Curves) -> Optional[Section]:
     """Histograms and a table; None where there is no LM."""
-    from espnet_bayeslm.report.plots import pruning_figure, snr_figure, svg
+    from espnet_bayeslm.report.plots import svg
 
     if not lms:
         return None
-    shown = _summaries(lms)
-    ratios = "Signal-to-noise ratio of the random weights"
-    pruning = "Perplexity against the share of random weights set to zero"
-    values = {
-        "ratios": svg(snr_figure(shown), ratios) if shown else None,
-        "locations": location_table(lms),
-        "pruning": svg(pruning_figure(curves), pruning) if curves else None,
-    }
+    figures = {name: svg(figure, LABELS[name]) for name, figure in _figures(lms, curves).items()}
+    values = {"figures": figures, "locations": location_table(lms)}
     return Section("snr", "Signal-to-noise ratio", values)
 
 
 def location_table(lms: Mapping[str, Sequence[LocationRow]]) -> Table:
     """Rows of each location of each LM."""
     rows = []
-    for name, location, summary in (
-        (n, r.location, r.summary) for n, rs in lms.items() for r in rs
-    ):
+    for name, (location, _, summary) in ((name, row) for name, rs in lms.items() for row in rs):
         cells = [NEEDS_TEXT, *[MISSING] * 4]
         if summary is not None:
             ratio = summary.median_std_ratio

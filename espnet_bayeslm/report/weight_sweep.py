@@ -95,13 +95,11 @@ def sweep_table(tuned: Tuned) -> SweepTable:
 
 def read_sweep(folder: Path) -> Optional[SweepTable]:
     """Sweep of a rescoring's folder; None where there is none."""
-    path = folder / SWEEP
+    path, what = folder / SWEEP, "word error rates over the weights of two features"
     if not path.exists():
         return None
-    what = "word error rates over the weights of two features"
     with json_content(path, what, remedy=REMEDY) as content:
-        table: SweepTable = typed(SweepTable, content)
-    return table
+        return typed(SweepTable, content)  # type: ignore[no-any-return]
 
 
 def sweep_section(sweeps: Mapping[str, SweepTable]) -> Optional[Section]:

@@ -19,14 +19,17 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.alignment import align
 from espnet_bayeslm.evaluation.calibration import auroc, calibration_error
+from espnet_bayeslm.evaluation.comparison import (
+    Mapsswe,
+    Segment,
+    compare_segments,
+    utterance_segments,
+)
 from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.interpolation import combined
-from espnet_bayeslm.evaluation.mapsswe import Mapsswe, Segment, compare_segments, utterance_segments
 from espnet_bayeslm.evaluation.markup import closest_reading
-from espnet_bayeslm.evaluation.wer import NO_WORDS, word_errors
-from espnet_bayeslm.nbest.normalized_lists import restored
+from espnet_bayeslm.evaluation.wer import NO_WORDS, align, word_errors
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
     Posterior,
@@ -194,7 +197,7 @@ class RescoredList(NamedTuple):
 
     def text_of(self, place: int) -> Tuple[str, ...]:
         """The words of a hypothesis as the list has them, before any normalisation."""
-        return restored(self.nbest).hypotheses[place].words
+        return (self.nbest.source or self.nbest).hypotheses[place].words
 
 
 def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:

@@ -27,8 +27,8 @@ from espnet_bayeslm.evaluation.interpolation import combined
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
 from espnet_bayeslm.loading.components import SubtractOptions
+from espnet_bayeslm.nbest.formats import normalized
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales
-from espnet_bayeslm.nbest.normalized_lists import normalized
 from espnet_bayeslm.nbest.segments import Segment, known_segments
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListScores, rescored_list

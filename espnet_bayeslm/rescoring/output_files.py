@@ -23,7 +23,6 @@ import yaml
 from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.kaldi import key_of
-from espnet_bayeslm.nbest.normalized_lists import restored
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import DIGITS, ListScores, RescoredList
 from espnet_bayeslm.rescoring.scales import subtracted_of
@@ -75,7 +74,7 @@ def written_lists(
         for item in items:
             # of many jobs the last may have no work, and then no lists
             add_list = add_list or stack.enter_context(nbest_writer(folder, format=format))
-            add_list(restored(item.nbest))
+            add_list(item.nbest.source or item.nbest)
             utt, hyps = item.nbest.utt, item.nbest.hypotheses
             keys = [key_of(utt, rank) for rank in range(1, len(hyps) + 1)]
             write_costs(COSTS, keys, ([score] for score in item.lm_scores))

@@ -12,7 +12,7 @@ from espnet_bayeslm.bayes.kinds import KINDS
 from espnet_bayeslm.evaluation.signal_to_noise import summarize_weights
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.loading.export import point_uncertainty
-from espnet_bayeslm.report.architecture_figures import weights_figure
+from espnet_bayeslm.report.search_results import weights_figure
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.optimizer import split_posterior
 

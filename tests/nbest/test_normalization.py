@@ -8,12 +8,8 @@ import pytest
 from oracles.lattice_paths import all_paths, random_lattice
 
 from espnet_bayeslm.evaluation.normalization import STEPS, Normalization
-from espnet_bayeslm.nbest.normalized_lists import (
-    normalized,
-    normalized_lattice,
-    restored,
-    restored_lattice,
-)
+from espnet_bayeslm.nbest.formats import normalized
+from espnet_bayeslm.nbest.lattice import normalized_lattice, restored_lattice
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 
@@ -76,9 +72,9 @@ def test_lists_remember_their_own_words(caplog):
         [("hi", "you"), ()],
         [("a",)],
     ]
-    assert [restored(item) for item in found] == lists
-    assert [restored(item) for item in normalized(lists, Normalization(""))] == lists
-    assert restored(lists[0]) is lists[0]  # of a list that nothing was done to no copy is made
+    assert [item.source or item for item in found] == lists
+    assert [item.source or item for item in normalized(lists, Normalization(""))] == lists
+    assert lists[0].source is None  # of a list that nothing was done to no copy is made
     assert found[0].ref == ("hi",) and found[0].hypotheses[0].am_score == -1.0
     assert found[1].hypotheses[0].extra == {"x": 1}
     assert "--normalize lower,punct changes 2 of 3 hypotheses" in caplog.text

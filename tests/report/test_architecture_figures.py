@@ -6,7 +6,7 @@ import pytest
 from matplotlib.colors import same_color
 
 from espnet_bayeslm.kinds.architectures import read_history, shares
-from espnet_bayeslm.report.architecture_figures import history_figure, weights_figure
+from espnet_bayeslm.report.search_results import history_figure, weights_figure
 from espnet_bayeslm.utils.errors import InputError
 
 MIXED = {
