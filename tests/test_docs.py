@@ -146,6 +146,7 @@ def run_pages(python, folder, pages):
     """Run the pages' commands, and what they do in Python; what was printed."""
     # in one process, since each would import ESPnet anew
     commands = "\n".join(block for page in pages for block in blocks(page, "bash"))
+    commands = commands.replace("\\\n", " ")
     # a configuration's name means a tiny one here
     commands = re.sub(r"--config (\w+)( --size small)?", r"--config conf/\1.yaml", commands)
     printed = run(python, folder, "-c", RUN_ALL, input=commands)
