@@ -63,6 +63,19 @@ def test_the_lists_own_references_are_the_defaults(rescore, tmp_path, capsys):
     assert found["control"] == own["control"]
 
 
+def test_scales_of_other_lms_are_warned_of(rescore, ngram, tmp_path, caplog):
+    write_jsonl(tmp_path / "dev.jsonl", num_utts=20)
+    rescore("dev", "tuned")
+    scales = tmp_path / "tuned" / "scales.yaml"
+    rescore("dev", "same", scales=scales)
+    assert "was tuned with" not in caplog.text
+    other = tmp_path / "other.arpa"
+    other.write_text(ngram.read_text().replace("\\end\\", "\n\\end\\"))
+    rescore("dev", "other", scales=scales, ngram=other)
+    names = f"was tuned with {ngram.stem}, and this run has other: give the same LMs, or tune again"
+    assert names in caplog.text
+
+
 def test_folds_are_rescored_with_what_the_others_tell(rescore, tmp_path, capsys):
     write_jsonl(tmp_path / "all.jsonl")
     folds = rescore("all", "folds", folds=3)
