@@ -208,4 +208,4 @@ def test_seeds_that_are_none(seeds):
 def test_options_are_left_out_with_their_values():
     words = ["--a", "1", "--lm_conf", "x=1", "--model_conf=y=2", "--lm_confs", "3"]
     assert without_confs(words) == ["--a", "1", "--lm_confs", "3"]
-    assert parse_numbers("--seeds", "0, 2,1") == [0, 2, 1]
+    assert parse_numbers("--seeds", "0, 2,1") == (0, 2, 1)

@@ -7,9 +7,10 @@ import pytest
 import torch
 from command_lines import is_whole_png, perplexities
 
-from espnet_bayeslm.bin.snr import main, parse_steps
+from espnet_bayeslm.bin.snr import main
 from espnet_bayeslm.evaluation.signal_to_noise import summarize_weights
 from espnet_bayeslm.loading.trained_lm import load_lm
+from espnet_bayeslm.utils.cli import parse_numbers
 
 
 def run(*command):
@@ -86,8 +87,8 @@ def test_pruning_is_perplexity_of_the_pruned_lm(uneven, plain_text, tmp_path, ca
 
 
 def test_steps():
-    assert parse_steps("0.5,0,1,0.5") == [0, 0.5, 1]
-    assert parse_steps("1") == [1] and parse_steps(0) == [0]  # as of a --config file
+    assert parse_numbers("--prune_steps", "0.5,0 1", float, most=1) == (0.5, 0, 1)
+    assert parse_numbers("--prune_steps", 0, float, most=1) == (0,)  # as of a --config file
 
 
 def test_latent_variables_need_a_text(latent, plain_text, tmp_path, capsys):
