@@ -59,7 +59,8 @@ class RecurrentLM(UncertainLM):
 
     def zero_state(self) -> Any:
         """State at the start, zeros (nlayers, unit)."""
-        zeros = self.decoder.bias.new_zeros(self.rnn.num_layers, self.rnn.hidden_size)
+        # ESPnet's decoding can put a quantised layer in the place of `decoder`
+        zeros = self.encoder.weight.new_zeros(self.rnn.num_layers, self.rnn.hidden_size)
         return (zeros, zeros.clone()) if isinstance(self.rnn, nn.LSTM) else zeros
 
     def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:

@@ -116,8 +116,9 @@ class TestCache:
         lm, rng = build(TRANSFORMER_CASE).eval(), random.Random(0)
         primer = [SOS, *rng.choices(range(1, SOS), k=length - 1)]
         _, states = lm.batch_score(torch.tensor([primer]), [None], None)
-        assert states[0].cache.table.size(3) == length
-        scores, _ = lm.batch_score(torch.tensor([[*primer, 7]]), states, None)
+        state = copy.deepcopy(states[0])  # its rows are allocated at once
+        assert state.cache.table.size(3) == length
+        scores, _ = lm.batch_score(torch.tensor([[*primer, 7]]), [state], None)
         check_scores(lm, scores, [[*primer, 7]])
 
     def test_it_holds_each_prefix_that_is_alive_once(self):
