@@ -70,9 +70,8 @@ test-plain: $(READY)
 	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist worksteal $(PLAIN_TESTS)
 
 # What touches matrix products, autocast and the LSTM.
-AVX2_TESTS := $(addprefix tests/, kernels/test_product.py layers/test_lstm_loop.py \
-  kernels/test_feed_forward.py kernels/test_vocabulary.py lm/test_kinds.py \
-  lm/test_tree.py training/test_nll.py training/test_model.py \
+AVX2_TESTS := $(addprefix tests/, kernels/test_product.py layers/test_layers.py \
+  lm/test_kinds.py lm/test_decoding.py training/test_nll.py training/test_model.py \
   training/test_optimizer.py \
   pretrained/test_pretrained_scores.py pretrained/test_adapted.py)
 

@@ -57,27 +57,6 @@ def fast_kernels():
         yield
 
 
-def write_text(path, num_sentences, seed):
-    """Write a Kaldi text of a source in which each letter is often followed by the next."""
-    rng = random.Random(seed)
-    letters = TOKENS[2:-1]
-    with open(path, "w") as f:
-        for n in range(num_sentences):
-            words = [rng.choice(letters)]
-            for _ in range(rng.randrange(0, 12)):
-                follow = letters[(letters.index(words[-1]) + 1) % len(letters)]
-                words.append(follow if rng.random() < 0.8 else rng.choice(letters))
-            f.write(f"u{n:04d} {' '.join(words)}\n")
-
-
-def write_shapes(text, path):
-    """Write the shape file that collecting statistics gives."""
-    with open(text) as f, open(path, "w") as out:
-        for line in f:
-            key, *words = line.split()
-            out.write(f"{key} {len(words)},{len(TOKENS)}\n")
-
-
 @pytest.fixture(scope="session")
 def python(tmp_path_factory):
     """Path of a program that is `python` without the time that importing ESPnet takes."""
@@ -93,10 +72,18 @@ def python(tmp_path_factory):
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
     """Return a folder with train.txt, valid.txt, their shape files and tokens.txt."""
-    folder = tmp_path_factory.mktemp("corpus")
+    folder, letters = tmp_path_factory.mktemp("corpus"), TOKENS[2:-1]
     for name, size, seed in (("train", 120, 1), ("valid", 30, 2)):
-        write_text(folder / f"{name}.txt", size, seed)
-        write_shapes(folder / f"{name}.txt", folder / f"{name}.shape")
+        rng, text, shapes = random.Random(seed), "", ""
+        for n in range(size):
+            words = [rng.choice(letters)]
+            for _ in range(rng.randrange(0, 12)):  # each letter is often followed by the next
+                follow = letters[(letters.index(words[-1]) + 1) % len(letters)]
+                words.append(follow if rng.random() < 0.8 else rng.choice(letters))
+            text += f"u{n:04d} {' '.join(words)}\n"
+            shapes += f"u{n:04d} {len(words)},{len(TOKENS)}\n"
+        (folder / f"{name}.txt").write_text(text)
+        (folder / f"{name}.shape").write_text(shapes)
     (folder / "tokens.txt").write_text("\n".join(TOKENS) + "\n")
     return folder
 

@@ -67,7 +67,6 @@ def serve(path, *modules):
 
 
 def receive(connection):
-    """The request and the streams of a client."""
     message, fds, _, _ = socket.recv_fds(connection, LONGEST, 3)
     while len(message) < 4 or len(message) < 4 + int.from_bytes(message[:4], "big"):
         message += connection.recv(LONGEST)
@@ -145,7 +144,6 @@ def run(name, module):
 
 @contextlib.contextmanager
 def hold(path, *modules):
-    """Run the server within the block."""
     import subprocess
 
     utf8 = {"LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "UTF-8"}

@@ -129,21 +129,6 @@ def test_line_builds_and_takes_steps(table, number, corpus, tmp_path):
     check_steps(path, table_line(table, number).kind in UNCERTAIN, corpus)
 
 
-def test_options_of_the_lines():
-    """A few by content; all are what they were as files."""
-    config = line_options("III", 27)
-    assert config["lm_conf"]["uncertainty"] == {"cell_input@1": "gp"}
-    assert config["lm_conf"]["prior_variance"] == 1.0 and config["optim_conf"] == {"lr": 0.1}
-    assert "grad_clip" not in config and line_options("III", 2)["grad_clip"] == 0.25
-    l1 = line_options("VI", 8)
-    assert l1["model_conf"] == {"regularizer": "l1", "regularizer_weight": 1e-6}
-    draws = line_options("I", 11)
-    assert (draws["seed"], draws["model_conf"]) == (1, {"num_samples": 3})
-    options = {f"{table} {number}": line_options(table, number) for table, number in LINES}
-    found = json.dumps(options, sort_keys=True).encode()
-    assert hashlib.sha256(found).hexdigest() == OPTIONS
-
-
 @pytest.mark.parametrize("size", paper_tables().sizes)
 def test_sizes_have_all_parts(size):
     tables = paper_tables()
@@ -161,9 +146,21 @@ def test_sizes_have_all_parts(size):
             assert all(place["candidates"] == ["point", line.kind] for place in space.values())
 
 
-def test_there_is_no_other_file():
+def test_options_of_the_lines():
+    """A few by content; all are what they were as files."""
     names = {*FIRST, *SEARCHES, *ADAPTED, *PRETRAINED}
     assert set(shipped()) == names
+    config = line_options("III", 27)
+    assert config["lm_conf"]["uncertainty"] == {"cell_input@1": "gp"}
+    assert config["lm_conf"]["prior_variance"] == 1.0 and config["optim_conf"] == {"lr": 0.1}
+    assert "grad_clip" not in config and line_options("III", 2)["grad_clip"] == 0.25
+    l1 = line_options("VI", 8)
+    assert l1["model_conf"] == {"regularizer": "l1", "regularizer_weight": 1e-6}
+    draws = line_options("I", 11)
+    assert (draws["seed"], draws["model_conf"]) == (1, {"num_samples": 3})
+    options = {f"{table} {number}": line_options(table, number) for table, number in LINES}
+    found = json.dumps(options, sort_keys=True).encode()
+    assert hashlib.sha256(found).hexdigest() == OPTIONS
 
 
 @pytest.mark.parametrize("name", [name for name in FIRST if name not in HELPS])

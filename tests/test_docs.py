@@ -37,11 +37,6 @@ def blocks(page, language):
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
-def prose(text):
-    """Markdown without its program texts."""
-    return re.sub(r"`[^`\n]*`", "", re.sub(r"```.*?```|\$\$.*?\$\$", "", text, flags=re.DOTALL))
-
-
 def anchors(page):
     """Anchors of a page's headings, as GitHub makes them."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
@@ -86,7 +81,6 @@ def write_foreign_lists(folder, sentences):
 
 
 def write_refs(path, sentences):
-    """Write the references of such lists."""
     path.write_text("".join(f"u{n:03d} {' '.join(s)}\n" for n, s in enumerate(sentences)))
 
 
@@ -173,9 +167,11 @@ def test_commands_of_the_pages_run(workplace, python):
         assert (exp / lists / "text").read_text().count("\n") == 30
 
 
-def test_readme_is_short():
+def test_readme_is_short_and_has_the_table_of_the_quick_start():
     text = re.sub(r"<!--.*?-->", "", README.read_text(), flags=re.DOTALL)
     assert len(text.split()) <= 700
+    found = [rows_of(page, "eval") for page in (README, DOCS / "quickstart.md")]
+    assert found[0] == found[1] and len(found[0]) == 4
 
 
 def rows_of(page, first):
@@ -184,11 +180,6 @@ def rows_of(page, first):
     lines = re.search(pattern, page.read_text(), flags=re.MULTILINE)[1].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {name: cells for name, *cells in rows}
-
-
-def test_readme_and_quick_start_have_one_table():
-    found = [rows_of(page, "eval") for page in (README, DOCS / "quickstart.md")]
-    assert found[0] == found[1] and len(found[0]) == 4
 
 
 def test_the_table_of_the_readme_is_the_mean_over_the_cpus():
@@ -205,14 +196,10 @@ def test_the_table_of_the_readme_is_the_mean_over_the_cpus():
     assert all(float(run[1]) < float(run[0]) for run in runs)
 
 
-def targets(page):
-    """Targets of a page's links and images."""
-    return re.findall(r"\]\(([^)\s]+)\)", prose(page.read_text()))
-
-
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name)
 def test_links_lead_somewhere(page):
-    for target in targets(page):
+    text = re.sub(r"```.*?```|\$\$.*?\$\$", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text)):
         if "://" in target:
             continue
         path, _, anchor = target.partition("#")
@@ -221,7 +208,7 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(linked), target
 
 
-def test_version_and_date_of_the_release_agree():
+def test_the_release_is_dated_and_typed():
     from espnet_bayeslm import __version__
 
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
@@ -230,6 +217,8 @@ def test_version_and_date_of_the_release_agree():
     ).groups()
     assert (version, date) == (citation["version"], str(citation["date-released"]))
     assert version == __version__
+    assert (ROOT / "espnet_bayeslm" / "py.typed").is_file()
+    assert "espnet_bayeslm = py.typed" in (ROOT / "setup.cfg").read_text()
 
 
 def test_each_page_is_in_the_contents():
@@ -297,20 +286,16 @@ def test_errors_of_the_troubleshooting_are_in_the_program():
             assert fragment.strip() in source, message
 
 
-def test_configuration_builds():
-    from espnet_bayeslm.lm import BayesTransformerLM
+def test_the_page_of_random_weights():
+    from espnet_bayeslm.lm import BayesESPnetLM, BayesTransformerLM, lstm, transformer
+    from espnet_bayeslm.lm.espnet import BACKBONES
 
-    (block,) = blocks(DOCS / "concepts" / "random_weights.md", "yaml")
+    page = DOCS / "concepts" / "random_weights.md"
+    (block,) = blocks(page, "yaml")
     config = yaml.safe_load(block)
     assert config["lm"] == "bayes_transformer"
     lm = BayesTransformerLM(50, **config["lm_conf"])
     assert lm.locations() == ["ffn@1", "ffn@2", "attention@6"]
-
-
-def test_positions_are_those_of_the_lms_and_of_espnets():
-    from espnet_bayeslm.lm import BayesESPnetLM, lstm, transformer
-    from espnet_bayeslm.lm.espnet import BACKBONES
-
     positions = [*lstm.POSITIONS, *transformer.POSITIONS]
     for backbone, conf in (
         ("seq_rnn", {"rnn_type": "lstm"}),
@@ -319,21 +304,16 @@ def test_positions_are_those_of_the_lms_and_of_espnets():
     ):
         lm = BayesESPnetLM(10, backbone=backbone, backbone_conf={"unit": 4, **conf})
         positions += BACKBONES[backbone].positions(lm)
-    page = (DOCS / "concepts" / "random_weights.md").read_text()
-    assert all(f"`{position}`" in page for position in positions)
+    assert all(f"`{position}`" in page.read_text() for position in positions)
 
 
-def test_the_figure_shows_the_tables(docs_modules, tmp_path):
+def test_figures_show_their_tables(docs_modules):
     figure = docs_modules["figure"]
     bars = [bar for bars in figure.read_bars() for bar in bars if bar]
     assert len(bars) == 10
     assert all(bar.low <= bar.wer <= bar.high for bar in bars)
     shown = sorted(re.findall(r">([-+−]\d\.\d\d)<", figure.OUTPUT.read_text()))
     assert shown == sorted(f"{value:+.2f}" for bar in bars for value in bar[:2])
-
-
-def test_the_figure_of_gains_shows_the_table(docs_modules):
-    figure = docs_modules["figure"]
     gains = figure.read_gains()
     assert len(gains) == 10 and all(gain.words > 0 for gain in gains)
     shown = [re.search(r"\(([\d,]+)\)", gain.name)[1] for gain in gains for _ in (0, 1)]
@@ -342,10 +322,6 @@ def test_the_figure_of_gains_shows_the_table(docs_modules):
             shown.remove(re.search(r"\(([\d,]+)\)", gain.name)[1])
     drawn = re.findall(r">(\d+,\d+)<", figure.GAIN_OUTPUT.read_text())
     assert sorted(drawn) == sorted(shown)
-
-
-def test_the_figure_of_speeds_shows_the_table(docs_modules):
-    figure = docs_modules["figure"]
     names, speeds = figure.read_speeds()
     assert len(names) == 4 and len(speeds) == 5
     drawn = figure.SPEED_OUTPUT.read_text()
@@ -353,6 +329,9 @@ def test_the_figure_of_speeds_shows_the_table(docs_modules):
 
 
 def test_generated_parts_name_every_option_and_key(docs_modules):
+    import espnet_bayeslm.lm  # noqa: F401 it makes the kinds known
+    from espnet_bayeslm.bayes.kinds import KINDS
+
     generated = docs_modules["generated"]
     tools = generated.tools()
     for tool, parser in generated.tool_parsers().items():
@@ -364,13 +343,7 @@ def test_generated_parts_name_every_option_and_key(docs_modules):
     keys = generated.configuration()
     for key in ("uncertainty", "prior_variance", "kl_weight", "posterior_lr", "beta2", "backbone"):
         assert f"| `{key}` |" in keys
-
-
-def test_the_reference_names_every_option_of_every_kind(docs_modules):
-    import espnet_bayeslm.lm  # noqa: F401 it makes the kinds known
-    from espnet_bayeslm.bayes.kinds import KINDS
-
-    sections = docs_modules["generated"].kinds().split("### ")[1:]
+    sections = generated.kinds().split("### ")[1:]
     found = {
         part.split("`")[1]: set(re.findall(r"^\| `(\w+)` \|", part, re.M)) for part in sections
     }
@@ -410,8 +383,3 @@ def test_a_notebook_runs(path, capsys):
     assert wrong < right < 0
     # the second best of the recogniser, which the LM finds likely
     assert shown.splitlines()[-1] == "utt1 ann likes tea"
-
-
-def test_the_package_says_that_it_is_typed():
-    assert (ROOT / "espnet_bayeslm" / "py.typed").is_file()
-    assert "espnet_bayeslm = py.typed" in (ROOT / "setup.cfg").read_text()

@@ -36,7 +36,7 @@ PACKAGE = "espnet_bayeslm"
 PARTS = {
     "bayes": ["bayes", "lm/test_contract.py", "lm/test_kinds.py", "training/test_model.py"],
     "layers": ["layers", "lm/test_contract.py", "lm/test_reference.py", "lm/test_kinds.py", "lm"],
-    "kernels": ["kernels", "layers", "lm/test_contract.py", "lm/test_tree.py", "lm"],
+    "kernels": ["kernels", "layers", "lm/test_contract.py", "lm/test_decoding.py", "lm"],
     "scoring": ["scoring", "rescoring", "lm/test_decoding.py"],
     "rescoring": ["rescoring", "bin/test_rescore.py", "bin/test_rescore_tuning.py", "bin"],
     "training": ["training", "bin/test_train.py", "bin/test_export.py"],

@@ -156,8 +156,7 @@ def blocks_of_job(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Bloc
     """First block of all jobs, where LMs are prepared with it, and the blocks of this job."""
     segments = options.segments
     path = segments if isinstance(segments, (str, os.PathLike)) else ""
-    known = None if segments is None else known_segments(segments)
-    every = blocks(by_recording(lists, known, path=path))
+    every = blocks(by_recording(lists, known_segments(segments), path=path))
     # taken only where it is needed: lists are read as they are asked for
     first: Block = next(every, []) if options.self_normalized else []
     work = itertools.chain([first] if first else [], every)

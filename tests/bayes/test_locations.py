@@ -36,14 +36,13 @@ def test_layers(layers, numbers):
     assert list(parse({f"ffn@{layers}": "bayes"})) == [Location("ffn", n) for n in numbers]
 
 
-def test_no_layers_and_options():
+def test_places_without_layers_and_of_several_parts():
     kinds = parse({"embedding": {"kind": "bayes", "init_std": 0.1}})
     assert kinds == {Location("embedding"): Bayes(init_std=0.1)}
     assert str(Location("embedding")) == "embedding" and str(Location("ffn", 2)) == "ffn@2"
-
-
-def test_a_position_that_stands_for_others():
     assert list(parse({"both@2": "bayes"})) == [Location("left", 2), Location("right", 2)]
+    with pytest.raises(ValueError, match="1 to 0"):
+        parse_uncertainty({"ffn@*": "bayes"}, positions=POSITIONS, num_layers=0)
 
 
 @pytest.mark.parametrize("uncertainty", [None, {}, {"ffn@1": "point"}])
@@ -80,8 +79,3 @@ def test_errors_name_what_is_valid(uncertainty, words):
         parse(uncertainty)
     for word in words:
         assert word in str(error.value)
-
-
-def test_all_of_no_layers():
-    with pytest.raises(ValueError, match="1 to 0"):
-        parse_uncertainty({"ffn@*": "bayes"}, positions=POSITIONS, num_layers=0)

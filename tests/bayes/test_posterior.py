@@ -1,4 +1,7 @@
+"""The posterior: samples, KL and prior variances, over some weights and over all of them."""
+
 import copy
+import math
 
 import pytest
 import torch
@@ -7,7 +10,9 @@ from torch.distributions import Normal, kl_divergence
 
 from espnet_bayeslm.bayes import Bayes, Posterior, Weights, noise_generator
 from espnet_bayeslm.bayes.objective import draw_weights as draw
-from espnet_bayeslm.bayes.objective import kl_weights
+from espnet_bayeslm.bayes.objective import kl_learned_prior, kl_weights, prior_variances
+from espnet_bayeslm.bayes.weights import LOG_STD, PRIOR_MEAN, add_whole_posterior, whole_blocks
+from espnet_bayeslm.lm import BayesTransformerLM
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -17,22 +22,6 @@ class Vector(nn.Module):
     def __init__(self, *shape):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(*shape, dtype=torch.float64))
-
-
-def make(parts=((1, 5), (4, 5)), init_std=0.3):
-    """A module with some random rows, fifths of its parameter, and its posterior."""
-    module = Vector(5, 2)
-    posterior = Posterior(module)
-    for n, part in enumerate(parts):
-        kind = Bayes(init_std=init_std, prior_variance=2.0)
-        posterior.add([Weights("weight", part, f"b{n}")], kind, f"w@{n}")
-    return module, posterior
-
-
-def test_kl_of_half_precision_weights_is_float32():
-    half = torch.full((1000, 1000), 0.1, dtype=torch.float16)
-    kl = kl_weights(half, half - 5, torch.zeros_like(half), 0.01)
-    assert kl.dtype == torch.float32 and torch.isfinite(kl)
 
 
 def test_a_draw_and_its_kl_are_those_of_the_formulas():
@@ -47,6 +36,9 @@ def test_a_draw_and_its_kl_are_those_of_the_formulas():
         torch.autograd.grad(value.sin().sum() + 2 * k, leaves) for value, k in (found, expected)
     ]
     torch.testing.assert_close(*grads, rtol=1e-12, atol=1e-12)
+    half = torch.full((1000, 1000), 0.1, dtype=torch.float16)
+    kl = kl_weights(half, half - 5, torch.zeros_like(half), 0.01)
+    assert kl.dtype == torch.float32 and torch.isfinite(kl)
 
 
 @pytest.mark.parametrize("spans", [[(0, 7)], [(2, 5)], [(0, 2), (3, 4), (6, 7)]])
@@ -96,7 +88,11 @@ def test_noise_depends_on_seed_rank_and_step(other):
 
 
 def test_gradients_equal_finite_differences():
-    module, posterior = make()
+    module = Vector(5, 2)
+    posterior = Posterior(module)
+    for n, part in enumerate(((1, 5), (4, 5))):
+        kind = Bayes(init_std=0.3, prior_variance=2.0)
+        posterior.add([Weights("weight", part, f"b{n}")], kind, f"w@{n}")
     inputs = [module.weight, module.weight_b0_log_std, module.weight_b1_log_std]
 
     def loss(*_):
@@ -142,3 +138,141 @@ def test_what_no_posterior_can_be_of():
     with pytest.raises(InputError, match="prior_variance: expected a number above 0"):
         Posterior(layer, {"weight": {"kind": "bayes", "prior_variance": -1.0}})
     assert list(layer.state_dict()) == ["weight", "bias"]
+    uncertain = Posterior(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), {"1.weight": "bayes"})
+    for posterior in (uncertain, make_whole()[1]):
+        keys = set(posterior.module.state_dict())
+        with pytest.raises(InputError, match=r"posterior (over .* )?already"):
+            add_whole_posterior(posterior)
+        assert set(posterior.module.state_dict()) == keys
+
+
+PRECISE = torch.float64
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=PRECISE)
+
+
+class TestLearnedPrior:
+    @pytest.mark.parametrize("by_row", [False, True])
+    def test_it_is_the_least_kl_over_variances(self, by_row):
+        """And its gradients are those with the variances held."""
+        mean, log_std = (numbers(4, 5, seed=s).requires_grad_() for s in (0, 1))
+        prior_mean = numbers(4, 5, seed=2)
+        least = kl_learned_prior(mean, log_std, prior_mean, by_row=by_row)
+        held = prior_variances(mean, (2 * log_std).exp(), prior_mean, by_row=by_row).detach()
+
+        def at(factor):
+            rows = zip(mean, log_std, prior_mean, (factor * held).expand(4), strict=True)
+            return sum(kl_weights(m, s, p, math.sqrt(v)) for m, s, p, v in rows)
+
+        torch.testing.assert_close(least, at(1.0), rtol=0, atol=1e-10)
+        assert min(at(0.97), at(1.03)) > least
+        a, b = (torch.autograd.grad(x, (mean, log_std)) for x in (least, at(1.0)))
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+    @pytest.mark.parametrize("variance", ["learn", "learn_rows"])
+    def test_a_layer_with_it(self, variance):
+        layer = nn.Linear(3, 4, dtype=PRECISE)
+        posterior = Posterior(layer)
+        kind = Bayes(init_std=0.3, init_std_unit="absolute", prior_variance=variance)
+        posterior.add([Weights("*")], kind, "here")
+        for block in posterior.blocks():
+            log_std = block.tensor(LOG_STD)
+            log_std.data.copy_(-1.0 + 0.3 * numbers(*log_std.shape))
+            block.tensor(PRIOR_MEAN).copy_(0.1 * numbers(*log_std.shape, seed=1))
+        with posterior.sampled(torch.Generator().manual_seed(0), with_kl=True) as sample:
+            layer(numbers(2, 3))
+        expected = sum(
+            kl_learned_prior(
+                getattr(layer, name),
+                getattr(layer, name + LOG_STD),
+                getattr(layer, name + PRIOR_MEAN),
+                by_row=variance == "learn_rows",
+            )
+            for name in ("weight", "bias")
+        )
+        torch.testing.assert_close(sample.kl(), expected, rtol=0, atol=1e-10)
+
+    def test_what_is_no_variance(self):
+        with pytest.raises(InputError, match="above 0 or one of learn, learn_rows, got 'learnt'"):
+            BayesTransformerLM(
+                9, **SMALL, uncertainty={"embedding": "bayes"}, prior_variance="learnt"
+            )
+
+
+SMALL = {"att_unit": 8, "head": 2, "unit": 16, "layer": 1, "dropout_rate": 0.0}
+
+
+def test_configurations_that_say_how_noise_was_shared_still_load(caplog):
+    lm = BayesTransformerLM(9, **SMALL, uncertainty={"ffn@1": {"kind": "bayes", "noise": "local"}})
+    assert "option noise is ignored" in caplog.text and lm.locations() == ["ffn@1"]
+
+
+class TiedLM(nn.Module):
+    """An embedding, an LSTM, and a decoder that has the embedding's table."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Embedding(5, 4)
+        self.rnn = nn.LSTM(4, 4, batch_first=True)
+        self.decoder = nn.Linear(4, 5)
+        self.decoder.weight = self.encoder.weight
+
+    def forward(self, ids):
+        return self.decoder(self.rnn(self.encoder(ids))[0])
+
+
+def make_whole(log_std=-2.3):
+    torch.manual_seed(0)
+    posterior = Posterior(TiedLM().double())
+    add_whole_posterior(posterior, log_std=log_std)
+    return posterior.module, posterior
+
+
+def generator(seed=1):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_each_parameter_has_one_buffer_that_survives_a_checkpoint():
+    module, posterior = make_whole(log_std=-20.0)
+    state, blocks = module.state_dict(), whole_blocks(posterior)
+    names = [block.name for block in blocks]
+    assert sorted(names) == sorted(name for name, _ in module.named_parameters())
+    assert "encoder.weight" in names and "decoder.weight" not in names
+    for block in blocks:
+        log_std = block.tensor("_log_std")
+        assert torch.equal(state[block.name], block.mean)
+        assert state[f"{block.name}_log_std"].data_ptr() == log_std.data_ptr()
+        assert log_std.shape == block.mean.shape and log_std.dtype == block.mean.dtype
+        assert (log_std == -20).all() and not log_std.requires_grad
+    assert sum(name.endswith("_log_std") for name in state) == len(names)
+    assert whole_blocks(Posterior(TiedLM())) == []
+    (module, _), (other, _) = make_whole(), make_whole(log_std=-20.0)
+    other.load_state_dict(module.state_dict())
+    torch.testing.assert_close(module.state_dict(), other.state_dict(), rtol=0, atol=0)
+
+
+def test_samples_are_mean_plus_std_times_noise_and_means_come_back():
+    module, posterior = make_whole()
+    with torch.no_grad():
+        module.decoder.bias_log_std.fill_(math.log(3.0))
+    with posterior.sampled(generator()):
+        noise = generator()
+        for block in whole_blocks(posterior):
+            eps = torch.empty_like(block.mean.data).normal_(generator=noise)
+            expected = block.mean + block.tensor("_log_std").exp() * eps
+            found = getattr(block.owner, block.parameter)
+            assert torch.allclose(found, expected, rtol=0, atol=1e-15)
+        assert module.encoder.weight is module.decoder.weight
+    means = copy.deepcopy(module.state_dict())
+    places = [p.data_ptr() for p in module.parameters()]
+    with posterior.sampled(generator()):
+        assert not torch.equal(module.decoder.weight, means["decoder.weight"])
+        with posterior.sampled(generator(2)):
+            pass
+    torch.testing.assert_close(module.state_dict(), means, rtol=0, atol=0)
+    with pytest.raises(KeyError), posterior.sampled(generator()):
+        raise KeyError
+    torch.testing.assert_close(module.state_dict(), means, rtol=0, atol=0)
+    assert places == [p.data_ptr() for p in module.parameters()]

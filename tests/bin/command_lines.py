@@ -46,7 +46,6 @@ def run(**options):
 
 
 def run_jobs(folder, num_jobs, **options):
-    """Run all jobs of a rescoring; return their folders."""
     return [
         run(output=folder / f"job{job}", job=job, num_jobs=num_jobs, **options)
         for job in range(1, num_jobs + 1)
@@ -59,7 +58,6 @@ def contents(folder):
 
 
 def same_files(one, other, *names):
-    """Return whether two folders have the same in files of these names."""
     return all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
 
 
@@ -69,17 +67,14 @@ def costs(path):
 
 
 def settings(output):
-    """Return what is in the scales.yaml of an output."""
     return yaml.safe_load((output / "scales.yaml").read_text())
 
 
 def is_whole_png(path):
-    """Return whether a file is a picture of some size."""
     content = path.read_bytes()
     whole = content.startswith(b"\x89PNG\r\n\x1a\n") and content.endswith(b"IEND\xaeB`\x82")
     return whole and len(content) > 5000
 
 
 def json_lines(path):
-    """Return the objects of a file of JSON lines."""
     return list(map(json.loads, path.read_text().splitlines()))

@@ -19,24 +19,18 @@ LATENT += ["--lm_conf", "uncertainty.hidden_output@2=variational"]
 ADAM = ["--optim", "adam", "--optim_conf", "lr=0.02"]
 
 
-@pytest.fixture(scope="session")
-def point(train_lm, tmp_path_factory):
-    return train_lm(tmp_path_factory.mktemp("lms") / "point", *LSTM, *ADAM)
+def trained(name, *options):
+    """Make a fixture of an LM that is trained for all tests."""
+
+    @pytest.fixture(scope="session", name=name)
+    def fixture(train_lm, tmp_path_factory):
+        return train_lm(tmp_path_factory.mktemp("lms") / name, *options, *ADAM)
+
+    return fixture
 
 
-@pytest.fixture(scope="session")
-def bayes(train_lm, tmp_path_factory):
-    return train_lm(tmp_path_factory.mktemp("lms") / "bayes", *LSTM, *CELL, *ADAM)
-
-
-@pytest.fixture(scope="session")
-def seq_rnn(train_lm, tmp_path_factory):
-    return train_lm(tmp_path_factory.mktemp("lms") / "seq_rnn", *ESPNET, *ADAM)
-
-
-@pytest.fixture(scope="session")
-def latent(train_lm, tmp_path_factory):
-    return train_lm(tmp_path_factory.mktemp("lms") / "latent", *LATENT, *ADAM)
+point, bayes = trained("point", *LSTM), trained("bayes", *LSTM, *CELL)
+seq_rnn, latent = trained("seq_rnn", *ESPNET), trained("latent", *LATENT)
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +88,6 @@ def tuning(nbest):
 
 @pytest.fixture(scope="session")
 def outputs(bayes, ngram, nbest, tuning, plain_text, tmp_path_factory):
-    """Return a folder with what the tools write."""
     folder = tmp_path_factory.mktemp("outputs")
     ref = nbest / "dev.ref"
     run(**tuning, ngram=ngram, output=folder / "ngram")

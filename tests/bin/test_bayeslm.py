@@ -1,16 +1,35 @@
+"""The tools' front doors: command lines, `load`, `rescore`, and what each imports."""
+
+import dataclasses
+import importlib
+import inspect
+import json
 import re
 import runpy
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
+from command_lines import run, settings
 from tiny_training import words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import perplexity, score
 from espnet_bayeslm.bin.bayeslm import TOOLS, main
+from espnet_bayeslm.bin.ngram import NgramOptions
+from espnet_bayeslm.bin.rescore import RescoreCommand
+from espnet_bayeslm.bin.train import TrainOptions, train
+from espnet_bayeslm.evaluation.wer import read_transcripts
+from espnet_bayeslm.ngram.estimation import build_ngram
+from espnet_bayeslm.rescoring import read_nbest, token_log_probs
+from espnet_bayeslm.rescoring.options import RescoreOptions
+from espnet_bayeslm.rescoring.scales import Scales
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_keyed_lines
+from espnet_bayeslm.utils.imports import stand_in_for
+from espnet_bayeslm.utils.options import described_fields, option_name
 
 
 @pytest.mark.parametrize(
@@ -44,7 +63,7 @@ def test_every_tool_is_a_module(tool, capsys, monkeypatch):
     assert tool == "lm_train" or not re.search(r"default:\s+(None|True|False|\[\])", out)
 
 
-def test_options_from_a_config_file(tmp_path, capsys):
+def test_tools_by_the_package_and_with_a_config_file(tmp_path):
     config = tmp_path / "ngram.yaml"
     config.write_text("order: 2\nlmplz: none\ndiscount_fallback: true\n")
     (tmp_path / "text").write_text("a b c\na b d\n")
@@ -52,9 +71,6 @@ def test_options_from_a_config_file(tmp_path, capsys):
     main(["ngram", *words(**options)])
     arpa = (tmp_path / "out.arpa").read_text()
     assert "\\2-grams:" in arpa and "\\3-grams:" not in arpa
-
-
-def test_the_package_runs_a_tool():
     command = [sys.executable, "-m", "espnet_bayeslm", "lattice", "--help"]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0 and result.stdout.startswith("usage: bayeslm lattice")
@@ -81,3 +97,196 @@ def test_no_gpu(bayes, plain_text, train_lm, tmp_path, fails):
     with pytest.raises(InputError, match="Give --ngpu 0"):
         train_lm(tmp_path / "exp", "--lm", "bayes_lstm", "--ngpu", 1)
     assert not (tmp_path / "exp").exists()
+
+
+# the options of lm_train are ESPnet's
+@pytest.mark.parametrize("name", sorted({*TOOLS} - {"lm_train"}))
+def test_the_parser_has_the_fields_of_the_dataclass(name):
+    tool = importlib.import_module(f"espnet_bayeslm.bin.{name}").TOOL
+    actions = tool.parser()._actions
+    found = {(action.option_strings or [action.dest])[-1].lstrip("-") for action in actions}
+    fields = {option_name(field) for field in described_fields(tool.options)}
+    assert found - fields <= {"help", "log_level", "config"} and fields <= found
+
+
+def defaults_of(options):
+    """Return {name: (default, type)} of a function's parameters or a dataclass's fields."""
+    if not dataclasses.is_dataclass(options):
+        found = inspect.signature(options).parameters.values()
+        return {p.name: (p.default, p.annotation) for p in found}
+    missing, empty = dataclasses.MISSING, inspect.Parameter.empty
+    fields = dataclasses.fields(options)
+    return {f.name: (empty if f.default is missing else f.default, f.type) for f in fields}
+
+
+def test_functions_have_the_options_of_their_tools():
+    found, expected = defaults_of(espnet_bayeslm.rescore), defaults_of(RescoreOptions)
+    # Python has lists and references, the tool their files
+    assert found.keys() - expected.keys() == {"lists", "tune", "refs", "device"}
+    assert expected.items() <= found.items()
+    assert expected.items() <= defaults_of(RescoreCommand).items()
+    lines = [line.strip() for line in espnet_bayeslm.rescore.__doc__.splitlines()]
+    for field in described_fields(RescoreOptions):
+        assert f"{field.name}: {field.metadata['help']}" in lines
+    assert RescoreOptions().max_oov_rate == 0.2
+    assert defaults_of(train) == defaults_of(TrainOptions)
+    names = {name: default for name, (default, _) in defaults_of(build_ngram).items()}
+    assert names == {name: default for name, (default, _) in defaults_of(NgramOptions).items()}
+
+
+HEAVY = {"torch", "scipy", "matplotlib", "espnet2.lm", "transformers", "nltk", "g2p_en", "kaldiio"}
+TASKS = {"espnet2.tasks.lm", "g2p_en.g2p", "nltk", "transformers", "inflect", "librosa", "sklearn"}
+
+# main() of each tool in one process: what the modules of one bring is there for the next
+HELP = """
+import contextlib, json, sys
+from espnet_bayeslm.bin.bayeslm import main
+found = {}
+for tool in sys.argv[1:]:
+    with contextlib.redirect_stdout(sys.stderr), contextlib.suppress(SystemExit):
+        main([*tool.split(), "--help"])
+    found[tool] = sorted(sys.modules)
+print(json.dumps(found))
+"""
+SCORE = """
+import json, sys, espnet_bayeslm
+scores = [espnet_bayeslm.load(path).score("a b c") for path in sys.argv[1:]]
+print(json.dumps([scores, sorted(sys.modules)]))
+"""
+TRAIN = """
+import json, sys, espnet_bayeslm.training.pretrained_text, espnet_bayeslm.training.task
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def run_script(script, *words):
+    """Run a script in a process of its own; return what it prints, all of which is JSON."""
+    command = [sys.executable, "-c", script, *map(str, words)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(result.stdout), result.stderr
+
+
+def test_what_takes_nothing_heavy(bayes, seq_rnn):
+    modules, shown = run_script(HELP, "", *TOOLS)
+    assert shown.count("usage: ") == len(TOOLS) + 1
+    assert {tool: HEAVY & set(found) for tool, found in modules.items() if HEAVY & set(found)} == {}
+    script = "import sys, json, espnet_bayeslm; print(json.dumps(sorted(sys.modules)))"
+    loaded, _ = run_script(script)
+    assert "espnet_bayeslm" in loaded
+    assert not {"torch", "numpy", "espnet2", "matplotlib"} & set(loaded)
+    (scores, loaded), _ = run_script(SCORE, bayes, seq_rnn)
+    assert max(scores) < 0 and "torch" in loaded
+    assert not TASKS & set(loaded)
+
+
+@pytest.mark.slow
+def test_a_training_needs_no_phonemes():
+    """NLTK asks the network for its data where ESPnet's converter of phonemes is imported."""
+    loaded, shown = run_script(TRAIN)
+    assert "espnet2.tasks.lm" in loaded
+    assert not {"g2p_en.g2p", "nltk", "inflect"} & set(loaded)
+    assert "nltk" not in shown and "flash" not in shown.lower()
+
+
+def test_a_stand_in_becomes_the_module(tmp_path, monkeypatch):
+    (tmp_path / "spoken.py").write_text("print('imported')\nSOUND = 'boo'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    stand_in_for("spoken")
+    import spoken
+
+    assert sys.modules["spoken"] is spoken and not hasattr(spoken, "__file__")
+    assert spoken.SOUND == "boo" and sys.modules["spoken"] is not spoken
+    monkeypatch.delitem(sys.modules, "spoken")
+    stand_in_for("no_such_module")
+    stand_in_for("no_such_package.module")
+    assert "no_such_module" not in sys.modules
+
+
+def values(path):
+    return {key: line for key, (_, line) in read_keyed_lines(path).items()}
+
+
+WAYS = {
+    "second job": {"job": 2, "num_jobs": 2, "num_samples": 2},
+    "context": {"context": "previous", "segments": "segments"},
+    "tuned": {"tune": True, "tune_lms": True, "tune_folds": 2},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rescore_is_the_tool(nbest, bayes, ngram, segments, tmp_path, monkeypatch, way):
+    monkeypatch.setattr("espnet_bayeslm.rescoring.list_worker.BLOCK_SIZE", 40)
+    options = dict(WAYS[way])
+    if "segments" in options:
+        options["segments"] = segments
+    tool = {name: value for name, value in options.items() if name != "tune"}
+    if "tune" in options:
+        tool["tune_ref"] = nbest / "dev.ref"
+        options["refs"] = read_transcripts(nbest / "dev.ref")
+    mixture = {"lm": bayes, "ngram": ngram, "weights": "0.6,0.4", "token_scores": "true"}
+    run(nbest=nbest / "dev", **mixture, **tool, output=tmp_path / "out")
+    lists = list(read_nbest(nbest / "dev"))
+    lm = espnet_bayeslm.load(bayes) if way == "tuned" else bayes
+    given = dict(lms=[lm], ngrams=[ngram], weights=[0.6, 0.4], **options)
+    rescoring = espnet_bayeslm.rescore(iter(lists), **given)
+    # digit for digit
+    output, found = tmp_path / "out", 0
+    costs, by_word = values(output / "lmwt.nn"), values(output / "lmwt.nn.words")
+    best = read_transcripts(output / "text")
+    for item in rescoring:
+        assert item.words == best[item.nbest.utt]
+        assert item.words == item.nbest.hypotheses[item.best].words
+        pairs = zip(item.lm_scores, item.word_log_probs, strict=True)
+        for rank, (total, log_probs) in enumerate(pairs, 1):
+            key = f"{item.nbest.utt}-{rank}"
+            assert f"{-total:.6f}" == costs[key]
+            assert " ".join(f"{-x:.6f}" for x in log_probs) == by_word[key]
+            found += 1
+    assert found == len(costs) > 0
+    scales = settings(output)
+    # weights of features have no LMWT where the LM has no weight
+    assert rescoring.weighting.scales.lmwt == scales.get("lmwt", Scales.lmwt)
+    assert list(rescoring.weighting.weights) == list(scales["components"].values())
+    assert (rescoring.tuned is not None) == ("tune" in options)
+
+
+def test_lists_are_taken_as_they_are_needed_or_refused(nbest, ngram, monkeypatch):
+    monkeypatch.setattr("espnet_bayeslm.rescoring.list_worker.BLOCK_SIZE", 10)
+    taken = []
+
+    def lists():
+        for item in read_nbest(nbest / "dev"):
+            taken.append(item.utt)
+            yield item
+
+    rescoring = espnet_bayeslm.rescore(lists(), ngrams=[ngram])
+    assert not taken
+    assert next(rescoring).nbest.utt == taken[0] and len(taken) == 2
+    with pytest.raises(InputError, match="has no reference to tune on"):
+        espnet_bayeslm.rescore(read_nbest(nbest / "dev"), ngrams=[ngram], tune=True)
+
+
+def test_a_loaded_lm_scores_strings_and_words(bayes, plain_text, capfd):
+    trained = espnet_bayeslm.load(bayes)
+    assert trained.tokens[-1] == "<sos/eos>" and len(trained.tokens) == trained.lm.vocab_size
+    lines = (plain_text / "valid.txt").read_text().splitlines()[:5]
+    for num_samples in (0, 3):
+        ids = [trained.ids(line.split()) for line in lines]
+        expected = token_log_probs(trained.lm, ids, num_samples=num_samples)
+        for texts in (lines, [line.split() for line in lines]):
+            found = trained.word_scores(texts, num_samples=num_samples)
+            for scores, log_probs, text in zip(found, expected, texts, strict=True):
+                np.testing.assert_array_equal(scores.log_probs, log_probs)
+                score = trained.score(text, num_samples=num_samples)
+                assert score == pytest.approx(log_probs.sum(), abs=1e-5)
+    assert trained.score("") == trained.score([]) < 0
+    assert trained.word_scores(["a zebra"])[0].oov.tolist() == [False, True, False]
+    with pytest.raises(InputError, match="where a list of sentences was expected"):
+        trained.word_scores("a b")
+    capfd.readouterr()
+    trained.score("a b c")
+    found = trained.uncertainty("a b c", num_samples=3)
+    assert found.draws.shape == (3, 4) and found.mutual_information.max() > 0
+    same = trained.uncertainty(["a", "b", "c"], num_samples=3)
+    np.testing.assert_array_equal(found.draws, same.draws)
+    assert capfd.readouterr() == ("", "")  # no bar where nobody waits

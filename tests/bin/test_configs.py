@@ -23,7 +23,7 @@ from espnet_bayeslm.utils.errors import InputError
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_configuration_has_a_line(capsys):
+def test_shipped_ones_have_a_line_each_and_are_in_conf(capsys):
     main([])
     lines = capsys.readouterr().out.splitlines()
     names = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -32,9 +32,11 @@ def test_every_configuration_has_a_line(capsys):
     assert len(set(descriptions)) == len(lines)
     assert all(20 < len(d) < 120 and d[-1] not in ".:" for d in descriptions)
     assert all(d.count("(") == d.count(")") for d in descriptions)
+    for path in shipped().values():
+        assert (ROOT / "conf" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_one_is_printed_and_copied(capsys, tmp_path, refused):
+def test_one_is_printed_and_copied_by_its_name(capsys, tmp_path, refused):
     expected = (FOLDER / "bayes_lstm.yaml").read_text()
     main(["bayes_lstm"])
     assert capsys.readouterr().out == expected
@@ -42,11 +44,11 @@ def test_one_is_printed_and_copied(capsys, tmp_path, refused):
     main(["bayes_lstm", "--output", str(copy)])
     assert copy.read_text() == expected
     refused(main, ["gp_lstm", "--output", copy], "exists already")
-
-
-def test_conf_of_the_repository_is_what_is_shipped():
-    for path in shipped().values():
-        assert (ROOT / "conf" / path.name).read_bytes() == path.read_bytes()
+    with pytest.raises(InputError, match="Did you mean bayes_lstm"):
+        find_config("bayes_ltsm")
+    # another folder's file is not the shipped one of its name
+    with pytest.raises(InputError, match="no such file"):
+        find_config(tmp_path / "bayes_lstm.yaml")
 
 
 @pytest.mark.parametrize("name", ["bayes_lstm", "bayes_lstm.yaml", "conf/bayes_lstm.yaml"])
@@ -58,14 +60,6 @@ def test_a_shipped_one_is_found_by_name(name, tmp_path, monkeypatch):
     # a file of the user's wins
     Path("bayes_lstm").write_text("lm: seq_rnn\n")
     assert find_config("bayes_lstm") == Path("bayes_lstm")
-
-
-def test_an_unknown_name_tells_the_nearest(tmp_path):
-    with pytest.raises(InputError, match="Did you mean bayes_lstm"):
-        find_config("bayes_ltsm")
-    # another folder's file is not the shipped one of its name
-    with pytest.raises(InputError, match="no such file"):
-        find_config(tmp_path / "bayes_lstm.yaml")
 
 
 def test_sizes(point, tmp_path):

@@ -16,10 +16,6 @@ from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.launch import run_program
 
 
-def run(*command):
-    main([str(part) for part in command])
-
-
 def test_a_subtracted_lm(point, seq_rnn, ngram, tmp_path):
     """Three files become one LM for the search; its own files are replaced."""
     subtract = {"subtract_lm": [seq_rnn, ngram], "subtract_weight": [-0.3, -0.2]}
@@ -51,7 +47,7 @@ def recipe(plain_text, tmp_path, monkeypatch):
 
 def test_espnets_pack(recipe, tmp_path, monkeypatch):
     """Of the trained LM and of what is exported."""
-    run("--lm", "exp", "--output", "out")
+    main(["--lm", "exp", "--output", "out"])
     before = load_lm("exp")
     sentence = (recipe / "valid").read_text().splitlines()[0]
     ids = before.ids(before.tokenize(sentence))

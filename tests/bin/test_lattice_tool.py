@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 import pytest
-from oracles.alignment_naive import edit_distance
+from oracles.alignments import edit_distance
 from oracles.lattice_paths import all_paths, random_lattice, write_htk, write_kaldi_lattices
 from tiny_training import words
 
@@ -77,7 +77,7 @@ def test_rescored_lattices_hold_the_scores_of_the_mixture(folder, point, ngram, 
         assert [list(nbest.hypotheses[0].words) for nbest in again] == text
 
 
-def test_a_pipe_is_refused(folder, fails, ngram):
+def test_pipes_and_different_scales_are_refused(folder, fails, ngram):
     pipe = folder / "pipe"
     os.mkfifo(pipe)
     for tool, command in (
@@ -86,6 +86,15 @@ def test_a_pipe_is_refused(folder, fails, ngram):
         (rescore.main, ["--nbest", pipe, "--output", folder / "out", "--ngram", ngram]),
     ):
         assert "pipe: a pipe, and it is read twice" in fails(tool, command)
+    for n, item in enumerate(LATTICES[:2]):
+        write_htk([dataclasses.replace(item, scales=PathScales(lm=n + 5.0))], folder / f"{n}")
+    (folder / "1" / "u1.lat").rename(folder / "0" / "u1.lat")
+    given = {"nbest": folder / "0", "nbest_format": "htk", "ngram": ngram, "output": folder / "out"}
+    assert "0: lattices with different scales: 'u0' has am_score 1, log_prob 5" in fails(
+        rescore.main, words(**given)
+    )
+    assert "--word_penalty without --lmwt" in fails(rescore.main, words(**given, word_penalty=1))
+    rescore.main(words(**given, lmwt=7))
 
 
 def test_rescoring_in_steps_with_pruning(folder, ngram):
@@ -131,18 +140,6 @@ def test_rescore_and_lattice_have_the_same_scales(folder, ngram, scales, num_sco
     lists = {"nbest": folder / "given", "nbest_format": format, "nbest_size": 10**6}
     rescore.main(words(**lists, ngram=ngram, output=folder / "b"))
     assert (folder / "a" / "text").read_text() == (folder / "b" / "text").read_text()
-
-
-def test_rescore_asks_for_scales_where_lattices_differ(folder, fails, ngram):
-    for n, item in enumerate(LATTICES[:2]):
-        write_htk([dataclasses.replace(item, scales=PathScales(lm=n + 5.0))], folder / f"{n}")
-    (folder / "1" / "u1.lat").rename(folder / "0" / "u1.lat")
-    given = {"nbest": folder / "0", "nbest_format": "htk", "ngram": ngram, "output": folder / "out"}
-    assert "0: lattices with different scales: 'u0' has am_score 1, log_prob 5" in fails(
-        rescore.main, words(**given)
-    )
-    assert "--word_penalty without --lmwt" in fails(rescore.main, words(**given, word_penalty=1))
-    rescore.main(words(**given, lmwt=7))
 
 
 def test_normalised_words_are_scored_and_counted_and_others_written(folder, ngram, fails, capsys):

@@ -1,18 +1,30 @@
-"""`bayeslm rescore`: tuned on one set, applied to another; whole outputs or none."""
+"""`bayeslm rescore`: scales of another set, jobs, context, uncertainty; whole outputs or none."""
 
+import json
 import shutil
 
 import numpy as np
 import pytest
 import yaml
-from command_lines import contents, costs, run, same_files, settings
+from command_lines import (
+    contents,
+    costs,
+    is_whole_png,
+    json_lines,
+    run,
+    run_jobs,
+    same_files,
+    settings,
+)
 from tiny_training import words
 
 from espnet_bayeslm.bin import interpolate, rescore
 from espnet_bayeslm.bin.rescore import main
+from espnet_bayeslm.evaluation.wer import count_errors, read_transcripts
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
+from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.utils.files import read_keyed_lines
 
 FILES = {"words_text", "acwt", "lmwt.nolm", "lmwt.withlm", "lmwt.nn", "text", "trn"}
@@ -34,18 +46,16 @@ def lms(point, bayes, ngram, weights):
 
 @pytest.fixture(scope="module")
 def tuned(tuning, lms, tmp_path_factory):
-    """Return the output of a run that tunes on dev."""
     output = tmp_path_factory.mktemp("dev") / "new" / "dev"
     return run(**tuning, **lms, token_scores="true", output=output)
 
 
-def test_lists_come_out_as_they_went_in_with_the_new_scores_added(nbest, tuned):
+def test_lists_come_out_as_they_went_in_with_the_mixtures_costs(
+    nbest, tuned, weights, point, bayes, ngram
+):
     assert {path.name for path in tuned.iterdir()} >= FILES | {"lmwt.nn.words"}
     assert list(read_nbest(tuned)) == list(read_nbest(nbest / "dev"))
     assert list(costs(tuned / "lmwt.nn")) == list(read_keyed_lines(nbest / "dev" / "words_text"))
-
-
-def test_new_costs_are_those_of_the_mixture(tuned, weights, point, bayes, ngram):
     mixing = [row["weight"] for row in yaml.safe_load(weights.read_text())["components"]]
     texts = {key: line.split() for key, (_, line) in read_keyed_lines(tuned / "words_text").items()}
     assert [] in texts.values()
@@ -189,3 +199,129 @@ def test_normalised_text_is_scored_and_counted_and_what_is_written_stays(
     assert (loud / "text").read_text().splitlines() == [shouted(line) for line in best]
     assert (loud / "words_text").read_text() == (lists / "words_text").read_text()
     assert settings(plain)["wer"] == settings(loud)["wer"]
+
+
+def test_context_is_the_best_so_far_of_the_recording(nbest, point, ngram, segments, tmp_path):
+    lists = {"nbest": nbest / "dev", "lm": point, "ngram": ngram, "weights": "0.7,0.3", "lmwt": 8}
+    run(**lists, context="previous", segments=segments, output=tmp_path / "out")
+    best = {u: tuple(w.split()) for u, (_, w) in read_keyed_lines(tmp_path / "out/text").items()}
+    lm = NeuralScorer(load_lm(point))
+    run(**lists, output=tmp_path / "alone")
+    found, alone = (costs(tmp_path / name / "lmwt.nn") for name in ("out", "alone"))
+    histories, moved = {}, 0
+    for number, item in enumerate(read_nbest(nbest / "dev")):
+        recording = number % 4
+        history = [histories.get(recording)]
+        hyps = [hyp.words for hyp in item.hypotheses]
+        (scores,) = lm.scores_in_context([hyps], history)
+        plain = lm.word_scores(hyps)
+        for rank, (score, without) in enumerate(zip(scores, plain, strict=True), 1):
+            key = f"{item.utt}-{rank}"
+            same = np.allclose(score.log_probs, without.log_probs, atol=1e-6)
+            assert same == (history == [None])
+            # the n-gram's share is without context in both
+            assert (abs(found[key][0] - alone[key][0]) < 1e-5) == same
+            moved += not same
+        (histories[recording],) = lm.extended(history, [best[item.utt]])
+    assert moved > 100
+
+
+def test_each_word_of_a_bayesian_lm_has_its_uncertainty(
+    nbest, bayes, ngram, tmp_path, point, refused
+):
+    lms = {"lm": bayes, "ngram": ngram, "weights": "0.5,0.5", "num_samples": 3}
+    output = run(nbest=nbest / "dev", **lms, uncertainty="true", output=tmp_path / "out")
+    rows = json_lines(output / "uncertainty.ndjson")
+    hyps = [
+        (item.utt, rank, list(hyp.words))
+        for item in read_nbest(nbest / "dev")
+        for rank, hyp in enumerate(item.hypotheses, 1)
+    ]
+    assert [(row["utt"], row["rank"], row["words"]) for row in rows] == hyps
+    for row in rows:
+        size = len(row["words"]) + 1
+        for name in ("log_prob", "entropy", "mutual_information", "variance"):
+            assert len(row[name]) == size and np.isfinite(row[name]).all()
+        assert min(row["mutual_information"]) >= 0 and min(row["variance"]) >= 0
+        assert max(row["mutual_information"]) > 0
+        assert all(e <= np.log(13) * 1.001 for e in row["entropy"])
+    lists = {"nbest": nbest / "dev", "uncertainty": "true", "output": tmp_path / "out"}
+    refused(main, words(**lists, lm=point, num_samples=3), "no LM is uncertain")
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr("espnet_bayeslm.rescoring.list_worker.BLOCK_SIZE", 20)
+
+
+@pytest.fixture
+def two_lms(point, bayes):
+    return {"lm": [point, bayes], "weights": "0.4,0.6"}
+
+
+@pytest.mark.parametrize("with_segments", [False, True])
+def test_merged_jobs_are_one_job_bit_for_bit(
+    nbest, two_lms, ngram, tmp_path, small_blocks, segments, with_segments
+):
+    given = {"nbest": nbest / "dev", "token_scores": "true", "lmwt": 9, "subtract_weight": -0.3}
+    two_lms = {**two_lms, "subtract_lm": ngram, **({"segments": segments} if with_segments else {})}
+    one = contents(run(**given, **two_lms, output=tmp_path / "one"))
+    last, *others = run_jobs(tmp_path, 3, **given, **two_lms)[::-1]
+    merged = contents(run(**given, merge=[last, *others[::-1]], output=tmp_path / "merged"))
+    if with_segments:  # recordings one after the other; merged lists are in the lists' order
+        one, merged = ({n: sorted(v.splitlines()) for n, v in c.items()} for c in (one, merged))
+    assert one.keys() == merged.keys()
+    assert all(one[name] == merged[name] for name in one if name != "scales.yaml")
+    sizes = [len(list(read_nbest(folder))) for folder in (last, *others)]
+    assert sum(sizes) == 30 and min(sizes) > 0
+
+
+def test_merging_can_tune_and_there_may_be_more_jobs_than_work(nbest, two_lms, tuning, tmp_path):
+    one = run(**tuning, **two_lms, output=tmp_path / "one")
+    jobs = run_jobs(tmp_path, 2, nbest=nbest / "dev", **two_lms)  # one block is all
+    assert not (jobs[1] / "words_text").exists()
+    merged = run(**tuning, merge=jobs, output=tmp_path / "merged")
+    assert same_files(one, merged, "text", "lmwt.nn", "words_text", "sweep.json")
+
+
+def test_jobs_that_cannot_be_merged(nbest, two_lms, tmp_path, small_blocks, refused):
+    lists = {"nbest": nbest / "dev", **two_lms}
+    run_jobs(tmp_path, 2, **lists)
+    run(**{**lists, "weights": "0.5,0.5"}, output=tmp_path / "x", job=2, num_jobs=2)
+    run(**lists, output=tmp_path / "whole")
+
+    def check(message, *names, lists="dev", **options):
+        folders = [tmp_path / name for name in names]
+        output = tmp_path / "out"
+        command = words(nbest=nbest / lists, merge=folders, output=output, **options)
+        refused(main, command, message)
+
+    check("1 of 2 jobs are missing, the first 2", "job1")
+    check("is job 1 as", "job1", "job2", "job1")
+    check("has other settings", "job1", "x")
+    check("not a job of `bayeslm rescore --job`", "whole")
+    check("was made from other lists", "job1", "job2", lists="test")
+    check("lmwt.nn.words", "job1", "job2", token_scores="true")
+    costs_of_job = tmp_path / "job2" / "lmwt.nn"
+    good = costs_of_job.read_text()
+    first = good.split()[0]
+    for damaged, error in (
+        (good.replace(first, "other-1", 1), f"no job has a cost of '{first}'"),
+        (f"{good}other-1 2.5\n", "1 costs of hypotheses that are not in the lists"),
+        (good.replace(f"{first} ", f"{first} x", 1), "lmwt.nn:1: expected costs, got 'x"),
+    ):
+        costs_of_job.write_text(damaged)
+        check(error, "job1", "job2")
+
+
+def test_the_sweep_is_written_with_its_heat_map(nbest, outputs):
+    """In the middle stands what was chosen."""
+    output = outputs / "ngram"
+    sweep = json.loads((output / "sweep.json").read_text())
+    rates, place = np.array(sweep["wer"]), tuple(sweep["best"])
+    assert rates.shape == tuple(len(feature["weights"]) for feature in sweep["features"])
+    assert rates[place] == sweep["rescored"]
+    refs, best = (read_transcripts(p) for p in (nbest / "dev.ref", output / "text"))
+    assert sweep["rescored"] == pytest.approx(100 * count_errors(refs, best).rate, abs=1e-3)
+    assert sweep["oracle"] <= sweep["rescored"] <= sweep["first_pass"]
+    assert is_whole_png(output / "sweep.png")

@@ -1,13 +1,24 @@
-"""`bayeslm rescore`: the lists' own references and folds, and what is said of them."""
+"""`bayeslm rescore`: tuning, folds, decisions and counts, and what is said of them."""
 
+import dataclasses
 import json
 import random
 
+import kaldialign
+import numpy as np
 import pytest
-from command_lines import run, settings
+import yaml
+from command_lines import json_lines, run, settings
 
+import espnet_bayeslm
 from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.report.nbest_section import Texts, make_view
+from espnet_bayeslm.report.rescored_lists import read_references, read_rescored
+from espnet_bayeslm.rescoring.decision import ScoredList
+from espnet_bayeslm.rescoring.scales import read_scales
+from espnet_bayeslm.utils.errors import InputError
 
 
 def write_jsonl(path, *, num_utts=60, scored=True, good=True, seed=0):
@@ -110,3 +121,149 @@ def test_lists_keep_what_they_hold_beside_words_and_scores(rescore, tmp_path, no
     written = list(read_nbest(tmp_path / "out", "jsonl"))
     assert written == list(read_nbest(tmp_path / "dev.jsonl", "jsonl"))
     assert all(item.ref is not None and item.speaker is not None for item in written)
+
+
+# no word is in the n-gram, and most words are several characters
+LISTS = {
+    "u-1": ["a bread kite [laugh]", "a red kite [laugh]"],
+    "u-2": ["bread !SIL", "red !SIL"],
+    "u-3": ["bread kite", "red kite"],
+}
+REFS = {"u-1": "a { red / blue } kite", "u-2": "red (uh)", "u-3": "{ ten / @ } red kite"}
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A folder with the lists, the score of rank n being -n, and the references."""
+    rows = []
+    for utt, texts in LISTS.items():
+        hyps = [{"text": text, "am_score": -float(n)} for n, text in enumerate(texts)]
+        rows.append(json.dumps({"utt": utt, "hypotheses": hyps}) + "\n")
+    (tmp_path / "lists.jsonl").write_text("".join(rows))
+    (tmp_path / "ref").write_text("".join(f"{text} ({utt})\n" for utt, text in REFS.items()))
+    (tmp_path / "noise").write_text("[laugh]\n!SIL\n")
+    return tmp_path
+
+
+def table(text):
+    """Return {row's name: its numbers} of the printed table of errors."""
+    rows = (line.rsplit(maxsplit=5) for line in text.splitlines())
+    return {row[0].strip(): row[1:] for row in rows if len(row) == 6}
+
+
+@pytest.mark.parametrize(
+    "unit, first_pass, num_units",
+    [("word", ["42.86", "3", "0", "0", "7"], 7), ("char", None, 20)],
+)
+def test_the_table_the_settings_and_the_report_count_alike(
+    files, ngram, capsys, unit, first_pass, num_units
+):
+    lists = {"nbest": files / "lists.jsonl", "tune_ref": files / "ref", "max_oov_rate": 1}
+    counting = {"ignore_words": files / "noise", "unit": unit}
+    output = run(**lists, **counting, ngram=ngram, output=files / "out")
+    printed = capsys.readouterr().out
+    assert ("CER %" in printed) == ("WER" not in printed) == (unit == "char")
+    rows = table(printed)
+    assert first_pass is None or rows["first pass"] == first_pass
+    assert rows["first pass"][-1] == str(num_units) and rows["oracle"][0] == "0.00"
+    # what is written keeps its words
+    lists = list(read_nbest(output / "nbest.jsonl", "jsonl"))
+    written = {item.utt: [" ".join(hyp.words) for hyp in item.hypotheses] for item in lists}
+    assert written == LISTS
+    content = yaml.safe_load((output / "scales.yaml").read_text())
+    assert content["ignore_words"] == ["!SIL", "[laugh]"]
+    assert content.get("unit", "word") == unit and content["tuning"]["words"] == num_units
+    item = read_rescored("lm", str(output), "jsonl")
+    refs = read_references([str(files / "ref")], [item], [("lm", str(output))])
+    for name, counts in make_view(item, refs, Texts()).errors.items():
+        assert [*map(str, dataclasses.astuple(counts))] == rows[name][1:]
+
+
+def confidences(output):
+    return {item["utt"]: item for item in json_lines(output / "confidence.ndjson")}
+
+
+def naive(scored, scales):
+    """Least expected errors and posterior masses of a list, by their definition."""
+    totals = scored.totals(scales) * scales.posterior.sharpness
+    posterior = np.exp(totals - totals.max())
+    posterior /= posterior.sum()
+    hyps = [hyp.words for hyp in scored.nbest.hypotheses]
+    pairs = list(zip(hyps, posterior, strict=True))
+    risks = [
+        sum(p * kaldialign.edit_distance(ref, hyp)["total"] for ref, p in pairs) for hyp in hyps
+    ]
+    best = hyps[int(np.argmin(risks))]
+    masses = np.zeros(len(best))
+    for hyp, p in pairs:
+        places = [pair for pair in kaldialign.align(best, hyp, "*") if pair[0] != "*"]
+        masses += [p * (a == b) for a, b in places]
+    return best, min(risks), masses
+
+
+@pytest.fixture(scope="module")
+def tuned(tuning, ngram, tmp_path_factory):
+    """Return the output of a rescoring by least risk that was tuned on dev."""
+    output = tmp_path_factory.mktemp("mbr") / "dev"
+    return run(**tuning, ngram=ngram, decision="mbr", output=output)
+
+
+def test_the_choice_and_the_settings_are_those_of_the_definition(tuned, nbest, ngram):
+    scales = read_scales(tuned / "scales.yaml")
+    costs = dict(line.split() for line in (tuned / "lmwt.nn").read_text().splitlines())
+    best, known = read_transcripts(tuned / "text"), confidences(tuned)
+    for item in read_nbest(nbest / "dev", "kaldi"):
+        keys = [f"{item.utt}-{rank}" for rank in range(1, len(item.hypotheses) + 1)]
+        scored = ScoredList(item, {"log_prob": np.array([-float(costs[key]) for key in keys])})
+        words, risk, masses = naive(scored, scales)
+        line = known[item.utt]
+        assert best[item.utt] == words == tuple(line["words"])
+        assert line["expected_errors"] == pytest.approx(risk, abs=1e-5)
+        np.testing.assert_allclose(line["posterior"], np.clip(masses, 0, 1), atol=1e-5)
+        inner = np.clip(masses, 1e-4, 1 - 1e-4)
+        logits = scales.posterior.slope * np.log(inner / (1 - inner)) + scales.posterior.offset
+        np.testing.assert_allclose(line["confidence"], 1 / (1 + np.exp(-logits)), atol=1e-5)
+    assert set(known) == set(best)
+    found = settings(tuned)
+    errors = found["tuning"]["errors"]
+    assert errors["mbr"] <= errors["first pass"]
+    rate = 100 * errors["mbr"] / found["tuning"]["words"]
+    assert found["wer"]["rescored"] == pytest.approx(rate, abs=1e-3)
+    assert found["decision"] == "mbr"
+    assert set(found["posterior"]) == {"sharpness", "slope", "offset"}
+    measures = found["confidence"]
+    assert measures["ece_of_confidence"] <= measures["ece_of_posterior"]
+    with pytest.raises(InputError, match="decision is 'vote', not one of max, mbr"):
+        espnet_bayeslm.rescore(read_nbest(nbest / "test"), ngrams=[ngram], decision="vote")
+
+
+def test_scales_of_one_set_decide_on_another_and_in_memory(tuned, nbest, ngram, tmp_path):
+    # the decision is that of the scales
+    options = {"scales": tuned / "scales.yaml"}
+    output = run(nbest=nbest / "test", ngram=ngram, **options, output=tmp_path / "test")
+    best, known = read_transcripts(output / "text"), confidences(output)
+    lists = read_nbest(nbest / "test", "kaldi")
+    found = espnet_bayeslm.rescore(lists, ngrams=[ngram], **options)
+    for item in found:
+        assert item.words == best[item.nbest.utt]
+        line = known[item.nbest.utt]
+        np.testing.assert_allclose(item.confidences, line["confidence"], atol=1e-6)
+        assert item.expected_errors == pytest.approx(line["expected_errors"], abs=1e-6)
+        assert item.masses is not None and len(item.masses) == len(item.words)
+    assert "posterior" in settings(output) and settings(output)["decision"] == "mbr"
+
+
+def test_where_least_risk_is_worse_than_the_first_pass_max_decides(ngram, caplog):
+    repaired = (Hypothesis(("a", "x"), am_score=-9.0), Hypothesis(("a", "b"), am_score=-1.0))
+    # no score tells these apart, of words that no LM knows, and two of three agree on most words
+    equal = [Hypothesis(tuple(words), am_score=-9.0) for words in ("qrs", "xyz", "xyw")]
+    lists = [NBest(f"a{n}", repaired, ref=("a", "b")) for n in range(30)]
+    lists += [NBest(f"b{n}", tuple(equal), ref=("q", "r", "s")) for n in range(30)]
+    options = {"ngrams": [ngram], "tune": True, "max_oov_rate": 1}
+    by_max = espnet_bayeslm.rescore(lists, **options)
+    by_risk = espnet_bayeslm.rescore(lists, **options, decision="mbr")
+    assert by_risk.weighting.scales.decision == "max"
+    assert by_risk.tuned.risk_errors > by_risk.tuned.found.errors["first pass"]
+    assert "max decides" in caplog.text
+    for a, b in zip(by_max, by_risk, strict=True):
+        assert a.words == b.words and b.confidences is not None

@@ -1,18 +1,25 @@
-"""`bayeslm score`: word errors of several systems, and the oracle of their lists."""
+"""`bayeslm score` and `report`: word errors of several systems, and one page of all results."""
 
+import hashlib
 import json
 import re
+from pathlib import Path
 
 import pytest
+import yaml
+from command_lines import run
+from oracles.html_reader import Page
+from tiny_training import words
 
+from espnet_bayeslm.bin import report
 from espnet_bayeslm.bin.score import condition_files, main
 from espnet_bayeslm.evaluation.wer import oracle_errors, read_transcripts
 from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.report.rescored_lists import read_references, read_rescored
 from espnet_bayeslm.utils.errors import InputError
 
 
 def write(path, texts):
-    """Write a Kaldi `text`."""
     path.write_text("".join(f"{utt} {words}\n" for utt, words in texts.items()))
     return path
 
@@ -37,7 +44,7 @@ def test_several_conditions(tmp_path, capsys):
     assert ["x", "0.00", "50.00", "25.00", "27.27"] in rows
 
 
-def test_first_pass_and_oracle_of_the_lists_of_a_named_condition(nbest, tmp_path, capsys):
+def test_first_pass_and_oracle_of_lists(nbest, tmp_path, capsys, caplog):
     refs = read_transcripts(nbest / "dev.ref")
     lists = {item.utt: [hyp.words for hyp in item.hypotheses] for item in read_nbest(nbest / "dev")}
     options = ["--ref", f"dev={nbest}/dev.ref", "--nbest", f"{nbest}/dev"]
@@ -49,6 +56,12 @@ def test_first_pass_and_oracle_of_the_lists_of_a_named_condition(nbest, tmp_path
     assert found["oracle"]["words"] == fewest.words
     first, own = capsys.readouterr().out.splitlines()[1:3]
     assert first.startswith("first pass ") and own.split()[:2] == ["ref", "0.00†"]
+    lines = (nbest / "dev.ref").read_text().splitlines()
+    (tmp_path / "bad").write_text("".join(f"{line.split()[0]} x\n" for line in lines))
+    lists = ["--nbest", f"{nbest}/dev", "--hyp", f"bad={tmp_path}/bad"]
+    main(["--ref", f"{nbest}/dev.ref", *lists, "--hyp", f"good={nbest}/dev.ref"])
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert len(warnings) == 1 and warnings[0].startswith("bad is worse than the first pass: ")
 
 
 # --ref, --hyp and --nbest, with blanks between the values of each
@@ -78,15 +91,6 @@ def test_conditions_that_cannot_be_used(ref, hyp, nbest, message):
         condition_files(ref.split(), hyp.split(), nbest.split())
 
 
-def test_a_system_that_is_worse_than_the_first_pass_is_warned_of(nbest, tmp_path, caplog):
-    lines = (nbest / "dev.ref").read_text().splitlines()
-    (tmp_path / "bad").write_text("".join(f"{line.split()[0]} x\n" for line in lines))
-    lists = ["--nbest", f"{nbest}/dev", "--hyp", f"bad={tmp_path}/bad"]
-    main(["--ref", f"{nbest}/dev.ref", *lists, "--hyp", f"good={nbest}/dev.ref"])
-    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert len(warnings) == 1 and warnings[0].startswith("bad is worse than the first pass: ")
-
-
 # name -> reference, hypothesis, options, expected row of the table
 COUNTED = {
     "characters": ("z1 我喜欢一本书\n", "z1 我喜欢一本数\n", ["--unit", "char"], "16.67 1 0 0 6"),
@@ -106,3 +110,50 @@ def test_how_errors_are_counted(tmp_path, capsys, ref, hyp, options, row):
     header, found = (line.split() for line in capsys.readouterr().out.splitlines())
     assert found == ["s", *row.split()]
     assert header[0] == ("CER" if "char" in options else "WER")
+
+
+def test_everything(outputs, bayes, nbest, tmp_path, capsys, monkeypatch):
+    path = tmp_path / "new" / "report.html"
+    scores = {"score": outputs / "score.json", "perplexity": f"ngram={outputs}/ppl.json"}
+    lists = {"rescored": [outputs / "ngram", f"fixed={outputs}/fixed"], "ref": nbest / "dev.ref"}
+    command = words(output=path, title="A & B", **scores, **lists, exp=bayes, snr=outputs / "snr")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    report.main(command)
+    first = path.read_text(encoding="utf-8")
+    page = Page(first)
+    assert "A & B" in page.text
+    sections = {"scores", "learning", "snr", "nbest", "nbest-view-0", "nbest-view-1", "provenance"}
+    assert sections <= set(page.ids)
+    assert {"ngram", "fixed", "bayes", "oracle"} <= set(page.cells)
+    assert "N-best lists" in capsys.readouterr().out
+    # where it comes from: date, command, LMs and weights, versions, commands of the inputs
+    assert "1970-01-02 00:00 UTC" in page.text and "espnet 2" in page.text
+    assert f"bayeslm report --output {path} --title 'A & B' --score {outputs}" in page.text
+    row = page.cells[page.cells.index("LMs and weights") + 4 :]
+    assert row[:2] == ["ngram", "bigram 1"] and row[2].startswith("lmwt ")
+    digest = hashlib.sha256(Path(f"{outputs}/score.json").read_bytes()).hexdigest()
+    assert digest[:12] in page.cells
+    assert f"bayeslm snr --lm {bayes} --output {outputs}/snr" in page.cells
+    # the same once more, but for the date
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "172800")
+    report.main(command)
+    assert path.read_text(encoding="utf-8") == first.replace("1970-01-02", "1970-01-03")
+
+
+def test_lists_that_were_normalised_are_counted_so(bayes, tmp_path):
+    """As by the rescoring, and the uncertainty of its words is theirs."""
+    rows = [{"utt": f"u{n}", "ref": "a b", "hypotheses": ["A, b.", "a c"]} for n in range(3)]
+    (tmp_path / "lists.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lists = {"nbest": tmp_path / "lists.jsonl", "nbest_format": "jsonl", "lm": bayes, "lmwt": 1}
+    options = {"normalize": "lower,punct", "uncertainty": "true", "num_samples": 2}
+    folder = run(**lists, **options, output=tmp_path / "out")
+    assert yaml.safe_load((folder / "scales.yaml").read_text())["normalize"] == "lower,punct"
+    rescored = read_rescored("r", str(folder), "jsonl")
+    assert [n.hypotheses[0].words for n in rescored.nbests] == [("a", "b")] * 3
+    (tmp_path / "ref").write_text("u0 A b!\nu1 a b\nu2 a B\n")
+    refs = read_references([str(tmp_path / "ref")], [rescored], [("r", str(folder))])
+    assert set(refs.values()) == {("a", "b")}
+    other = run(**lists, output=tmp_path / "plain", max_oov_rate=1)
+    both = [rescored, read_rescored("plain", str(other), "jsonl")]
+    with pytest.raises(InputError, match="rescored with --normalize '' and 'lower,punct'"):
+        read_references([str(tmp_path / "ref")], both, [])

@@ -68,7 +68,6 @@ def searched(given, tmp_path_factory):
 
 @pytest.fixture
 def copied(searched, tmp_path):
-    """Return a copy of that folder."""
     return shutil.copytree(searched, tmp_path / "copied", symlinks=True)
 
 
@@ -80,7 +79,7 @@ def times(folder):
     return {p.name: p.stat().st_mtime_ns for p in folder.glob("*epoch.pth")}
 
 
-def test_weights_are_those_of_the_last_step(searched):
+def test_the_ranking_is_that_of_the_last_step_and_has_a_yaml_each(searched, point):
     content = read_json(searched / "search.json")
     runs = content["runs"]
     assert [(r["name"], r["seed"]) for r in runs] == [("seed0", 0), ("seed1", 1)]
@@ -94,9 +93,6 @@ def test_weights_are_those_of_the_last_step(searched):
     ranking = rank([r["weights"] for r in runs], 2)
     assert [row["choices"] for row in content["ranking"]] == [item.choices for item in ranking]
     assert is_whole_png(searched / "architecture.png") and is_whole_png(searched / "history.png")
-
-
-def test_each_yaml_is_its_architecture(searched, point):
     for row in read_json(searched / "search.json")["ranking"]:
         content = yaml.safe_load((searched / row["config"]).read_text())
         given = content["lm_conf"]["uncertainty"]
@@ -142,7 +138,7 @@ def test_the_command_in_the_yaml_trains_it(searched, plain_text, tmp_path):
     assert all(torch.equal(one[key], other[key]) for key in other)
 
 
-def test_the_same_command_ranks_again(given, searched, copied, capsys):
+def test_the_same_command_ranks_again(given, searched, copied, capsys, fails):
     before = times(copied / "seed1")
     run(*given, *OPTIONS, "--exp", copied, "--top", "100")
     assert times(copied / "seed1") == before
@@ -150,9 +146,6 @@ def test_the_same_command_ranks_again(given, searched, copied, capsys):
     assert found[:2] == expected and len(found) == 8 == len(list(copied.glob("top*.yaml")))
     out = capsys.readouterr().out
     assert "The best of 8 architectures" in out and "hidden_input@2  gp" in out
-
-
-def test_another_architecture_in_the_folder(given, copied, fails):
     shutil.rmtree(copied / "top1")
     (copied / "top2").rename(copied / "top1")
     command = [*given, *OPTIONS, "--exp", copied, "--top", "2", "--retrain=true"]

@@ -1,14 +1,46 @@
-"""Few modules and functions stand between a list or a sentence and its scores."""
+"""Few modules and functions stand between a list, a sentence or `lm_conf` and its scores."""
+
+import contextlib
+import sys
+from pathlib import Path
 
 import pytest
-from entered import entered
+from lm_cases import BATCH, VOCAB
 
+import espnet_bayeslm
 from espnet_bayeslm.bin.perplexity import PerplexityOptions, perplexity
+from espnet_bayeslm.lm import BayesTransformerLM
 from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.nbest.formats import CheckedLists
 from espnet_bayeslm.rescoring.list_worker import score_lists
 from espnet_bayeslm.rescoring.scales import Scales, Weighting
 from espnet_bayeslm.rescoring.tuning import Rescoring
+from espnet_bayeslm.training.model import BayesLanguageModel
+
+PACKAGE = Path(espnet_bayeslm.__file__).parent
+
+
+@contextlib.contextmanager
+def entered():
+    """Yield a set that gets (file, function) of each function of the package entered within."""
+    found = set()
+
+    def see(frame, event, arg):
+        path = Path(frame.f_code.co_filename)
+        # of a method with its class; Python 3.10 knows only its own name
+        name = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
+        # a comprehension or a lambda is a part of the function around it
+        named = not frame.f_code.co_name.startswith("<")
+        if event == "call" and named and path.is_relative_to(PACKAGE):
+            found.add((str(path.relative_to(PACKAGE)), name))
+
+    before = sys.getprofile()
+    sys.setprofile(see)
+    try:
+        yield found
+    finally:
+        sys.setprofile(before)
+
 
 # The LM's own layers, and what the whole package stands on
 BELOW = {"lm", "layers", "kernels", "bayes", "kinds", "utils"}
@@ -35,7 +67,7 @@ def test_a_sentence(name, request, tmp_path):
     assert not {file for file in files if file.startswith(("nbest", "training", "rescoring"))}
     assert {"bin/perplexity.py", "loading/trained_lm.py", "scoring/neural.py"} <= files
     # bounds, to be lowered as the path gets shorter; six of them print the report's table
-    assert len(files) <= 20 and len(pairs) <= 104, sorted(pairs)
+    assert len(files) <= 21 and len(pairs) <= 105, sorted(pairs)
 
 
 def test_a_list(point, nbest):
@@ -50,3 +82,28 @@ def test_a_list(point, nbest):
     assert {"nbest/kaldi.py", "scoring/neural.py", "rescoring/decision.py"} <= files
     # options, units, blocks and formats that are inferred are modules of their own
     assert len(files) <= 16, sorted(files)
+
+
+SIZES = dict(att_unit=4, head=2, unit=6, layer=1)
+# More than the point-estimate LM enters.
+MOST_FUNCTIONS, MOST_FILES = 25, 5
+
+
+def path_of(uncertainty):
+    """Functions that building an LM and one training pass with its KL enter."""
+    with entered() as found:
+        lm = BayesTransformerLM(VOCAB, **SIZES, uncertainty=uncertainty)
+        BayesLanguageModel(lm, VOCAB, num_train_tokens=50).train()(*BATCH)
+    return found
+
+
+def test_the_path_from_lm_conf_to_a_sampled_weight():
+    # once before, since what is cached or imported late is entered once
+    for uncertainty in ({"ffn@1": "bayes"}, {}):
+        path_of(uncertainty)
+    point, bayes = path_of({}), path_of({"ffn@1": "bayes"})
+    more = bayes - point
+    assert any(file == "bayes/weights.py" and "sample_with_kl" in name for file, name in more)
+    assert len(more) <= MOST_FUNCTIONS, sorted(more)
+    files = {file for file, _ in more}
+    assert len(files) <= MOST_FILES, sorted(files)

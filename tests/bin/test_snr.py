@@ -18,7 +18,6 @@ def run(*command):
 
 
 def save_lm(trained, state, folder):
-    """Write an experiment folder with these weights."""
     folder.mkdir()
     (folder / "config.yaml").write_text(trained.config.read_text())
     torch.save(state, folder / "valid.loss.ave.pth")

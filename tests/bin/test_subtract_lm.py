@@ -11,7 +11,7 @@ from command_lines import costs, run, same_files, settings
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from oracles.alignment_naive import edit_distance
+from oracles.alignments import edit_distance
 from oracles.lattice_paths import random_lattice, write_htk
 from tiny_training import words
 

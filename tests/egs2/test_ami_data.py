@@ -136,7 +136,7 @@ def test_annotations_are_parsed_by_lhotse(data, annotations, tmp_path, caplog, f
         assert not (tmp_path / "zips" / "words").exists()
 
 
-def test_the_parser_is_named_where_it_is_missing(data, annotations, tmp_path, fails, monkeypatch):
+def test_the_parser_is_named_where_it_is_missing(data, annotations, fails, monkeypatch):
     monkeypatch.setitem(sys.modules, "lhotse.recipes", None)
     assert "pip install lhotse" in fails(data.main, ["--ami", annotations])
 
@@ -181,9 +181,6 @@ def test_a_corpus_that_is_not_there(data, texts, tmp_path, fails):
     (texts / "dev.txt").unlink()
     said = fails(data.main, ["--ami_text", texts])
     assert "dev.txt not there" in said and "train.txt, dev.txt and eval.txt" in said
-
-
-def test_a_zip_of_something_else(data, tmp_path, fails):
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("words/x.xml", "")
     said = fails(data.main, ["--ami", tmp_path / "x.zip"])

@@ -85,13 +85,6 @@ def test_references_of_their_own(archives, tmp_path, caplog):
     assert (tmp_path / "out" / "eval_sdm1" / "text").read_text().count("\n") == 2
 
 
-def test_sets_must_have_the_same_conditions(archives, tmp_path, refused):
-    shutil.rmtree(archives / "eval_sdm1")
-    shutil.move(archives / "dev_ihm", archives / "dev_mdm8")
-    said = refused(archives)
-    assert "dev_ihm, eval_mdm8, eval_sdm1 missing" in said
-
-
 @pytest.mark.parametrize(
     "change, said",
     [
@@ -110,7 +103,7 @@ def test_lists_that_cannot_be_used(archives, refused, change, said):
     assert said in line and str(archives) in line
 
 
-def test_bad_options(archives, tmp_path, refused):
+def test_bad_options_and_folders(archives, tmp_path, refused, fails):
     for options, said in (
         (["--sets", ""], "--sets ''"),
         (["--sets", "dev dev"], "each once"),
@@ -118,13 +111,14 @@ def test_bad_options(archives, tmp_path, refused):
         (["--nbest", ""], "no N-best lists given"),
     ):
         assert said in refused(archives, *options)
-
-
-def test_another_folder_is_not_replaced(archives, tmp_path, fails):
     write(tmp_path / "data" / "train" / "text", "a b\n")
     said = fails(lists.main, ["--nbest", archives, "--output", tmp_path / "data"])
     assert "does not hold lists" in said
     assert (tmp_path / "data" / "train" / "text").exists()
+    shutil.rmtree(archives / "eval_sdm1")
+    shutil.move(archives / "dev_ihm", archives / "dev_mdm8")
+    said = refused(archives)
+    assert "dev_ihm, eval_mdm8, eval_sdm1 missing" in said
 
 
 def test_other_sets_through_the_shell_script(archives, place):

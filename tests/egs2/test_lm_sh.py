@@ -79,10 +79,15 @@ def test_all_stages_with_either_spelling(lm_sh, spelling):
     assert (lm_sh.folder / "exp/lm_tiny_max_epoch2_word/train.log").read_text() == "an output\n"
 
 
-def test_a_stage_alone(lm_sh):
+def test_stages_alone_and_failures(lm_sh):
     assert lm_sh("--stage", "1", "--stop_stage", "1", "--token_type", "char").returncode == 0
     assert lm_sh("--stage", "2", "--stop_stage", "2", "--lm_conf", "tiny.yaml").returncode == 1
     assert len(calls(lm_sh.folder)) == 1
+    lm_sh("--stop_stage", "1")
+    done = lm_sh("--stage", "2", "--lm_config", "tiny.yaml", "--lm_args", "--fail")
+    assert done.returncode == 1
+    assert "an output" in done.stderr and "log:" in done.stderr
+    assert not (lm_sh.folder / "exp" / "lm_stats_word").exists()
 
 
 @pytest.mark.parametrize(
@@ -102,14 +107,6 @@ def test_wrong_options_are_errors(lm_sh, words, message):
     assert done.returncode == 1
     assert message in done.stderr
     assert not (lm_sh.folder / "calls").exists()
-
-
-def test_a_failure_shows_the_end_of_the_log_and_keeps_no_half_output(lm_sh):
-    lm_sh("--stop_stage", "1")
-    done = lm_sh("--stage", "2", "--lm_config", "tiny.yaml", "--lm_args", "--fail")
-    assert done.returncode == 1
-    assert "an output" in done.stderr and "log:" in done.stderr
-    assert not (lm_sh.folder / "exp" / "lm_stats_word").exists()
 
 
 def test_inside_an_espnet_checkout_its_utils_and_cmd_sh_are_used(lm_sh):

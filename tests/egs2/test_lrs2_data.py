@@ -46,7 +46,7 @@ def read(folder, name="text"):
     return [line.split() for line in (folder / name).read_text().splitlines()]
 
 
-def test_the_sets_are_kaldi_texts_of_the_lists_clips(prepare):
+def test_the_sets_are_kaldi_texts_with_statistics(prepare, corpus):
     output = prepare()
     for name in SETS:
         lines = read(output / name)
@@ -66,16 +66,6 @@ def test_the_sets_are_kaldi_texts_of_the_lists_clips(prepare):
     words = {word for line in train.values() for word in line}
     assert (output / "lexicon_words.txt").read_text().split() == sorted(words)
     assert "it's" in words and "1960s" in words
-
-
-def test_known_sentences_of_val_hold_words_of_train_only(prepare, corpus):
-    utt = rewrite(corpus, "val", ["A", "GOOD", "HOUSE"])
-    # all others hold ZEBRA
-    assert read(prepare() / "val", "text.known") == [[utt, "a", "good", "house"]]
-
-
-def test_statistics_are_a_table_with_words_and_unknown_words(prepare):
-    output = prepare()
     rows = [line for line in (output / "statistics.txt").read_text().splitlines() if "|" in line]
     cells = {row[0]: row[1:] for row in ([c.strip() for c in r.split("|")[1:-1]] for r in rows)}
     assert [cells[name][0] for name in SETS] == ["60", "10", "10"]
@@ -85,6 +75,9 @@ def test_statistics_are_a_table_with_words_and_unknown_words(prepare):
     num_words = int(cells["val"][1])
     assert cells["val"][3] == f"{100 * 10 / num_words:.2f}"  # one ZEBRA a sentence
     assert cells["train"][3] == cells["test"][3] == "0.00"
+    utt = rewrite(corpus, "val", ["A", "GOOD", "HOUSE"])
+    # all others hold ZEBRA
+    assert read(prepare() / "val", "text.known") == [[utt, "a", "good", "house"]]
 
 
 @pytest.mark.parametrize("pause, pieces", [("0", 20), ("0.79", 40), ("0.81", 20)])
@@ -104,9 +97,11 @@ def test_a_table_that_is_not_the_texts_cuts_nothing_and_is_reported(prepare, cor
     assert "pretrain: 1 clips without times" in caplog.text
 
 
-def test_a_main_clip_is_one_utterance_whatever_its_file_holds(prepare, corpus):
+def test_main_clips_are_utterances_without_marks(prepare, corpus):
     utt = rewrite(corpus, "test", ["GOOD", "TOWN"], [0.0, 9.0])
     assert [utt, "good", "town"] in read(prepare() / "test")
+    rewrite(corpus, "test", ["{NS}"])
+    assert len(read(prepare() / "test")) == 9
 
 
 @pytest.mark.parametrize(
@@ -120,11 +115,6 @@ def test_a_main_clip_is_one_utterance_whatever_its_file_holds(prepare, corpus):
 )
 def test_words_are_lower_case_with_apostrophes_and_digits_and_without_marks(reader, text, words):
     assert reader.normalise(text) == words.split()
-
-
-def test_clips_of_marks_alone_are_left_out(prepare, corpus):
-    rewrite(corpus, "test", ["{NS}"])
-    assert len(read(prepare() / "test")) == 9
 
 
 def test_test_sentences_that_stand_in_the_training_text_are_counted(prepare, corpus):
@@ -175,22 +165,6 @@ def test_a_pause_is_a_length_of_time(data, corpus, tmp_path, fails, pause):
     assert "--pause" in error
 
 
-def remove_lists(corpus):
-    (corpus / "val.txt").unlink()
-    (corpus / "test.txt").unlink()
-
-
-def remove_texts(corpus):
-    for path in sorted((corpus / "pretrain" / "5500").iterdir())[1:]:
-        path.unlink()
-
-
-def list_twice(corpus):
-    clip = (corpus / "test.txt").read_text().split()[0]
-    with (corpus / "train.txt").open("a") as f:
-        f.write(clip + "\n")
-
-
 def overwrite(path, text):
     return lambda corpus: (corpus / path).write_text(text)
 
@@ -202,9 +176,15 @@ TABLE = "pretrain/5500/00000.txt"
 @pytest.mark.parametrize(
     "damage, expected",
     [
-        (remove_lists, "no file list val.txt, test.txt"),
-        (remove_texts, "pretrain/5500/00003.txt; 6 of the 20 clips listed"),
-        (list_twice, "the clip 6231/00003 stands already in"),
+        (
+            lambda corpus: [(corpus / f"{name}.txt").unlink() for name in ("val", "test")],
+            "no file list val.txt, test.txt",
+        ),
+        (
+            lambda corpus: [p.unlink() for p in sorted((corpus / "pretrain/5500").iterdir())[1:]],
+            "pretrain/5500/00003.txt; 6 of the 20 clips listed",
+        ),
+        (overwrite("train.txt", "6231/00003\n"), "the clip 6231/00003 stands already in"),
         (overwrite("val.txt", "\n"), "val.txt: a file list without a clip"),
         (overwrite("val.txt", "6221/00002\nwords\n"), "val.txt:2: expected ID/NNNNN, got 'words'"),
         (overwrite("val.txt", "a,b/00002\n"), "val.txt:1: expected ID/NNNNN"),

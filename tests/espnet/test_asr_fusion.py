@@ -1,4 +1,4 @@
-"""Attention + CTC + LM in `asr_inference`, and rescoring of what it found without an LM."""
+"""LMs in ESPnet's programs: fusion in `asr_inference`, rescoring, streaming, and LMs alone."""
 
 import dataclasses
 import wave
@@ -7,6 +7,8 @@ import homophones
 import models
 import pytest
 import soundfile
+import torch
+from tiny_training import words
 
 from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.loading.trained_lm import load_lm
@@ -37,12 +39,12 @@ class Fused:
     parts: dict
     total: float
 
-
-def fused(result):
-    """Return one of the results of ESPnet's `Speech2Text`."""
-    _, tokens, ids, hyp = result
-    parts = {name: float(score) for name, score in hyp.scores.items()}
-    return Fused(tuple(tokens), ids, parts, float(hyp.score))
+    @classmethod
+    def of(cls, result):
+        """One of the results of ESPnet's `Speech2Text`."""
+        _, tokens, ids, hyp = result
+        parts = {name: float(score) for name, score in hyp.scores.items()}
+        return cls(tuple(tokens), ids, parts, float(hyp.score))
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +60,7 @@ def fuse(recogniser, speech):
             decode = Speech2Text(**files, **SEARCH, lm_weight=LM_WEIGHT)
             recordings = (line.split() for _, line in read_lines(speech / "wav.scp"))
             kept[experiment] = {
-                utt: list(map(fused, decode(soundfile.read(path)[0]))) for utt, path in recordings
+                utt: [*map(Fused.of, decode(soundfile.read(path)[0]))] for utt, path in recordings
             }
         return kept[experiment]
 
@@ -66,7 +68,6 @@ def fuse(recogniser, speech):
 
 
 def best(found):
-    """Return the best hypotheses, as sentences, in the order of the recordings."""
     return [" ".join(found[utt][0][0]) for utt in sorted(found)]
 
 
@@ -78,9 +79,23 @@ def test_alone_the_recogniser_writes_the_wrong_homophones(first_pass, read_nbest
 
 
 @pytest.mark.parametrize("name", models.OURS)
-def test_the_lm_decides_between_homophones(name, lm, fuse):
+def test_fusion_decides_between_homophones_as_rescoring_does(
+    name, lm, fuse, first_pass, read_nbest, tmp_path
+):
     found = fuse(lm(name))
     assert [" ".join(found[utt][0].tokens) for utt in sorted(found)] == homophones.SENTENCES
+    command = ["--nbest", first_pass, "--nbest_format", "espnet", "--lm", lm(name)]
+    rescore.main([str(word) for word in (*command, "--output", tmp_path / "rescored")])
+    costs = read_keyed_lines(tmp_path / "rescored" / "lmwt.nn")
+    num_common = 0
+    for utt, hypotheses in read_nbest(first_pass).items():
+        by_words = {hyp.tokens: hyp.parts["lm"] for hyp in fuse(lm(name))[utt]}
+        for rank, (hyp, _) in enumerate(hypotheses, 1):
+            if hyp in by_words:
+                rescored = -float(costs[f"{utt}-{rank}"][1])
+                assert rescored == pytest.approx(by_words[hyp], abs=TOLERANCE)
+                num_common += 1
+    assert num_common >= len(homophones.SENTENCES)
 
 
 @pytest.mark.parametrize("name", [*models.OURS, *models.ESPNETS])
@@ -92,24 +107,6 @@ def test_the_lm_part_is_the_hypothesis_probability(name, lm, fuse):
         assert [hyp.parts["lm"] for hyp in found] == pytest.approx(expected, abs=TOLERANCE)
         totals = [sum(w * hyp.parts[k] for k, w in WEIGHTS.items()) for hyp in found]
         assert [hyp.total for hyp in found] == pytest.approx(totals, abs=TOLERANCE)
-
-
-@pytest.mark.parametrize("name", models.OURS)
-def test_rescoring_the_first_pass_gives_what_fusion_gave(
-    name, lm, fuse, first_pass, read_nbest, tmp_path
-):
-    command = ["--nbest", first_pass, "--nbest_format", "espnet", "--lm", lm(name)]
-    rescore.main([str(word) for word in (*command, "--output", tmp_path / "rescored")])
-    costs = read_keyed_lines(tmp_path / "rescored" / "lmwt.nn")
-    num_common = 0
-    for utt, hypotheses in read_nbest(first_pass).items():
-        by_words = {hyp.tokens: hyp.parts["lm"] for hyp in fuse(lm(name))[utt]}
-        for rank, (words, _) in enumerate(hypotheses, 1):
-            if words in by_words:
-                rescored = -float(costs[f"{utt}-{rank}"][1])
-                assert rescored == pytest.approx(by_words[words], abs=TOLERANCE)
-                num_common += 1
-    assert num_common >= len(homophones.SENTENCES)
 
 
 def test_as_a_recipe_calls_it(lm, decode, launch, recogniser, speech, tmp_path):
@@ -178,3 +175,43 @@ def test_streaming(name, chunk, lm, decode, recogniser, hypotheses, long_recordi
     ids = [hyp.yseq[1:-1].tolist() for hyp in complete]
     expected = score_hypotheses(load_lm(experiment).lm, [ids])[0]
     assert [float(hyp.scores["lm"]) for hyp in complete] == pytest.approx(expected, abs=1e-4)
+
+
+# ESPnet drops the first token of a prompt, since with sentencepieces it may be a space
+PROMPT = "- <sos/eos> the two"
+
+
+@pytest.fixture
+def generate(espnet, tmp_path):
+    """Return a function that goes on from a prompt and returns the folder of the results."""
+    (tmp_path / "prompts").write_text(f"p {PROMPT}\n")
+    values = {
+        "data_path_and_name_and_type": f"{tmp_path}/prompts,text,text",
+        **{"output_dir": tmp_path / "out", "num_workers": 0},
+        **{"beam_size": 5, "nbest": 5, "maxlen": 10},
+    }
+
+    def run(experiment):
+        files = models.files_of("lm", experiment)
+        espnet("lm_inference", *words(**values, **files))
+        return tmp_path / "out"
+
+    return run
+
+
+@pytest.mark.parametrize("name", models.LMS)
+def test_generated_text_has_its_probability(name, lm, generate):
+    output = generate(lm(name))
+    scorer = load_lm(lm(name)).lm
+    prompt = [homophones.TOKENS.index(token) for token in PROMPT.split()[1:]]
+    for rank in range(1, 6):
+        folder = output / f"{rank}best_recog"
+        ids = list(map(int, read_keyed_lines(folder / "token_int")["p"][1].split()))
+        score = read_keyed_lines(folder / "score")["p"][1]
+        assert ids[: len(prompt)] == prompt and len(ids) > len(prompt)
+        with torch.no_grad():
+            log_probs = scorer(torch.tensor([ids]), None)[0][0].log_softmax(-1)
+        following = [*ids[1:], len(homophones.TOKENS) - 1]
+        expected = sum(float(log_probs[i, k]) for i, k in enumerate(following))
+        given = sum(float(log_probs[i, k]) for i, k in enumerate(prompt[1:]))
+        assert float(score.strip("tensor()")) == pytest.approx(expected - given, abs=2e-4)

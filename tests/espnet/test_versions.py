@@ -6,7 +6,7 @@ import os
 import espnet2
 import pytest
 import torch
-from random_recogniser import write_noise, write_recogniser
+from models import write_noise, write_recogniser
 from tiny_training import training, words
 
 import espnet_bayeslm

@@ -104,20 +104,14 @@ def test_braces_have_partners(tmp_path, text):
         read_transcripts(tmp_path / "ref.trn")
 
 
-def test_text_without_markup_is_plain():
+def test_marked_words_as_values():
     assert not isinstance(parse_markup("a b-c and/or (d e) @ f"), MarkedWords)
     assert parse_markup("a b-c and/or @ f") == ("a", "b-c", "and/or", "f")
-
-
-def test_marked_words_as_values():
     one, other = parse_markup("a { b / c } (d)"), parse_markup("a { b / e } (d)")
     assert one == ("a", "b", "(d)") and one != other and one == parse_markup("a {b/c} (d)")
     again = pickle.loads(pickle.dumps(one))
     assert again == one and isinstance(again, MarkedWords)
     assert dict.fromkeys([one, again, other], 0).keys() == {one, other}
-
-
-def test_functions_of_words_leave_the_markup():
     marked = parse_markup("Ah { Don't / (Do) not } B")
     lower = Normalization("lower,contractions").words(marked)
     assert lower == parse_markup("ah { do not / (do) not } b")
@@ -126,21 +120,15 @@ def test_functions_of_words_leave_the_markup():
     assert Normalization().words(marked) == marked
 
 
-def test_the_closest_reading():
+def test_closest_readings_and_their_counts():
     marked = parse_markup("a { b c / d } e")
     assert closest_reading(marked, ("a", "d")) == ("a", "d", "e")
     assert closest_reading(("a",), ("b",)) == ("a",)
-
-
-def test_counts_over_readings():
     refs = {"u": parse_markup("a { b c / @ } d"), "v": ("x",)}
     assert count_errors(refs, {"u": ("a", "d"), "v": ("x",)}).errors == 0
     lists = {"u": [("a",), ("a", "b", "c", "d")], "v": [("y",), ("x",)]}
     best = oracle_errors(refs, lists)
     assert (best.errors, best.words) == (0, 5)
-
-
-def test_segments_where_systems_take_other_readings():
     ref = parse_markup("a { b c / d } e f g")
     one, other = (align(ref, tuple(text.split())) for text in ("a b c e f x", "a d x f g"))
     # the error at e is parted from that at g by one word that both have right

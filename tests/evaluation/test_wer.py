@@ -1,16 +1,24 @@
-"""Word errors against naive alignments, and the laws of counts."""
+"""Word errors and alignments against naive ones; how errors are counted, and the laws of counts."""
 
 import dataclasses
 import gzip
+import logging
 
+import kaldialign
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.alignment_naive import best_splits, edit_distance
+from oracles.alignments import best_splits, edit_distance
 
+from espnet_bayeslm.evaluation.counting import Counting, read_word_list, warn_without_blanks
+from espnet_bayeslm.evaluation.markup import parse_markup
+from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
+    SUBSTITUTION,
+    UNPAIRED,
     ErrorCounts,
+    align,
     check_same_utterances,
     count_errors,
     oracle_errors,
@@ -107,3 +115,122 @@ def test_bad_transcripts_are_named_by_file_and_line(tmp_path, name, content, mes
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):
         read_transcripts(tmp_path / name)
+
+
+ALIGNED = st.lists(st.sampled_from(["a", "b", "c", "be"]), max_size=10)
+
+
+def cost(pairs):
+    return sum(UNPAIRED if None in pair else SUBSTITUTION * (pair[0] != pair[1]) for pair in pairs)
+
+
+@settings(max_examples=100)
+@given(ref=ALIGNED, hyp=ALIGNED)
+def test_an_alignment_holds_both_texts_at_the_lowest_cost(ref, hyp):
+    aligned = align(ref, hyp)
+    assert [a for a, _ in aligned if a is not None] == ref
+    assert [b for _, b in aligned if b is not None] == hyp
+    assert (None, None) not in aligned
+    reference = kaldialign.align(ref, hyp, "*", sclite_mode=True)
+    assert cost(aligned) == cost([(None if a == "*" else a, None if b == "*" else b)
+                                  for a, b in reference])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "ref, hyp, letters",
+    [
+        ("", "", ""),
+        ("a b", "", "DD"),
+        ("", "a b", "II"),
+        ("a b c", "a b c", "CCC"),
+        ("a b c", "a x c", "CSC"),
+        # what sclite makes of ties
+        ("a b c d e", "a c b d e", "CDCICC"),
+        ("a a a b a", "a a a a b", "CCCDCI"),
+        ("v a b c z", "v x y a z", "CSSSC"),
+        ("a b", "b", "DC"),
+        ("a a", "a", "DC"),
+        ("a", "a a", "IC"),
+    ],
+)
+def test_alignments_by_hand(ref, hyp, letters):
+    aligned = align(ref.split(), hyp.split())
+    kinds = ["I" if a is None else "D" if b is None else "CS"[a != b] for a, b in aligned]
+    assert "".join(kinds) == letters
+
+
+def test_any_word_can_be_aligned():
+    aligned = align(["", "-1", "<eps>"], ["", "*", "None", "<eps>"])
+    assert aligned == [("", ""), (None, "*"), ("-1", "None"), ("<eps>", "<eps>")]
+    assert align(("a",), ["a"]) == [("a", "a")]
+
+
+NOISE = ("[laugh]", "!SIL")
+
+
+@pytest.mark.parametrize(
+    "ref, hyp, counts",
+    [
+        ("我喜欢一本书", "我喜欢一本数", (1, 0, 0, 6)),
+        ("我 喜欢 一本书", "我喜欢 一本书", (0, 0, 0, 6)),  # blanks are no characters
+        ("re\u0301 a", "r\u00e9a", (0, 0, 0, 3)),  # NFC first
+        ("कि", "क", (0, 1, 0, 2)),  # a vowel sign is a character
+        ("", "ab", (0, 0, 2, 0)),
+    ],
+)
+def test_characters(ref, hyp, counts):
+    found = Counting("char").errors(ref.split(), hyp.split())
+    assert (found.substitutions, found.deletions, found.insertions, found.words) == counts
+
+
+def test_words_that_do_not_count():
+    counting = Counting(ignored=frozenset(NOISE))
+    assert counting.units(("[laugh]", "red", "!SIL", "kite")) == ("red", "kite")
+    assert counting.errors(("!SIL",), ("[laugh]",)).words == 0
+    marked = parse_markup("a { [laugh] / b !SIL } ([laugh]) c")
+    assert counting.units(marked) == parse_markup("a { @ / b } c")
+    assert Counting("char", counting.ignored).units(("ab", "!SIL")) == ("a", "b")
+    steps = Normalization("lower,punct", kept=counting.ignored)
+    words = steps.words(("Well,", "[laugh]", "!SIL", "SIL!", "it's"))
+    assert words == ("well", "[laugh]", "!SIL", "sil", "it's")
+    assert counting.units(words) == ("well", "sil", "it's")
+
+
+def test_facts_and_word_lists(tmp_path):
+    assert Counting().facts() == {}
+    counting = Counting("char", frozenset(NOISE))
+    facts = counting.facts()
+    assert facts == {"unit": "char", "ignore_words": ["!SIL", "[laugh]"]}
+    assert Counting.of(facts["unit"], facts["ignore_words"]) == counting
+    path = tmp_path / "noise"
+    path.write_text("[laugh]\n\n<SPOKEN_NOISE>\r\n")
+    assert read_word_list(path) == {"[laugh]", "<SPOKEN_NOISE>"}
+    path.write_text("[laugh]\nuh huh\n")
+    with pytest.raises(InputError, match="noise:2: 'uh huh' has 2 words, where one was expected"):
+        Counting.of("word", path)
+    path.write_text("\n")
+    with pytest.raises(InputError, match="noise: no words"):
+        read_word_list(path)
+    with pytest.raises(InputError, match="--unit byte: no such unit"):
+        Counting("byte")
+
+
+@pytest.mark.parametrize(
+    "texts, warned",
+    [
+        (["我喜欢一本书", "他听说新的房子"], True),
+        (["これはペンです", "", "はい そうです"], False),
+        (["これはペンです", "", "テスト"], True),
+        (["forward", "left", "right"], False),
+        (["我 喜欢 一本 书"], False),
+        (["a" * 50], True),
+        ([], False),
+    ],
+)
+def test_lines_without_blanks(caplog, texts, warned):
+    caplog.set_level(logging.WARNING)
+    lines = {str(n): tuple(text.split()) for n, text in enumerate(texts)}
+    warn_without_blanks(lines, Counting("char"))
+    assert not caplog.messages
+    warn_without_blanks(lines, Counting())
+    assert any("--unit char" in message for message in caplog.messages) == warned

@@ -1,11 +1,18 @@
-"""Products: large ones and those of packed weights are oneDNN's."""
+"""Products, the feed-forward net and the blockwise cross-entropy."""
+
+import math
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from espnet_bayeslm.kernels import product
+from espnet_bayeslm.kernels import KERNELS, product
 from espnet_bayeslm.kernels.product import Contents, linear, multiply
+from espnet_bayeslm.layers import linear as vocabulary
+from espnet_bayeslm.layers.linear import summed_nll
+from espnet_bayeslm.layers.transformer import LEVELS, dropped, feed_forward
+
+plain_nll = KERNELS["summed_nll"].plain
 
 # (rows, in, out): the last is large enough for oneDNN
 SIZES = [(3, 4, 8), (64, 256, 300), (96, 1024, 3000)]
@@ -62,7 +69,6 @@ class TestKept:
 
     @pytest.fixture
     def packs(self, monkeypatch):
-        """Return what was packed."""
         found, pack = [], product._packed_product
         monkeypatch.setattr(
             product, "_packed_product", lambda w, *a, **k: found.append(w) or pack(w, *a, **k)
@@ -145,3 +151,121 @@ def test_without_onednns_operators(operator, dtype, monkeypatch):
             torch.testing.assert_close(found.double(), expected[:3], **close)
     finally:
         product.has_onednn.cache_clear()
+
+
+LEVEL = 26214
+RATE = LEVEL / LEVELS  # 0.4
+
+
+def tensors():
+    torch.manual_seed(0)
+    sizes = ((2, 3, 4), (7, 4), (7,), (4, 7), (4,))
+    return [torch.randn(*size, dtype=torch.float64, requires_grad=True) for size in sizes]
+
+
+def test_it_is_the_net_of_its_parts():
+    """With the same units dropped."""
+    leaves = x, weight1, bias1, weight2, bias2 = tensors()
+    torch.manual_seed(1)
+    found = feed_forward(*leaves, dropout_rate=RATE)
+    hidden = F.gelu(F.linear(x, weight1, bias1))
+    torch.manual_seed(1)
+    kept = 1 - dropped(hidden.detach().flatten(0, 1), LEVEL).view_as(hidden)
+    plain = F.linear(hidden * kept / (1 - RATE), weight2, bias2)
+    results = [(y, *torch.autograd.grad(y.sin().sum(), leaves)) for y in (found, plain)]
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(found, feed_forward(*leaves, dropout_rate=0.0))
+
+
+def test_the_net_under_autocast_and_its_memory():
+    """What goes into GELU, and what the net gets: (N, D) and (N, M)."""
+    leaves = [x.detach().float().requires_grad_() for x in tensors()]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = feed_forward(*leaves, dropout_rate=0.0)
+    assert y.dtype == torch.bfloat16
+    expected = feed_forward(*leaves, dropout_rate=0.0)
+    torch.testing.assert_close(y.float(), expected, rtol=0.05, atol=0.1)
+    y.float().sum().backward()
+    assert all(x.grad is not None and x.grad.dtype == torch.float32 for x in leaves)
+    kept = []
+    x, *weights = (
+        torch.randn(*size, requires_grad=True) for size in ((50, 4), (64, 4), (64,), (4, 64), (4,))
+    )
+    pointers = {w.data_ptr() for w in weights}
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        feed_forward(x, *weights, dropout_rate=RATE)
+    sizes = sorted(t.numel() for t in kept if t.data_ptr() not in pointers)
+    assert sizes == [50 * 4, 50 * 64]
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.999, 1.0])
+def test_units_are_dropped_with_the_probability_asked_for(rate):
+    torch.manual_seed(0)
+    x = torch.ones(201, 499)
+    mask = dropped(x, round(rate * LEVELS))
+    assert mask.shape == x.shape and set(mask.unique().tolist()) <= {0.0, 1.0}
+    deviation = math.sqrt(rate * (1 - rate) / x.numel())
+    assert abs(mask.mean().item() - rate) <= 4.5 * deviation + 2**-17
+    # neighbours, which share a random word, know nothing of each other
+    for shift in (1, 2, 3, 4):
+        a, b = mask.flatten()[shift:], mask.flatten()[:-shift]
+        assert (
+            abs((a * b).mean().item() - rate**2)
+            <= 4.5 * math.sqrt(rate**2 * (1 - rate**2) / len(a)) + 1e-4
+        )
+
+
+def output_tensors(num_tokens=23, size=5, vocab=11, dtype=torch.float64):
+    torch.manual_seed(1)
+    outputs = torch.randn(num_tokens, size, dtype=dtype, requires_grad=True)
+    weight = torch.randn(vocab, size, dtype=dtype, requires_grad=True)
+    bias = torch.randn(vocab, dtype=dtype, requires_grad=True)
+    return outputs, weight, bias, torch.randint(vocab, (num_tokens,))
+
+
+def test_gradients_are_computed_once_and_large_logits_and_no_tokens_too():
+    *leaves, targets = output_tensors()
+    found = summed_nll(*leaves, targets)
+    found.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="call it again"):
+        found.backward()
+    outputs, weight, bias = (x.detach() for x in leaves)
+    found = summed_nll(1e4 * outputs, weight, bias, targets)
+    torch.testing.assert_close(found, plain_nll(1e4 * outputs, weight, bias, targets))
+    assert summed_nll(outputs[:0], weight, bias, targets[:0]) == 0
+
+
+def test_sums_are_in_single_precision(monkeypatch):
+    monkeypatch.setattr(vocabulary, "CPU_ROWS", 64)
+    *leaves, targets = output_tensors(200, 16, 50, torch.float32)
+    expected = plain_nll(*leaves, targets)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = summed_nll(*leaves, targets)
+    assert found.dtype == torch.float32
+    assert found.item() == pytest.approx(expected.item(), rel=5e-3)
+    for ours, theirs in zip(
+        torch.autograd.grad(found, leaves), torch.autograd.grad(expected, leaves), strict=True
+    ):
+        assert ours.dtype == torch.float32
+        assert (ours - theirs).norm() < 0.02 * theirs.norm()
+    *leaves, targets = output_tensors(40, 8, 20, torch.float32)
+    halves = [x.detach().bfloat16().requires_grad_() for x in leaves]
+    found = summed_nll(*halves, targets)
+    assert found.dtype == torch.float32
+    assert [g.dtype for g in torch.autograd.grad(found, halves)] == [torch.bfloat16] * 3
+
+
+def test_the_logits_of_a_batch_never_live_all_at_once(monkeypatch):
+    tokens, size, vocab, rows = 512, 8, 3000, 64
+    monkeypatch.setattr(vocabulary, "CPU_ROWS", rows)
+    *leaves, targets = output_tensors(tokens, size, vocab, torch.float32)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        summed_nll(*leaves, targets).backward()
+    peak = used = 0
+    for event in profile.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            used += event.nbytes()
+            peak = max(peak, used)
+    # two blocks' worth and the gradients; the logits of all are 6.1 MB
+    assert 0 < peak < 3 * rows * vocab * 4 + 8 * (vocab + tokens) * (size + 1) * 4
+    assert peak < tokens * vocab * 4 / 2

@@ -10,15 +10,48 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_trees import make_tree
 from torch import nn
 
 from espnet_bayeslm import kernels
 from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.layers import gp
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.lm import tree as tree_module
+from espnet_bayeslm.lm.tree import TreeAttention, build_tree
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.training.model import BayesLanguageModel
+
+
+def make_tree(length=90, num=60):
+    """Return two trees, of some depth, and the nodes of their sequences."""
+    base = torch.randint(3, (length,))
+    texts = set()
+    for _ in range(num):
+        ids = base[: int(torch.randint(0, length + 1, ()))].clone()
+        ids[torch.rand(len(ids)) < 0.02] = 5
+        texts.add(tuple(ids.tolist()))
+    texts = sorted(texts)
+    return build_tree([texts[: num // 3], texts[num // 3 :]], 9)
+
+
+@pytest.mark.parametrize("block, max_keys", [(64, 1 << 16), (64, 1), (8, 500), (1, 300)])
+def test_attention_equals_that_with_a_full_mask(monkeypatch, block, max_keys):
+    monkeypatch.setattr(tree_module, "BLOCK", block)
+    monkeypatch.setattr(tree_module, "MAX_KEYS", max_keys)
+    tree, _ = make_tree()
+    assert len(tree) > 300
+    x = torch.randn(len(tree), 3 * 12, dtype=torch.float64)
+    heads = [t.unflatten(1, (3, 4)).transpose(0, 1) for t in x.chunk(3, dim=1)]
+    seen = torch.eye(len(tree), dtype=torch.bool)  # which node sees which
+    for node, parent in enumerate(tree.parents.tolist()):
+        if parent >= 0:
+            seen[node] |= seen[parent]
+    expected = nn.functional.scaled_dot_product_attention(*heads, attn_mask=seen)
+    attention = TreeAttention(tree, x.dtype)
+    found = attention.attend(*x[attention.order].chunk(3, dim=1), heads=3)[attention.rows]
+    torch.testing.assert_close(found, expected.transpose(0, 1).flatten(1), rtol=0, atol=1e-12)
+    assert torch.equal(attention.order[attention.rows], torch.arange(len(tree)))
+
 
 PACKAGE = Path(kernels.__file__).parents[1]
 SEEDS = range(4)
@@ -119,6 +152,14 @@ def test_chunks_change_nothing(chunk, monkeypatch):
         check_twins("mixture", seed)
 
 
+@pytest.mark.parametrize("rows, cached", [(1, 1), (1, 30), (4, 1), (4, 30), (100, 1)])
+def test_blocks_of_the_vocabulary_change_nothing(rows, cached, monkeypatch):
+    monkeypatch.setattr("espnet_bayeslm.layers.linear.CPU_ROWS", rows)
+    monkeypatch.setattr("espnet_bayeslm.layers.linear.CACHE_SIZE", cached)
+    for seed in SEEDS:
+        check_twins("summed_nll", seed)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_twins_have_the_same_arguments(name):
     fast, plain = (
@@ -128,17 +169,16 @@ def test_twins_have_the_same_arguments(name):
     assert fast == plain
 
 
-def test_every_kernel_has_a_case():
+def test_every_kernel_has_a_case_and_one_caller():
     assert set(CASES) == set(kernels.KERNELS)
-
-
-def test_kernels_are_called_by_their_plain_twin_alone():
     names = {f"{kernel.__module__}.{kernel.__name__}" for _, kernel in kernels.KERNELS.values()}
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):
                 direct = {f"{node.module}.{alias.name}" for alias in node.names} & names
                 assert not direct, f"{path}: {direct}"
+    code = "import sys, espnet_bayeslm.kernels; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 LSTM = dict(unit=8, nlayers=2, dropout_rate=0.3)
@@ -184,7 +224,6 @@ def search(lm):
 
 @pytest.fixture
 def used(monkeypatch):
-    """The kernels that are used."""
     found = []
     for name, (plain, kernel) in kernels.KERNELS.items():
 
@@ -195,14 +234,6 @@ def used(monkeypatch):
         monkeypatch.setitem(kernels.KERNELS, name, kernels.Twins(plain, noted))
     monkeypatch.delenv(kernels.VARIABLE, raising=False)
     return found
-
-
-def autograd_functions():
-    return [
-        function
-        for function in torch.autograd.Function.__subclasses__()
-        if function.__module__.startswith("espnet_bayeslm")
-    ]
 
 
 @pytest.mark.parametrize("by_variable", [False, True])
@@ -218,8 +249,9 @@ def test_the_switch_reaches_everything(name, by_variable, used, monkeypatch):
     def refuse(*args):
         raise AssertionError("an autograd function of ours")
 
-    for function in autograd_functions():
-        monkeypatch.setattr(function, "forward", refuse)
+    for function in torch.autograd.Function.__subclasses__():
+        if function.__module__.startswith("espnet_bayeslm"):
+            monkeypatch.setattr(function, "forward", refuse)
     if by_variable:
         monkeypatch.setenv(kernels.VARIABLE, "plain")
     for work in (train, score, search):
@@ -243,8 +275,3 @@ def test_a_mode_that_does_not_exist(value, monkeypatch):
     monkeypatch.setenv(kernels.VARIABLE, value)
     with pytest.raises(ValueError, match=f"{kernels.VARIABLE}: expected fast or plain.*{value}"):
         linear(torch.ones(2, 3), torch.ones(3, 3))
-
-
-def test_the_package_of_kernels_imports_nothing_heavy():
-    code = "import sys, espnet_bayeslm.kernels; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)

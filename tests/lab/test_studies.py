@@ -65,7 +65,6 @@ def views(written, plan, settings, tmp_path):
 
 @pytest.fixture
 def view(views):
-    """Return the results of the study over the share."""
     return views("data_size")
 
 
@@ -94,13 +93,10 @@ def test_studies_over_share_and_width(view, views):
     assert f"| {best.label} | 24.50 ± 5.50 | 24.50 ± 5.50 | 19.00 † |" in text
 
 
-def test_a_table_that_is_no_study_leaves_shares_and_widths_out(views):
+def test_what_is_no_study_has_no_figure(views, view):
     view = views("some")
     assert {run.study for run in view.runs} == {"all"}
     assert not list(figures.all_figures(view))
-
-
-def test_a_study_that_was_not_made_has_no_figure(view):
     view.runs = [run for run in view.runs if run.study == "all"]
     assert studies.study_tables(view, "train") == ""
     assert not list(figures.all_figures(view))
@@ -133,7 +129,7 @@ def test_median_of_locations_together():
     assert pooled_median(summaries) == pytest.approx(exact, rel=0.03)
 
 
-def test_the_mean_of_a_prior():
+def test_priors_and_ivon_of_lines():
     options = {"prior_mean": 0, "prior_variance": 0.02}
     for kind in ("bayes", "map"):
         line = Line("t", 3, "lstm", kind, "embedding" if kind == "bayes" else "-", options)
@@ -146,9 +142,6 @@ def test_the_mean_of_a_prior():
     assert not has_point_prior(Line("t", 3, "lstm", "variational", "hidden_output@1"))
     with pytest.raises(ValueError, match="line 3 of table t: prior_mean=1; valid is 0"):
         has_point_prior(Line("t", 3, "lstm", "bayes", "embedding", {"prior_mean": "1"}))
-
-
-def test_a_line_of_ivon_is_trained_by_ivon_at_every_size():
     import torch
 
     from espnet_bayeslm.training.ivon import IVON
@@ -188,13 +181,10 @@ def test_a_broken_plan_is_named(plan, changes, said):
     assert str(raised.value).startswith("conf/plan.yaml: ") and said in str(raised.value)
 
 
-def test_a_plan_that_is_no_yaml(tmp_path):
+def test_a_plan_like_another(tmp_path, plan):
     (tmp_path / "plan.yaml").write_text("sets: {dev: a\n")
     with pytest.raises(InputError, match="not a yaml file"):
         read_plan(tmp_path / "plan.yaml")
-
-
-def test_a_plan_like_another(plan, tmp_path):
     path = tmp_path / "other" / "plan.yaml"
     path.parent.mkdir()
     path.write_text("like: ../conf/plan.yaml\norder: 4\ntables: {6: VI, some: }\n")

@@ -27,13 +27,10 @@ def data(tmp_path):
     return folder
 
 
-def test_tokens_and_statistics(data, tmp_path):
+def test_tokens_statistics_and_nested_parts(data, tmp_path):
     assert texts.token_list(data).read_text().split() == ["<blank>", "<unk>", "a", "b", "<sos/eos>"]
     shapes = (tmp_path / "stats" / "train" / "text_shape.word").read_text().splitlines()
     assert shapes[:3] == ["m-00000-A 1,5", "m-00001-A 2,5", "m-00002-A 3,5"] and len(shapes) == 40
-
-
-def test_parts_are_nested(data, tmp_path):
     found = {}
     for percent in (25, 50):
         part, stats = tmp_path / f"train{percent}", tmp_path / f"stats{percent}"

@@ -40,7 +40,6 @@ def hypotheses():
 
 
 def write_lists(data, conditions, sets=SETS):
-    """Write N-best lists and their references."""
     for name in sets:
         for condition in conditions:
             folder = data / "nbest" / f"{name}_{condition}"

@@ -180,8 +180,15 @@ def make_generic(lm, std=0.1):
     return lm
 
 
+@torch.no_grad()
+def one_sequence(lm, ids, eos, before=()):
+    """Return (n + 1,) ln p of each token and </s>, after all that was said before."""
+    logits, _ = lm.eval()(torch.tensor([[*before, eos, *ids]]), None)
+    log_probs = logits[0, len(before) :].double().log_softmax(-1)
+    return log_probs[range(len(ids) + 1), [*ids, eos]].numpy()
+
+
 def make_certain(lm):
-    """Set every standard deviation to almost nothing."""
     for block in lm.posterior.blocks():
         torch.nn.init.constant_(block.tensor("_log_std"), -40.0)
     for _, latent in lm.latents():

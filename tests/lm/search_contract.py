@@ -53,7 +53,8 @@ class SearchContract:
                 one, _ = lm.score(torch.tensor(prefixes[0]), None, None)
                 self.check(lm, one.unsqueeze(0), prefixes[:1])
 
-    def test_a_primer_is_read_from_its_start(self, lm):
+    def test_primers_and_blanks(self, lm):
+        """So ESPnet's transducer searches write it."""
         sos = lm.vocab_size - 1
         primer = [[sos, 3, 4, 5], [sos, 3, 9, 1]]
         scores, states = lm.batch_score(torch.tensor(primer), [None, None], None)
@@ -61,6 +62,10 @@ class SearchContract:
         longer = [[*primer[1], 7], [*primer[0], 7]]
         scores, _ = lm.batch_score(torch.tensor(longer), states[::-1], None)
         self.check(lm, scores, longer)
+        scores, states = lm.batch_score(torch.tensor([[0]]), [lm.zero_state()], None)
+        self.check(lm, scores, [[sos]])
+        again, _ = lm.batch_score(torch.tensor([[sos, 0, 0, 4]]), states, None)
+        self.check(lm, again, [[sos, 4]])
 
     def test_only_the_last_token_of_hypotheses_of_different_lengths(self, lm):
         """As ESPnet's transducer searches call an LM."""
@@ -75,15 +80,7 @@ class SearchContract:
             beam = rng.choices([*beam, *zip(prefixes, new, strict=True)], k=4)
             beam[0] = ([], rng.choice([None, lm.zero_state()]))
 
-    def test_blank_is_the_start_of_a_sentence(self, lm):
-        """So ESPnet's transducer searches write it."""
-        sos = lm.vocab_size - 1
-        scores, states = lm.batch_score(torch.tensor([[0]]), [lm.zero_state()], None)
-        self.check(lm, scores, [[sos]])
-        again, _ = lm.batch_score(torch.tensor([[sos, 0, 0, 4]]), states, None)
-        self.check(lm, again, [[sos, 4]])
-
-    def test_states_of_different_searches(self, lm):
+    def test_states_can_be_mixed_and_used_twice(self, lm):
         sos = lm.vocab_size - 1
         hypotheses = [[sos, 3, 4], [sos, 5], [sos, 6, 7, 8]]
         states = [lm.score(torch.tensor(h), None, None)[1] for h in hypotheses]
@@ -91,14 +88,9 @@ class SearchContract:
         self.check(lm, scores, [[*h, 2] for h in hypotheses])
         again, _ = lm.batch_score(torch.tensor([[9]]), states[2:], None)
         self.check(lm, again, [[*hypotheses[2], 2, 9]])
-
-    def test_a_state_can_be_used_twice(self, lm):
-        sos = lm.vocab_size - 1
         _, state = lm.score(torch.tensor([sos]), lm.init_state(None), None)
         for token in (4, 5, 4):
             scores, _ = lm.score(torch.tensor([sos, token]), state, None)
             self.check(lm, scores.unsqueeze(0), [[sos, token]])
-
-    def test_no_graph_is_kept(self, lm):
         scores, _ = lm.batch_score(torch.tensor([[lm.vocab_size - 1]]), [None], None)
         assert not scores.requires_grad

@@ -38,23 +38,10 @@ def training_model(lm):
     return BayesLanguageModel(make_generic(lm), VOCAB, num_train_tokens=50).train()
 
 
-def repeat_noise(lm):
-    """Make the next training step draw what the first one did."""
-    lm.noise_step = 0
-
-
 def taken(model):
-    """Take the gradients away from the parameters, by name."""
     found = {key: parameter.grad for key, parameter in model.named_parameters()}
     model.zero_grad()
     return found
-
-
-def gradients(model, batch=BATCH):
-    """Compute the gradients of the first training step of a batch, by parameter."""
-    repeat_noise(model.lm)
-    model(*batch)[0].backward()
-    return taken(model)
 
 
 class LocationContract:
@@ -124,13 +111,11 @@ class Contract:
         shared = torch.allclose(logits, logits[:1].expand_as(logits), atol=1e-12)
         assert shared != has_noise_of_sequences(case)
 
-    def test_a_held_draw_is_shared_by_the_batch(self, lm):
+    def test_a_held_draw_is_shared_by_the_batch_and_the_search(self, lm):
         x = tokens(batch=1).expand(4, -1)
         with lm.sampled(3):
             logits = lm.eval()(x)[0]
         assert torch.allclose(logits, logits[:1].expand_as(logits), atol=1e-12)
-
-    def test_scoring_with_a_held_draw_equals_teacher_forcing(self, lm):
         x = tokens()
         with lm.sampled(1):
             expected = lm.eval()(x)[0].log_softmax(-1)
@@ -265,8 +250,9 @@ def test_a_start_relative_to_the_weights_is_checked_as_it_is():
 def test_a_start_within_the_range_has_a_gradient(value):
     lm = BayesLSTMLM(VOCAB, **LSTM, uncertainty=BAYES_GATE, init_std=value)
     model = BayesLanguageModel(lm.double(), VOCAB, num_train_tokens=50).train()
-    for key, gradient in gradients(model).items():
-        assert gradient.any() or not key.endswith("_log_std"), key
+    model(*BATCH)[0].backward()
+    for key, parameter in model.named_parameters():
+        assert parameter.grad.any() or not key.endswith("_log_std"), key
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Scores of a beam search are those of teacher forcing, whatever the search does."""
+"""Scores of a beam search and over prefix trees are those of teacher forcing."""
 
 import copy
 import gc
@@ -10,12 +10,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lm_cases import LSTM, RANDOM, SOME, TRANSFORMER, VOCAB, build, make_generic, name
+from lm_cases import CASES, LSTM, RANDOM, SOME, TRANSFORMER, VOCAB, build, make_generic, name
+from lm_cases import name as case_name
 from search_contract import SearchContract, check_scores, teacher_forced, walk
 
 from espnet_bayeslm.bayes.weights import add_whole_posterior
 from espnet_bayeslm.layers.key_value_cache import CAPACITY, KeyValueCache, membership
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.lm.tree import build_tree
 
 SOS = VOCAB - 1
 TRANSFORMER_CASE = (BayesTransformerLM, TRANSFORMER, {"ffn@1-2": "bayes"})
@@ -136,7 +138,7 @@ class TestCache:
         # of 360 tokens that were computed
         assert states[0].cache.end < 150
 
-    def test_a_finished_search_is_freed(self):
+    def test_what_is_finished_is_freed(self):
         lm = build(TRANSFORMER_CASE).eval()
         steps = list(walk(lm, random.Random(2), length=12))
         gc.collect()
@@ -146,8 +148,6 @@ class TestCache:
         assert len(cache()) == 1
         del state
         assert cache() is None
-
-    def test_long_prefixes_are_given_back(self):
         cache = KeyValueCache(1, 1, 2, torch.zeros(1))
         state = cache.empty()
         for _ in range(20_000):
@@ -206,11 +206,58 @@ class TestDraws:
                 if tensor is not None:
                     tensor.data.copy_(0.5 + tensor.data)
 
-    def test_without_anything_random_it_is_the_lm(self):
+    def test_no_draws(self):
         lm = build((BayesLSTMLM, LSTM, {}), num_samples=5).eval()
         _, [state] = lm.batch_score(torch.tensor([[SOS]]), [None], None)
         assert len(state) == 2 and torch.is_tensor(state[0])
-
-    def test_a_negative_number(self):
         with pytest.raises(ValueError, match="num_samples -1"):
             build(LSTM_CASE, num_samples=-1)
+
+
+EOS = VOCAB - 1
+
+
+def sequences():
+    """Return sequences with many common prefixes, in groups, sorted."""
+    texts = {tuple(torch.randint(1, 4, (int(n),)).tolist()) for n in torch.randint(0, 7, (50,))}
+    texts = sorted({*texts, (), (5,) * 12})
+    return [texts[:12], texts[12:13], texts[13:]]
+
+
+def assert_equals_forward(lm, groups, **tolerance):
+    tree, paths = build_tree(groups, EOS)
+    logits = lm.decoder(lm.tree_outputs(tree))
+    prefixes = [{ids[:k] for ids in group for k in range(len(ids) + 1)} for group in groups]
+    assert len(logits) == len(tree) == sum(map(len, prefixes))
+    texts = [torch.tensor([EOS, *ids]) for group in groups for ids in group]
+    expected = lm(torch.nn.utils.rnn.pad_sequence(texts, batch_first=True))[0]
+    for row, path in zip(expected, paths, strict=True):
+        found = logits[torch.from_numpy(path)]
+        torch.testing.assert_close(found, row[: len(path)], rtol=0, **tolerance)
+
+
+@pytest.mark.parametrize("case", CASES, ids=map(case_name, CASES))
+@torch.inference_mode()
+def test_each_node_has_the_output_of_its_prefix(case):
+    assert_equals_forward(make_generic(build(case)).eval(), sequences(), atol=1e-9)
+
+
+@pytest.mark.parametrize("case", RANDOM, ids=map(case_name, RANDOM))
+@torch.inference_mode()
+def test_each_node_has_the_output_of_its_prefix_in_a_held_draw(case):
+    lm = make_generic(build(case)).eval()
+    with lm.sampled(2):
+        assert_equals_forward(lm, sequences(), atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype, atol", [(torch.float32, 1e-4), (torch.bfloat16, 0.2)])
+@pytest.mark.parametrize(
+    "sizes", [LSTM | dict(unit=256), TRANSFORMER | dict(att_unit=256, unit=300)]
+)
+@torch.inference_mode()
+def test_widths_at_which_weights_are_packed(sizes, dtype, atol):
+    """Tiny LMs never reach the packed products."""
+    cls = BayesLSTMLM if "nlayers" in sizes else BayesTransformerLM
+    lm = build((cls, sizes, {})).to(dtype).eval()
+    groups = [sorted({tuple(torch.randint(1, EOS, (6,)).tolist()) for _ in range(150)})]
+    assert_equals_forward(lm, groups, atol=atol)

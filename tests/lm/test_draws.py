@@ -15,12 +15,14 @@ from lm_cases import (
     name,
     tokens,
 )
+from torch.utils.checkpoint import checkpoint
 
 import espnet_bayeslm
 from espnet_bayeslm.bayes import noise_generator
 from espnet_bayeslm.bayes.posterior import MEANS
-from espnet_bayeslm.lm import BayesLSTMLM
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.utils.errors import InputError
 
 PACKAGE = Path(espnet_bayeslm.__file__).parent
 # Where noise is made, all of it by a generator that `drawn` or IVON was given.
@@ -99,3 +101,41 @@ def test_a_learnt_prior_starts_by_the_distance_from_its_mean():
     lm.posterior.start_untrained()
     for block in lm.posterior.blocks():
         torch.testing.assert_close(block.std, torch.full_like(block.std, 0.125))
+
+
+LSTM = (BayesLSTMLM, dict(unit=4), ["", "encoder", "rnn"])
+TRANSFORMER = (
+    BayesTransformerLM,
+    dict(att_unit=4, head=2, unit=6, layer=2),
+    ["", "embed", "blocks.0"],
+)
+CHECKPOINTED = [
+    ("encoder", LSTM, {"embedding": "bayes"}),
+    ("rnn", LSTM, {"cell_input@1": "bayes"}),
+    ("rnn", LSTM, {"cell_input@2": "gp"}),
+    ("rnn", LSTM, {"cell_state@1": "gp"}),
+    ("rnn", LSTM, {"hidden_output@1": "variational"}),
+    ("rnn", LSTM, {"cell_input@1": "search"}),
+    ("embed", TRANSFORMER, {"embedding": "bayes"}),
+    ("blocks.0", TRANSFORMER, {"attention@1": "bayes"}),
+    ("blocks.0", TRANSFORMER, {"ffn@1": "bayes"}),
+    ("blocks.0", TRANSFORMER, {"ffn@1": "gp"}),
+    ("blocks.0", TRANSFORMER, {"hidden_output@1": "variational"}),
+]
+
+
+@pytest.mark.parametrize("whole, use_reentrant", [(True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("layer, family, uncertainty", CHECKPOINTED)
+def test_a_random_layer_is_not_computed_again(layer, family, uncertainty, whole, use_reentrant):
+    if layer in ("encoder", "embed") and not whole:
+        pytest.skip("a look-up has nothing to save")
+    cls, conf, _ = family
+    lm = cls(VOCAB, uncertainty=uncertainty, dropout_rate=0.2, **conf).double().train()
+    module = lm if whole else lm.get_submodule(layer)
+    # keeps nothing for the backward pass; the reentrant kind needs an input with a gradient
+    forward, some = module.forward, torch.zeros((), requires_grad=True)
+    module.forward = lambda *args: checkpoint(
+        lambda some, *args: forward(*args), some, *args, use_reentrant=use_reentrant
+    )
+    with pytest.raises(InputError, match="activation checkpointing"):
+        lm(torch.arange(12).view(3, 4))[0].sin().sum().backward()

@@ -107,9 +107,17 @@ def distance(a, b):
     return float((a - b).detach().abs().max())
 
 
-def test_forward_is_that_of_espnet(lm, theirs):
+def test_forward_and_gradients_are_those_of_espnet(lm, theirs):
     for ids in (tokens(), with_zeros(), tokens(1, 1)):
         assert distance(logits(lm, ids), logits(theirs, ids)) < 1e-10
+    ids, weights = with_zeros(), torch.randn(5, 9, VOCAB, dtype=torch.float64)
+    for model in (lm, theirs):
+        (logits(model, ids) * weights).sum().backward()
+    ours = dict(lm.named_parameters())
+    for name, parameter in theirs.named_parameters():
+        assert distance(ours[name].grad, parameter.grad) < 1e-10, name
+    with pytest.raises(ValueError, match="--multiprocessing_distributed true"):
+        lm._replicate_for_data_parallel()
 
 
 def test_without_uncertainty_training_is_that_of_espnet(case, theirs):
@@ -120,15 +128,6 @@ def test_without_uncertainty_training_is_that_of_espnet(case, theirs):
     results = [model.train()(ids, None)[0] for model in (lm, theirs)]
     if case[0] != "transformer":  # whose dropout is drawn in another order
         assert distance(*results) < 1e-10
-
-
-def test_gradients_are_those_of_espnet(lm, theirs):
-    ids, weights = with_zeros(), torch.randn(5, 9, VOCAB, dtype=torch.float64)
-    for model in (lm, theirs):
-        (logits(model, ids) * weights).sum().backward()
-    ours = dict(lm.named_parameters())
-    for name, parameter in theirs.named_parameters():
-        assert distance(ours[name].grad, parameter.grad) < 1e-10, name
 
 
 class TestSearch(SearchContract):
@@ -152,11 +151,6 @@ def test_state_dict_goes_into_espnets_lm_and_back(case, lm, theirs):
         assert torch.equal(again.state_dict()[key], value), key
 
 
-def locations_of(case):
-    """Return every single location of a case."""
-    return BayesESPnetLM(VOCAB, case[0], dict(case[1]), uncertainty=case[2]).locations()
-
-
 def weights_in_use(lm):
     """Return all weights as the forward pass sees them, by ESPnet's names."""
     values = {}
@@ -171,7 +165,7 @@ def test_a_draw_changes_its_location_only(case, theirs):
     # the rows of torch's recurrent layers, 8 units each
     rows = {"input_gate": 0, "forget_gate": 1, "cell_input": 2, "output_gate": 3}
     rows.update(reset_gate=0, update_gate=1, new_gate=2)
-    for location in locations_of(case):
+    for location in ours_of(case).locations():
         lm = ours_of(case, {location: "bayes"})
         assert lm.locations() == [location]
         lm.load_state_dict(theirs.state_dict())
@@ -207,11 +201,6 @@ def test_tied_output_keeps_the_mean():
     assert torch.equal(lm.decoder.weight, lm.encoder.weight)
 
 
-def test_replicas_of_data_parallel_are_refused(lm):
-    with pytest.raises(ValueError, match="--multiprocessing_distributed true"):
-        lm._replicate_for_data_parallel()
-
-
 GRU = {"rnn_type": "gru"}
 # backbone, its options, uncertainty, words of the error
 ERRORS = [
@@ -237,7 +226,7 @@ def test_errors(backbone, conf, uncertainty, words):
     assert all(word in str(error.value) for word in words), error.value
 
 
-def test_pretrained_weights_are_the_start(pretrained):
+def test_pretrained_weights_are_the_start(pretrained, tmp_path):
     folder = pretrained("pre_norm")
     import transformers
 
@@ -248,9 +237,6 @@ def test_pretrained_weights_are_the_start(pretrained):
     for name, value in source.state_dict().items():
         if name != "decoder.embed_tokens.weight":
             assert torch.equal(own[f"decoder.{name}"], value.to(own[f"decoder.{name}"])), name
-
-
-def test_pretrained_model_that_is_not_there(tmp_path):
     pytest.importorskip("transformers", reason="transformers is not installed")
     with pytest.raises(ValueError, match=r"opt_name .*folder"):
         BayesESPnetLM(VOCAB, "transformer_opt", {"opt_name": f"{tmp_path}/none"})

@@ -1,15 +1,19 @@
-"""Kinds of uncertainty: parameter counts, starts, units of sigma, and what does not fit."""
+"""Kinds of uncertainty and super-networks: sizes, starts, units of sigma, and what does not fit."""
 
 import contextlib
+import itertools
 
 import pytest
 import torch
+from lm_cases import LSTM, SEARCHES, TRANSFORMER, VOCAB, build, make_generic, search, tokens
+from lm_cases import name as case_name
 
 from espnet_bayeslm.kernels import product
+from espnet_bayeslm.kinds.search import choices as choices_of
+from espnet_bayeslm.layers.gp import GPActivation
+from espnet_bayeslm.layers.transformer import TransformerBlock
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
-
-VOCAB = 11
 
 
 def added(cls, kind, location, **sizes):
@@ -108,8 +112,8 @@ def test_mixed_precision_is_near_full_precision(cls, uncertainty):
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-def test_sigma_relative_to_weights_follows_a_loaded_checkpoint():
-    def build(unit):
+def test_sigma_relative_to_weights_follows_an_untrained_checkpoint():
+    def of_unit(unit):
         options = dict(unit=8, init_std=0.1, init_std_unit=unit, prior_variance=0.25)
         return BayesLSTMLM(VOCAB, uncertainty={"cell_input@1": "bayes"}, **options)
 
@@ -120,7 +124,7 @@ def test_sigma_relative_to_weights_follows_a_loaded_checkpoint():
     spread = point.rnn.weight_hh_l0[16:24].std(correction=0).item()
     expected = {"absolute": (0.1, 0.1), "prior": (0.05, 0.05), "weights": (0.1 * spread, 0.001)}
     for unit, (weight, bias) in expected.items():
-        lm = build(unit)
+        lm = of_unit(unit)
         lm.load_state_dict(point.state_dict())
         lm.posterior.start_untrained()
         stds = {piece.name: piece for piece in lm.posterior.blocks()}
@@ -128,9 +132,6 @@ def test_sigma_relative_to_weights_follows_a_loaded_checkpoint():
             piece = stds[f"rnn.{name}"]
             assert piece.start_std == pytest.approx(value, rel=1e-5), (unit, name)
             assert torch.allclose(piece.std, torch.tensor(value), rtol=1e-5), (unit, name)
-
-
-def test_a_trained_sigma_is_not_started_again():
     lm = BayesLSTMLM(VOCAB, unit=8, init_std_unit="weights", uncertainty={"cell_input@1": "bayes"})
     for piece in (lm.rnn.weight_hh_l0_cell_input_log_std, lm.rnn.weight_ih_l0_cell_input_log_std):
         torch.nn.init.normal_(piece)
@@ -197,3 +198,106 @@ def test_the_kl_of_tokens_is_computed_where_it_is_wanted_only():
             assert all(len(latent.heads()) == (4 if wanted else 2) for _, latent in lm.latents())
             assert 1 / 0
     assert all(latent.sampling is None for _, latent in lm.latents())
+
+
+@pytest.mark.parametrize("case", SEARCHES, ids=map(case_name, SEARCHES))
+class TestEveryPath:
+    def test_forced_to_a_kind_it_is_the_lm_of_that_kind(self, case):
+        """That LM loads its weights and its posterior from the super-network's checkpoint."""
+        cls, conf, uncertainty = case
+        lm, x = make_generic(build(case)).eval(), tokens()
+        places, found = zip(*choices_of(lm), strict=True)
+        every = list(itertools.islice(itertools.product(*(c.kinds for c in found)), 5000))
+        some = [*every[:: max(1, len(every) // 3)], every[-1]]
+        kind_of = {p: k if isinstance(k, str) else k["kind"] for p, k in uncertainty.items()}
+        fixed = {p: k for p, k in uncertainty.items() if kind_of[p] != "search"}
+        # the paths' tables differ, and a tied output projection is the table of the first path
+        if "embedding" in uncertainty and conf.get("tie_weights", True):
+            some = some[:1]
+        for kinds in some:
+            choices = dict(zip(places, kinds, strict=True))
+            one = make_generic(build((cls, conf, {**fixed, **choices})))
+            one.load_state_dict(lm.state_dict())
+            for choice, kind in zip(found, kinds, strict=True):
+                # all of the mixture to one path, whose gradient is zero from then on
+                chosen = torch.tensor([name == kind for name in choice.kinds])
+                choice.weights.data.copy_(torch.where(chosen, 0.0, -torch.inf))
+            assert torch.allclose(lm(x)[0], one.eval()(x)[0], atol=1e-10), choices
+
+
+def test_equation_35_of_one_gate():
+    """Half tanh of one path's pre-activation, half of the other's: a single step by hand."""
+    lm = build((BayesLSTMLM, {**LSTM, "nlayers": 1}, {"cell_input@1": search("point", "bayes")}))
+    make_generic(lm, std=0.5)
+    weights = lm.search["cell_input@1"].weights.data.copy_(torch.tensor([0.3, -0.4]))
+    a_point, a_bayes = weights.softmax(0)
+    rnn, rows = lm.rnn, slice(16, 24)
+    x = torch.randn(1, 1, 8, dtype=torch.float64)
+    lm.eval()
+    pre = x[0] @ rnn.weight_ih_l0.T + rnn.bias_ih_l0 + rnn.bias_hh_l0
+    path = rnn.search_bayes_cell_input_l0
+    other = x[0] @ path.weight_ih.T + path.bias_ih + path.bias_hh
+    cell = a_point * pre[:, rows].tanh() + a_bayes * other.tanh()
+    expected = pre[:, 24:].sigmoid() * (pre[:, :8].sigmoid() * cell).tanh()
+    assert torch.allclose(rnn(x)[0][0], expected, atol=1e-12)
+
+
+def test_a_feed_forward_net_mixes_after_different_functions_and_before_equal_ones():
+    for kinds in (("point", "bayes"), ("point", "bayes", "gp")):
+        lm = build((BayesTransformerLM, TRANSFORMER, {"ffn@1": search(*kinds)}))
+        make_generic(lm, std=0.5)
+        block = lm.eval().blocks[0]
+        assert isinstance(block, TransformerBlock)
+        shares = lm.search["ffn@1"].weights.softmax(0)
+        x = torch.randn(2, 3, 8, dtype=torch.float64)
+        names = ["linear1", *(f"linear1.search_{kind}" for kind in kinds[1:])]
+        paths = [block.get_submodule(path) for path in names]
+        outputs = [x @ path.weight.T + path.bias for path in paths]
+        gelu = torch.nn.functional.gelu
+        if len(kinds) == 2:
+            expected = gelu(sum(s * y for s, y in zip(shares, outputs, strict=True)))
+        else:
+            process = GPActivation.forward(block.activation, outputs[2])
+            values = [gelu(outputs[0]), gelu(outputs[1]), process]
+            expected = sum(s * y for s, y in zip(shares, values, strict=True))
+        assert torch.allclose(block.activation(block.linear1(x)), expected, atol=1e-12)
+
+
+def test_candidates_are_what_the_position_offers_with_options():
+    lm = build(
+        (BayesLSTMLM, LSTM, {"cell_input@1": "search", "all_gates@2": search("gp", "bayes")})
+    )
+    kinds = {place: choice.kinds for place, choice in choices_of(lm)}
+    assert kinds["cell_input@1"] == ("point", "bayes", "gp")
+    assert kinds["forget_gate@2"] == ("bayes", "gp") and len(kinds) == 5
+    gp = {"kind": "gp", "random": ["coefficients"], "basis": ["tanh", "relu"]}
+    lm = build((BayesLSTMLM, LSTM, {"cell_input@1": search("point", gp)}))
+    assert lm.location_sizes() == {"cell_input@1": 16}
+    assert lm.search["cell_input@1"].candidates[1].options["basis"] == ["tanh", "relu"]
+
+
+@pytest.mark.parametrize(
+    "uncertainty, said",
+    [
+        ({"cell_input@1": search()}, "candidates.*expected a list of two or more of point, bayes"),
+        ({"cell_input@1": search("bayes")}, "expected a list of two or more"),
+        ({"cell_input@1": {"kind": "search", "candidates": "bayes"}}, "expected a list"),
+        ({"cell_input@1": search("point", "bayes", "point")}, "point is named twice"),
+        ({"cell_input@1": search("point", "variational")}, "'variational' does not fit"),
+        ({"cell_input@1": search("point", "search")}, "'search' does not fit"),
+        ({"cell_state@1": search("point", "bayes")}, "'bayes' does not fit.*point, gp"),
+        ({"cell_input@1": "search", "cell_input@1-2": "bayes"}, "cell_input@1 is named twice"),
+        ({"cell_input@1": {"kind": "search", "kinds": ["gp"]}}, "valid options are candidates"),
+    ],
+)
+def test_bad_search_spaces(uncertainty, said):
+    with pytest.raises(ValueError, match=said):
+        BayesLSTMLM(VOCAB, unit=8, uncertainty=uncertainty)
+
+
+def test_reset_makes_all_paths_equal():
+    lm = build((BayesLSTMLM, LSTM, {"cell_input@1": search("point", "bayes")}))
+    lm = make_generic(lm)
+    lm.reset_posterior()
+    path = lm.rnn.search_bayes_cell_input_l0
+    assert torch.equal(path.weight_hh, lm.rnn.weight_hh_l0[16:24])

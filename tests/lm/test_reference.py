@@ -1,7 +1,8 @@
-"""Our LMs against hand-built torch models and ESPnet's own LM, with the same weights."""
+"""Our LMs against torch's and ESPnet's with the same weights, and against earlier versions."""
 
 import math
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,12 +11,7 @@ from lm_cases import VOCAB, make_certain, tokens
 from torch import nn
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
-
-
-def randomise(lm):
-    for parameter in lm.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return lm.double().eval()
+from espnet_bayeslm.lm.mixture import LM_CLASSES
 
 
 @pytest.mark.parametrize("tie_weights", [True, False])
@@ -32,10 +28,13 @@ def test_lstm_equals_espnets_seq_rnn_and_loads_its_checkpoint(tie_weights, uncer
     assert torch.allclose(lm.train()(x)[0], expected, atol=1e-6)
 
 
-def test_an_untied_checkpoint_does_not_load_into_a_tied_lm():
+def test_checkpoints_of_another_architecture_are_refused():
     reference = SequentialRNNLM(VOCAB, unit=12, tie_weights=False)
     with pytest.raises(ValueError, match="tie_weights: false"):
         BayesLSTMLM(VOCAB, unit=12).load_state_dict(reference.state_dict())
+    transformer = BayesTransformerLM(VOCAB, att_unit=8, head=2, unit=8, layer=1)
+    with pytest.raises(ValueError, match="another architecture"):
+        BayesLSTMLM(VOCAB, unit=8).load_state_dict(transformer.state_dict(), strict=False)
 
 
 def reference_transformer(lm, norm_first):
@@ -82,18 +81,10 @@ def reference_transformer(lm, norm_first):
     [{}, {"embedding": "bayes", "attention@*": "bayes", "ffn@*": "bayes", "ffn_out@*": "bayes"}],
 )
 def test_transformer_equals_nn_transformer_encoder_layer(norm_first, uncertainty):
-    lm = randomise(
-        BayesTransformerLM(
-            VOCAB,
-            att_unit=8,
-            head=2,
-            unit=20,
-            layer=3,
-            dropout_rate=0.0,
-            norm_first=norm_first,
-            uncertainty=uncertainty,
-        )
-    )
+    sizes = dict(att_unit=8, head=2, unit=20, layer=3, dropout_rate=0.0, norm_first=norm_first)
+    lm = BayesTransformerLM(VOCAB, **sizes, uncertainty=uncertainty).double().eval()
+    for parameter in lm.parameters():
+        nn.init.normal_(parameter, std=0.3)
     x = tokens()
     expected = reference_transformer(lm, norm_first)(x)
     assert torch.allclose(lm(x)[0], expected, atol=1e-10)
@@ -117,22 +108,13 @@ def test_a_tied_output_projection_keeps_the_mean(make):
     assert sum(lm.location_sizes().values()) == table.weight.numel()
 
 
-def test_checkpoint_of_another_architecture_is_refused_even_when_not_strict():
-    transformer = BayesTransformerLM(VOCAB, att_unit=8, head=2, unit=8, layer=1)
-    with pytest.raises(ValueError, match="another architecture"):
-        BayesLSTMLM(VOCAB, unit=8).load_state_dict(transformer.state_dict(), strict=False)
-
-
-def test_posterior_that_does_not_load_is_said(caplog):
+def test_posteriors_and_priors_of_other_lms(caplog):
     bayes = BayesLSTMLM(VOCAB, unit=8, uncertainty={"cell_input@1": "bayes"})
     BayesLSTMLM(VOCAB, unit=8).load_state_dict(bayes.state_dict())
     assert "Left out 13 posterior tensors" in caplog.text
     caplog.clear()
     bayes.load_state_dict(BayesLSTMLM(VOCAB, unit=8).state_dict())
     assert "13 posterior tensors are not in the checkpoint" in caplog.text
-
-
-def test_prior_means_come_from_another_lm():
     point = BayesLSTMLM(VOCAB, unit=8)
     bayes = BayesLSTMLM(VOCAB, unit=8, uncertainty={"cell_input@2": "bayes"})
     bayes.load_state_dict(point.state_dict())
@@ -145,3 +127,52 @@ def test_prior_means_come_from_another_lm():
     assert math.isclose(bayes.kl().item(), expected, rel_tol=1e-5)
     with pytest.raises(ValueError, match="cell_input@2"):
         bayes.posterior.set_prior_means(BayesLSTMLM(VOCAB, unit=9).state_dict())
+
+
+DATA = Path(__file__).parent / "data"
+SEARCHES = {
+    "search_lstm": [
+        {"cell_input@1": "gp", "output_gate@2": "bayes", "hidden_input@1": "gp"},
+        {"cell_input@1": "bayes", "hidden_output@2": "variational", "embedding": "bayes"},
+    ],
+    "search_transformer": [
+        {"ffn@1": "gp", "attention@2": "bayes"},
+        {"ffn@1": "bayes", "ffn@2": "bayes", "hidden_output@1": "variational"},
+    ],
+}
+
+
+def read(name):
+    """Read what an LM was, its weights and what it computed: `{lm, lm_conf, model, ...}`."""
+    return torch.load(DATA / f"{name}.pth", weights_only=True)
+
+
+def build(stored, uncertainty=None):
+    conf = dict(stored["lm_conf"])
+    conf["uncertainty"] = conf["uncertainty"] if uncertainty is None else uncertainty
+    return LM_CLASSES[stored["lm"]](vocab_size=7, **conf).eval()
+
+
+@pytest.mark.parametrize("name", ["lstm", "transformer", "espnet", *SEARCHES])
+def test_an_old_checkpoint_is_the_same_lm(name, caplog):
+    stored = read(name)
+    lm = build(stored)
+    lm.load_state_dict(stored["model"])
+    assert caplog.text == ""
+    torch.testing.assert_close(lm(stored["ids"])[0], stored["logits"], rtol=0, atol=1e-5)
+    torch.testing.assert_close(lm.kl(), stored["kl"], rtol=1e-5, atol=0)
+    assert lm.locations() == stored["locations"]
+    if name not in SEARCHES:
+        assert set(lm.state_dict()) == set(stored["model"])
+
+
+@pytest.mark.parametrize(
+    "name, number", [(name, k) for name, found in SEARCHES.items() for k in range(len(found))]
+)
+def test_an_architecture_takes_its_path_from_an_old_search(name, number):
+    stored = read(name)
+    lm = build(stored, SEARCHES[name][number])
+    lm.load_state_dict(stored["model"])
+    expected = stored["derived"][number]
+    torch.testing.assert_close(lm(stored["ids"])[0], expected["logits"], rtol=0, atol=1e-5)
+    torch.testing.assert_close(lm.kl(), expected["kl"], rtol=1e-5, atol=0)

@@ -95,7 +95,6 @@ KALDI_LATTICE = {
 
 
 def packed(files):
-    """Return {name.gz: gzipped}."""
     return {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in files.items()}
 
 

@@ -6,14 +6,12 @@ from espnet_bayeslm.nbest.lattice import EQUAL, Arc, Lattice, Path
 
 
 def write_htk(lattices, folder, **options):
-    """Write lattices as HTK's."""
     with htk_writer(folder, **options) as add:
         for lattice in lattices:
             add(lattice)
 
 
 def write_kaldi_lattices(lattices, path):
-    """Write lattices as Kaldi's."""
     with kaldi_lattice_writer(path) as add:
         for lattice in lattices:
             add(lattice)

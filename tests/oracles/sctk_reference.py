@@ -74,7 +74,6 @@ def run_sctk(refs, hyps_a, hyps_b):
 
 
 def run(command, folder, text=""):
-    """Run a command that must not fail."""
     subprocess.run(
         command, cwd=folder, input=text, check=True, text=True, stdout=subprocess.DEVNULL
     )

@@ -25,27 +25,17 @@ FAMILIES = {
 }
 
 
-def make_tokenizer():
-    """A byte-level tokenizer of a few merges."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=["<|end|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(TEXT, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<|end|>", eos_token="<|end|>"
-    )
-
-
 def write_model(folder, family="llama", *, scale=8.0):
     """Write a model and its tokenizer to a folder, and return the folder."""
     torch.manual_seed(0)
-    tokenizer = make_tokenizer()
+    merges = Tokenizer(models.BPE())
+    merges.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    merges.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    options = dict(special_tokens=["<|end|>"], initial_alphabet=alphabet, show_progress=False)
+    merges.train_from_iterator(TEXT, trainers.BpeTrainer(vocab_size=300, **options))
+    marks = dict(bos_token="<|end|>", eos_token="<|end|>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=merges, **marks)
     config = FAMILIES[family](len(tokenizer))
     config.bos_token_id = config.eos_token_id = tokenizer.eos_token_id
     model = Auto.from_config(config)

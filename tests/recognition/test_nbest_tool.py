@@ -1,32 +1,65 @@
-"""`bayeslm nbest`: lists from recordings, with ESPnet's scores apart; bad input."""
+"""`bayeslm nbest`: lists from recordings by ESPnet, PocketSphinx and Whisper; bad input."""
 
 import argparse
 import shutil
 import sys
+import wave
+from pathlib import Path
 
 import pytest
-from random_recogniser import write_noise, write_recogniser
+import soundfile
+import torch
 from tiny_training import words
 
 from espnet_bayeslm.bin import nbest, rescore
 from espnet_bayeslm.bin.nbest import find_recordings
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.ngram.estimation import build_ngram
+from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.recognition import recognisers as sphinx
 from espnet_bayeslm.recognition.recognisers import _rate
 from espnet_bayeslm.rescoring import score_hypotheses
+from espnet_bayeslm.utils.errors import InputError
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "espnet"))
+
+from models import write_noise, write_recogniser
 
 SIZE = 4
+TOKENS = ["<blank>", "<unk>", *"abcdefghij", "<sos/eos>"]
+
+
+@pytest.fixture
+def audio(tmp_path):
+    folder = tmp_path / "audio"
+    folder.mkdir()
+    for seed, name in enumerate(("u2.wav", "u1.flac")):
+        write_noise(folder / name, seed=seed)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def asr(tmp_path_factory):
+    """Experiment of an ESPnet recogniser of random weights."""
+    return write_recogniser(tmp_path_factory.mktemp("asr") / "exp", TOKENS)
+
+
+@pytest.fixture(scope="session")
+def trained_lm(train_lm, tmp_path_factory):
+    """Experiment of a Bayesian LM over the recogniser's tokens."""
+    conf = ["unit=8", "uncertainty.cell_input@1=bayes", "dropout_rate=0.0"]
+    lm = words(lm="bayes_lstm", lm_conf=conf)
+    return train_lm(tmp_path_factory.mktemp("lm") / "exp", *lm)
 
 
 def run(recogniser, audio, output, **options):
-    """Run the tool."""
     values = {"recogniser": recogniser, "audio": audio, "output": output, "nbest": SIZE, **options}
     nbest.main(words(**values))
 
 
 def results(asr, path, **options):
     """ESPnet's own results of a recording."""
-    import soundfile
     from espnet2.bin.asr_inference import Speech2Text
 
     files = {"asr_train_config": f"{asr}/config.yaml", "asr_model_file": f"{asr}/valid.acc.ave.pth"}
@@ -139,4 +172,138 @@ def test_bad_options(asr, trained_lm, audio, fails, tmp_path, monkeypatch):
     assert "pip install pocketsphinx" in error("pocketsphinx")
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert "transformers, which is not installed" in error("whisper", model=asr)
+    assert not (tmp_path / "out").exists()
+
+
+SENTENCE = "we will work together for peace"
+
+
+def test_dictionaries_have_the_words_of_an_arpa_file(tmp_path, monkeypatch):
+    entries = {"a": [("a", "AH"), ("a(2)", "EY")], "b": [("b", "B IY")]}
+    monkeypatch.setattr(sphinx, "cmudict", lambda: entries)
+    assert sphinx.write_dictionary(tmp_path / "d", ["a", "zz"]) == 1
+    assert (tmp_path / "d").read_text() == "a AH\na(2) EY\n"
+    with pytest.raises(InputError, match="no word"):
+        sphinx.write_dictionary(tmp_path / "d", ["zz"])
+    (tmp_path / "lm").write_text(
+        "\\data\\\nngram 1=4\n\n\\1-grams:\n-1 <unk>\n-1\t<s>\t-1\n-1\tit's\t0\n-2\tb\t0\n\n"
+        "\\2-grams:\n-1\tb c\n\\end\\\n"
+    )
+    assert sphinx.arpa_words(tmp_path / "lm") == ["it's", "b"]
+    (tmp_path / "lm").write_text("nothing\n")
+    with pytest.raises(InputError, match="the file ends before"):
+        sphinx.arpa_words(tmp_path / "lm")
+
+
+@pytest.mark.parametrize("with_lm", [True, False])
+def test_a_spoken_sentence_is_recognised(with_lm, tmp_path):
+    pytest.importorskip("pocketsphinx", reason="the recogniser is the package pocketsphinx")
+    engine = pytest.importorskip("ttspico", reason="the voice is that of the package ttspico")
+    parts = []
+    engine.TtsEngine("en-US").speak(SENTENCE, callback=lambda form, audio, end: parts.append(audio))
+    with wave.open(str(tmp_path / "u1.wav"), "wb") as f:
+        f.setparams((1, 2, sphinx.RATE, 0, "NONE", ""))
+        f.writeframes(b"".join(parts))
+    (tmp_path / "text").write_text(f"{SENTENCE}\n" + "we work for peace\nthey will go\n" * 9)
+    command = f"--recogniser pocketsphinx --audio {tmp_path} --output {tmp_path}/out --nbest 3"
+    if with_lm:
+        build_ngram(tmp_path / "text", tmp_path / "lm", order=2, discount_fallback=True)
+        command += f" --lm {tmp_path}/lm"
+    nbest.main(command.split())
+    (found,) = read_nbest(tmp_path / "out")
+    assert found.utt == "u1" and 1 < len(found.hypotheses) <= 3
+    assert len({hyp.words for hyp in found.hypotheses}) == len(found.hypotheses)
+    # acoustic log-likelihoods of some seconds of speech, in nats
+    assert all(-5000 < hyp.am_score < -100 for hyp in found.hypotheses)
+    if with_lm:
+        assert " ".join(found.hypotheses[0].words) == SENTENCE
+        (scores,) = NgramScorer(tmp_path / "lm").word_scores([SENTENCE.split()])
+        assert found.hypotheses[0].lm_score == pytest.approx(scores.log_probs.sum(), abs=1e-4)
+    else:
+        assert {"work", "together"} & set(found.hypotheses[0].words)
+        assert found.hypotheses[0].lm_score is None
+
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+SPECIAL = ["<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|de|>", "<|translate|>"]
+SPECIAL += ["<|transcribe|>", "<|nospeech|>", "<|notimestamps|>"]
+BEAM = 3
+LENGTH = 9
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["english", "multilingual"])
+def model(request, tmp_path_factory):
+    """Folder of a Whisper model whose words are letters."""
+    folder = tmp_path_factory.mktemp("whisper")
+    letters = [*"abcdĠ", "Ġa", "Ġb", "Ġc", "Ġd"]
+    vocabulary = {token: n for n, token in enumerate([*letters, *SPECIAL])}
+    tokenizer = transformers.WhisperTokenizer(
+        vocabulary, [("Ġ", x) for x in "abcd"], additional_special_tokens=SPECIAL
+    )
+    features = transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=2)
+    transformers.WhisperProcessor(features, tokenizer).save_pretrained(folder)
+    start, end = vocabulary["<|startoftranscript|>"], vocabulary["<|endoftext|>"]
+    config = transformers.WhisperConfig(
+        **{"vocab_size": len(tokenizer), "num_mel_bins": 8, "d_model": 16, "encoder_layers": 1},
+        **{"decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2},
+        **{"encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_source_positions": 100},
+        **{"max_target_positions": LENGTH, "decoder_start_token_id": start, "init_std": 0.5},
+        **{"bos_token_id": end, "eos_token_id": end, "pad_token_id": end},
+        suppress_tokens=None,
+        begin_suppress_tokens=None,
+    )
+    torch.manual_seed(1)
+    whisper = transformers.WhisperForConditionalGeneration(config)
+    whisper.save_pretrained(folder)
+    transformers.GenerationConfig(
+        **{"decoder_start_token_id": start, "eos_token_id": end, "pad_token_id": end},
+        is_multilingual=request.param,
+        # all but letters and the end
+        suppress_tokens=[vocabulary["Ġ"], *range(end + 1, len(tokenizer))],
+    ).save_pretrained(folder)
+    return folder
+
+
+@torch.no_grad()
+def log_prob(model, features, prompt, tokens):
+    """ln P of tokens after a prompt, one step at a time."""
+    total = 0.0
+    for n, token in enumerate(tokens):
+        ids = torch.tensor([[*prompt, *tokens[:n]]])
+        total += model(features, decoder_input_ids=ids).logits[0, -1].log_softmax(-1)[token].item()
+    return total
+
+
+def test_scores_are_the_probabilities_of_the_texts(model, audio, tmp_path):
+    command = f"--recogniser whisper --model {model} --audio {audio} --output {tmp_path}/out"
+    nbest.main([*command.split(), "--nbest", str(BEAM)])
+    lists = list(read_nbest(tmp_path / "out"))
+    assert [item.utt for item in lists] == ["u1", "u2"]
+    whisper = transformers.WhisperForConditionalGeneration.from_pretrained(model).eval()
+    processor = transformers.WhisperProcessor.from_pretrained(model)
+    ids = processor.tokenizer.convert_tokens_to_ids(SPECIAL)
+    end, start, english, _, _, transcribe, _, no_times = ids
+    multilingual = whisper.generation_config.is_multilingual
+    prompt = [start, english, transcribe, no_times] if multilingual else [start, no_times]
+    samples = soundfile.read(audio / "u2.wav", dtype="float32")[0]
+    features = processor(samples, sampling_rate=16000, return_tensors="pt").input_features
+    assert len(lists[1].hypotheses) > 1
+    for hyp in lists[1].hypotheses:
+        tokens = processor.tokenizer(" ".join(hyp.words), add_special_tokens=False).input_ids
+        # a blank before the first word is not seen in the text, nor is the end
+        letters = [tokens, [tokens[0] + 5, *tokens[1:]]] if tokens else [[]]
+        possible = [[*x, end] if len(x) < LENGTH - len(prompt) else x for x in letters]
+        scores = [log_prob(whisper, features, prompt, x) for x in possible]
+        assert min(abs(score - hyp.am_score) for score in scores) < 1e-4
+
+
+def test_recordings_that_are_too_long_and_unknown_languages(model, audio, fails, tmp_path):
+    command = ["--recogniser", "whisper", "--model", model, "--audio", audio]
+    command += ["--output", tmp_path / "out"]
+    write_noise(audio / "u3.wav", seconds=2.5)
+    error = fails(nbest.main, command)
+    assert "u3.wav: 2.5 seconds of audio: at most 2 were expected" in error
+    (audio / "u3.wav").unlink()
+    if transformers.GenerationConfig.from_pretrained(model).is_multilingual:
+        assert "--language Elbish" in fails(nbest.main, [*command, "--language", "Elbish"])
     assert not (tmp_path / "out").exists()

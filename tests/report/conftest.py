@@ -59,5 +59,4 @@ def write_uncertainty(path, lists):
 
 @pytest.fixture
 def make_rescored(tmp_path):
-    """Return a function that writes a folder in tmp_path."""
     return lambda name, lists, **options: write_rescored(tmp_path / name, lists, **options)

@@ -180,7 +180,7 @@ more.dispatchEvent(new Event("toggle"));
     assert cells[place - 3 : place + 5] == ["3", "1", "—", *scores]
 
 
-def test_pages_of_many_lists_without_references(report, drive, tmp_path):
+def test_pages_of_many_lists_without_references(report, drive):
     rng = random.Random(0)
     lists = {f"u{n}": [f"w{rng.randrange(99)} x", "y"] for n in range(2000)}
     best = {utt: n % 2 for n, utt in enumerate(lists)}

@@ -6,7 +6,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles.alignment_naive import edit_distance
+from oracles.alignments import edit_distance
 from oracles.html_reader import Page
 
 from espnet_bayeslm.evaluation.comparison import mapsswe

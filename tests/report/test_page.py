@@ -59,33 +59,23 @@ def test_page_is_whole_and_asks_for_nothing():
     assert {"content", "provenance"} <= set(found.ids) and len(set(found.ids)) == len(found.ids)
     assert [key for key, _ in found.scripts] == [None]
     assert "img" not in found.tags and found.tags.count("h1") == found.tags.count("h2") == 1
-
-
-def test_a_value_that_a_template_has_not_been_given_is_an_error():
-    with pytest.raises(jinja2.UndefinedError):
-        assert Section("learning", "Learning curves", {"figure": ""}).body
-
-
-def test_only_the_pages_own_program_may_run():
     html = page("t", [])
     (program,) = [text for key, text in Page(html).scripts if key is None]
     digest = base64.b64encode(hashlib.sha256(program.encode()).digest()).decode()
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', html)
     assert "default-src 'none'" in policy and f"sha256-{digest}" in policy
     assert policy.count("script-src") == 1 and "script-src 'unsafe" not in policy
-
-
-def test_the_pages_files_ask_for_nothing():
-    html = page("t", [])
     assert not re.findall(r"(?:https?:)?//[a-z]|url\(|@import|fetch\(|XMLHttp|innerHTML", html)
 
 
-def test_packaged_files_are_declared():
+def test_packaged_files_are_declared_and_templates_checked():
     # an installed package has them, not just a checkout
     config = configparser.ConfigParser()
     config.read(Path(__file__).parents[2] / "setup.cfg")
     assert config["options.package_data"]["espnet_bayeslm.report"] == "templates/*"
     assert "jinja2" in config["options"]["install_requires"].split()
+    with pytest.raises(jinja2.UndefinedError):
+        assert Section("learning", "Learning curves", {"figure": ""}).body
 
 
 def test_all_tables_are_one_download():

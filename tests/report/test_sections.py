@@ -45,10 +45,6 @@ def rows(section):
     return Page(section.body).cells
 
 
-def text_of(section):
-    return re.sub(r"\s+", " ", Page(section.body).text)
-
-
 def scored(num_conditions):
     sets = [score_set(REF, HYPS) for _ in range(num_conditions)]
     pooled = compare_systems(sets, num_replicates=50)
@@ -93,7 +89,8 @@ def test_word_errors_with_daggers_and_perplexities(tmp_path):
     low, high = (f"−{end[1:]}" for end in reversed(interval.split(" to ")))
     errors = ["15.00†", "−35.00", f"{low} to {high}", "−70.0", "8", "16", "0", "160"]
     assert rows_of[1] == ["<b>new", "50.0", "60.0", *errors]
-    assert "mixture" in cells and "errors than first, ‡ significantly more" in text_of(section)
+    text = re.sub(r"\s+", " ", Page(section.body).text)
+    assert "mixture" in cells and "errors than first, ‡ significantly more" in text
 
 
 def test_changes_are_counted_from_the_first_pass(tmp_path):
@@ -111,18 +108,15 @@ def test_changes_are_counted_from_the_first_pass(tmp_path):
     assert found[3] == ["0.00", "−50.00", "–", "−100.0"]
 
 
-def test_perplexities_alone(tmp_path):
-    section = errors_section(tmp_path, None, ("lm", "t", [component("lm", math.inf)]))
-    assert rows(section) == ["system", "ppl t", "lm", "∞"]
-    assert scores_section(None, []) is None
-
-
-def test_conditions_are_columns(tmp_path):
+def test_conditions_are_columns_and_perplexities_may_stand_alone(tmp_path):
     section = errors_section(tmp_path, scored(2))
     cells = rows(section)
     assert cells[:5] == ["system", "c0", "c1", "average", "pooled"]
     assert cells[24:29] == ["<b>new", "15.00†", "15.00†", "15.00", "15.00†"]
     assert Page(section.body).tags.count("details") == 2
+    section = errors_section(tmp_path, None, ("lm", "t", [component("lm", math.inf)]))
+    assert rows(section) == ["system", "ppl t", "lm", "∞"]
+    assert scores_section(None, []) is None
 
 
 @pytest.mark.parametrize(
@@ -183,14 +177,11 @@ def test_learning_curves(tmp_path):
     assert learning_section({}) is None
 
 
-def summary(location):
+def test_signal_to_noise(tmp_path):
     histogram = [0] * (len(BIN_EDGES) - 1)
     histogram[60:80] = [5] * 20
-    return SnrSummary(location, 100, (0.1, 0.2, 0.3, 0.4, 0.5), 0.01, None, tuple(histogram))
-
-
-def test_signal_to_noise(tmp_path):
-    lms = {"$one^$<lm>": [LocationRow("ffn@1", "weights", summary("ffn@1"))]}
+    figures = (100, (0.1, 0.2, 0.3, 0.4, 0.5), 0.01, None, tuple(histogram))
+    lms = {"$one^$<lm>": [LocationRow("ffn@1", "weights", SnrSummary("ffn@1", *figures))]}
     lms["two"] = [LocationRow("hidden_output@1", "latent", None)]
     result = {"perplexity": {"word": 90.0}}
     steps = [PruningStep(c, s, 1, result) for c in ("snr", "magnitude") for s in (0.0, 0.5)]

@@ -118,7 +118,7 @@ def test_the_folds_count_as_the_tables_do(counting):
     assert done.tuned.words == errors["oracle"].words
 
 
-def test_the_control_of_a_file_is_applied_to_other_lists(tmp_path):
+def test_the_control_of_a_file(tmp_path):
     done = rescoring(*simulated())
     path = tmp_path / "scales.yaml"
     path.write_text(yaml.safe_dump(done.weighting.content()))
@@ -132,12 +132,8 @@ def test_the_control_of_a_file_is_applied_to_other_lists(tmp_path):
         expected = [rescored_list(item, tuned).control for item in lists]
         assert [rescored_list(item, of_file).control for item in lists] == expected
         assert any(expected)
-
-
-def test_a_file_of_an_earlier_version_has_no_control(tmp_path):
     content = rescoring(*simulated()).weighting.content()
     del content["control"]
-    path = tmp_path / "scales.yaml"
     path.write_text(yaml.safe_dump(content))
     scales = read_scales(path)
     assert scales.control is None

@@ -51,7 +51,7 @@ def tune(lists, errors, **options):
     return tune_features(lists, errors, groups=groups, **options)
 
 
-def test_a_good_lm_lowers_the_errors_of_other_lists():
+def test_a_good_lm_lowers_the_errors_and_one_that_knows_nothing_does_no_harm():
     tuned = tune(*simulated(200, seed=0, lm=2.0))
     lists, errors = simulated(200, seed=1, lm=2.0)
     first = sum(e[0] for e in errors)
@@ -62,14 +62,7 @@ def test_a_good_lm_lowers_the_errors_of_other_lists():
     promised = tuned.held_out[tuned.kept] / tuned.errors["first pass"]
     found = chosen_errors(lists, errors, dict(tuned.weights)) / first
     assert promised == pytest.approx(found, abs=0.15)
-
-
-def without(lists, *names):
-    return [{k: v for k, v in features.items() if k not in names} for features in lists]
-
-
-def test_an_lm_that_knows_nothing_does_no_harm():
-    """Over two sets: what is kept loses at most 1 % of the first pass's errors on other lists."""
+    # over two sets: what is kept loses at most 1 % of the first pass's errors on other lists
     test, test_errors = simulated(1000, seed=99, lm=0.0, old=1.0)
     first = sum(e[0] for e in test_errors)
     for seed in range(2):
@@ -79,7 +72,7 @@ def test_an_lm_that_knows_nothing_does_no_harm():
 
 def test_without_scores_the_rank_is_the_feature():
     lists, errors = simulated(200, seed=2, lm=1.0)
-    lists = without(lists, "am_score", "lm_score")
+    lists = [{k: v for k, v in item.items() if k not in ("am_score", "lm_score")} for item in lists]
     tuned = tune(lists, errors)
     assert tuned.kept.startswith("rank") or tuned.kept == "all features"
     assert {"rank", "is_first"} & dict(tuned.weights).keys()
@@ -130,18 +123,15 @@ def test_what_validates_nothing_stays_as_it_came(lists):
     assert tune(*simulated(**lists, seed=6)).kept == AS_IT_CAME
 
 
-def test_a_set_needs_lists_for_each_of_its_weights():
-    lists, errors = simulated(30, seed=6, lm=2.0)
-    assert list(tune(lists, errors).held_out) == [AS_IT_CAME, "am_score, LM, words"]
-
-
-def test_folds_are_of_groups():
+def test_folds_are_of_groups_and_sets_need_lists():
     """A score that knows each speaker's errors only helps where the speaker was seen."""
     lists, errors = simulated(60, seed=8, lm=2.0)
     tuned = tune_features(lists, errors, groups=[f"s{n % 3}" for n in range(60)])
     assert tuned.num_folds == 3
     # one group cannot be divided: utterances are
     assert tune_features(lists, errors, groups=["s"] * 60).num_folds == 5
+    lists, errors = simulated(30, seed=6, lm=2.0)
+    assert list(tune(lists, errors).held_out) == [AS_IT_CAME, "am_score, LM, words"]
 
 
 def test_candidates_are_sets_of_the_features_that_are_there():

@@ -1,13 +1,114 @@
-"""Linear interpolation of word probabilities, and scores that are kept in files."""
+"""Mixture weights by EM, interpolation of word probabilities, kept scores, blocks and jobs."""
+
+import itertools
 
 import numpy as np
 import pytest
-from oracles.em_plain import plain_em
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from oracles.em_plain import log_likelihood, plain_em, scipy_optimum
 
-from espnet_bayeslm.evaluation.interpolation import check_weights, estimate_weights, mix
-from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.evaluation.interpolation import check_weights, em_weights, estimate_weights, mix
+from espnet_bayeslm.evaluation.word_scores import Component, WordScores
+from espnet_bayeslm.nbest.segments import Segment, read_segments
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.rescoring import list_worker as module
+from espnet_bayeslm.rescoring.list_worker import blocks, by_recording, score_lists
+from espnet_bayeslm.rescoring.options import RescoreOptions
+from espnet_bayeslm.rescoring.scales import Weighting
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.utils.errors import InputError
+
+# ln p of words, no smaller than what exp() still holds
+LOG_PROBS = st.integers(1, 5).flatmap(
+    lambda k: arrays(
+        np.float64,
+        st.tuples(st.integers(1, 12), st.just(k)),
+        elements=st.floats(-30, 0, allow_nan=False),
+    )
+)
+
+
+def random_log_probs(num_words, num_components, seed, spread=2.0):
+    """Return ln p that differ between the components by about `spread`."""
+    rng = np.random.default_rng(seed)
+    common = -rng.gamma(2.0, 2.0, (num_words, 1))
+    return np.minimum(common + spread * rng.normal(size=(num_words, num_components)), -1e-3)
+
+
+@pytest.mark.parametrize("num_components, spread", [(2, 0.3), (2, 2.0), (3, 2.0), (5, 2.0)])
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_plain_em_and_a_general_optimiser(seed, num_components, spread):
+    log_probs = random_log_probs(150, num_components, seed, spread)
+    weights = em_weights(log_probs)
+    assert weights.dtype == np.float64 and weights.shape == (num_components,)
+    for optimum in (plain_em, scipy_optimum):
+        assert np.allclose(weights, optimum(log_probs), atol=1e-4, rtol=0)
+
+
+def test_closed_form_of_words_that_one_component_each_knows():
+    """p is w_1 for 30 words and w_2 for 10: the maximum of 30 ln w_1 + 10 ln w_2 is 3/4."""
+    log_probs = np.full((40, 2), -np.inf)
+    log_probs[:30, 0] = log_probs[30:, 1] = -2.0
+    assert np.allclose(em_weights(log_probs), [0.75, 0.25], atol=1e-6)
+    log_probs = random_log_probs(80, 3, 4)
+    assert np.allclose(em_weights(log_probs - 5000.0), em_weights(log_probs), atol=1e-9)
+
+
+def test_better_equal_and_impossible_components():
+    one, two = random_log_probs(50, 1, 0), random_log_probs(60, 2, 2)
+    # one that is better everywhere takes all
+    weights = em_weights(np.hstack([one, one - 1.0, one - 0.1]))
+    assert np.allclose(weights, [1, 0, 0], atol=1e-4)
+    best = em_weights(two)
+    weights = em_weights(two[:, [0, 1, 1]])
+    assert np.allclose([weights[0], weights[1] + weights[2]], best, atol=1e-4)
+    weights = em_weights(np.hstack([two, np.full((60, 1), -np.inf)]))
+    assert weights[2] == pytest.approx(0, abs=1e-9) and np.allclose(weights[:2], best, atol=1e-4)
+    assert em_weights(np.array([[-3.0], [-700.0]])).tolist() == [1.0]
+
+
+@settings(max_examples=50)
+@given(log_probs=LOG_PROBS)
+def test_the_likelihood_never_falls(log_probs):
+    # the less a weight may change at the end, the later the step
+    steps = [em_weights(log_probs, tol) for tol in (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-6, 0.0)]
+    values = [log_likelihood(log_probs, weights) for weights in steps]
+    # 1e-9 of a sum of up to 12 terms of up to 30: rounding of the oracle's own sum
+    assert all(b >= a - 1e-9 for a, b in itertools.pairwise(values))
+    assert np.allclose(steps[0], 1 / log_probs.shape[1])
+    for weights in steps:
+        assert (weights >= 0).all() and weights.sum() == pytest.approx(1)
+
+
+@settings(max_examples=50)
+@given(log_probs=LOG_PROBS)
+def test_nothing_nearby_is_better(log_probs):
+    """The likelihood is concave: at its maximum no mixture with a single component helps."""
+    weights = em_weights(log_probs, tol=1e-9)
+    best = log_likelihood(log_probs, weights)
+    for corner in np.eye(len(weights)):
+        for step in (1e-3, 1e-2, 0.5):
+            other = (1 - step) * weights + step * corner
+            assert log_likelihood(log_probs, other) <= best + 1e-6 * len(log_probs)
+
+
+@pytest.mark.parametrize(
+    "log_probs, message",
+    [
+        (np.zeros(3), r"shape \(3,\)"),
+        (np.zeros((0, 2)), r"shape \(0, 2\)"),
+        (np.zeros((4, 0)), r"shape \(4, 0\)"),
+        (np.array([[-1.0, -2.0], [-1.0, np.nan]]), "1 of 2 rows .* the first 1"),
+        (np.array([[np.inf, -1.0]]), "1 of 1 rows"),
+        (np.array([[-1.0, -1.0], [-np.inf, -np.inf]]), "the first 1"),
+    ],
+)
+def test_what_has_no_maximum_is_refused(log_probs, message):
+    with pytest.raises(InputError, match=message):
+        em_weights(log_probs)
+
 
 SENTENCES = [["a", "b"], [], ["c", "zz", "a"], ["a", "b"]]
 
@@ -65,9 +166,6 @@ def test_weights_are_estimated_on_words_that_all_components_know(components):
     ]
     assert len(rows) == 8
     np.testing.assert_allclose(estimate_weights(parts), plain_em(rows), atol=1e-4)
-
-
-def test_weights_are_scaled_to_one():
     assert check_weights([0.3334, 0.3333, 0.3334], 3).sum() == pytest.approx(1, abs=1e-15)
     assert check_weights([1], 1).dtype == np.float64
 
@@ -128,3 +226,57 @@ def test_other_sentences_or_another_lm_are_scored_anew(tmp_path, sentences, fing
     assert loads == ["y"]
     expected = Table("y", "ab", 1).word_scores(sentences)
     assert [s.log_probs.tolist() for s in scores] == [s.log_probs.tolist() for s in expected]
+
+
+LM = [Component("table", "ngram", Table("table", "a", 0))]
+
+
+def make(sizes):
+    return [NBest(f"u{n}", (Hypothesis(("a",), 0.0),) * size) for n, size in enumerate(sizes)]
+
+
+def test_segments_and_recordings(tmp_path):
+    files = {
+        "a-1 rec1 2.5 3\nb-1 rec2 0 1.5\n": {"a-1": ("rec1", 2.5), "b-1": ("rec2", 0.0)},
+        "a 3.5\nb 1\n": {"a": ("", 3.5), "b": ("", 1.0)},
+        "a rec 3.5\n": {"a": ("rec", 3.5)},
+    }
+    for text, expected in files.items():
+        (tmp_path / "segments").write_text(text)
+        assert read_segments(tmp_path / "segments") == expected
+    segments = {"u0": Segment("r", 3.0), "u1": Segment("s", 0.0), "u2": Segment("r", 1.0)}
+    found = [[item.utt for item in items] for items in by_recording(make([1, 1, 1]), segments)]
+    assert found == [["u2", "u0"], ["u1"]]
+    with pytest.raises(InputError, match="seg: has no line for the utterance 'u3'"):
+        list(by_recording(make([1] * 4), segments, path="seg"))
+
+
+@pytest.mark.parametrize("line", ["a", "a b c", "a rec nan 1", "a rec 1 2 3", "a inf"])
+def test_lines_that_are_no_segments(tmp_path, line):
+    (tmp_path / "segments").write_text(f"ok rec 0 1\n{line}\n")
+    with pytest.raises(InputError, match="segments:2: expected `utterance recording start"):
+        read_segments(tmp_path / "segments")
+    (tmp_path / "empty").write_text("")
+    with pytest.raises(InputError, match="no utterances"):
+        read_segments(tmp_path / "empty")
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), max_size=30),
+    num_jobs=st.integers(1, 5),
+    size=st.integers(1, 20),
+)
+def test_jobs_share_the_blocks_of_one_job(sizes, num_jobs, size):
+    nbests = make(sizes)
+    parts = [RescoreOptions(job=job + 1, num_jobs=num_jobs) for job in range(num_jobs)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK_SIZE", size)
+        whole = list(blocks(by_recording(nbests, None)))
+        weighting = Weighting.of(LM, None, None)
+        jobs = [[x.nbest for x in score_lists(nbests, LM, weighting, part)] for part in parts]
+    assert [items[0] for block in whole for items in block] == nbests
+    for block in whole[:-1]:
+        counts = [len(items[0].hypotheses) for items in block]
+        assert sum(counts) >= size > sum(counts[:-1])
+    for number, found in enumerate(jobs):
+        assert found == [items[0] for block in whole[number::num_jobs] for items in block]

@@ -8,15 +8,17 @@ import pytest
 from espnet_bayeslm.bin.rescore import write_settings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report import weight_sweep
-from espnet_bayeslm.rescoring.decision import ListScores, ListTally, rescored_list
+from espnet_bayeslm.rescoring.decision import ListScores, ListTally, RescoredList, rescored_list
 from espnet_bayeslm.rescoring.feature_tuning import chosen_errors
 from espnet_bayeslm.rescoring.features import best_place
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales, scales_of
 from espnet_bayeslm.rescoring.tuning import (
+    FACTORS,
     Rescoring,
     fold_lists,
     hypothesis_errors,
+    sweep,
     tune_mixture,
 )
 
@@ -56,7 +58,6 @@ def simulated(seed, num_lists=40, *, present=("all", "all", "none"), ties=False,
 
 
 def errors_of(lists, refs, weighting):
-    """Return the word errors of lists that are rescored."""
     places = [rescored_list(item, weighting).best for item in lists]
     errors = hypothesis_errors([item.nbest for item in lists], refs)
     return sum(int(counts[k]) for counts, k in zip(errors, places, strict=True))
@@ -156,7 +157,7 @@ def folded(seed=4, num_lists=24):
     return lists, refs, Rescoring(lists, WEIGHTING, options, refs=refs)
 
 
-def test_each_fold_is_said_with_its_choice_and_errors():
+def test_folds_are_said_and_have_no_say_in_their_scales():
     """The held-out errors are those of the lists that come out."""
     lists, refs, rescoring = folded()
     tuned = rescoring.tuned
@@ -173,11 +174,6 @@ def test_each_fold_is_said_with_its_choice_and_errors():
     assert lines[4].startswith(f"errors: {first} in the first pass, {held_out} held out in 3 folds")
     kept = tuned._replace(found=tuned.found._replace(errors={**tuned.found.errors, "tuned": 999}))
     assert kept.fold_lines()[-1].startswith("the weights of all lists make more errors than")
-
-
-def test_the_lists_of_a_fold_have_no_say_in_its_scales():
-    """Other references of a fold change the scales of other folds, never of this one."""
-    lists, refs, rescoring = folded()
     held = set(
         np.array([item.nbest.utt for item in lists])[
             fold_lists([item.nbest for item in lists], 3)[0]
@@ -190,3 +186,62 @@ def test_the_lists_of_a_fold_have_no_say_in_its_scales():
     before, after = rescoring.tuned.folds, again.tuned.folds
     assert after[0].scales == before[0].scales
     assert all(a.scales != b.scales for a, b in zip(after[1:], before[1:], strict=True))
+
+
+RNG = np.random.default_rng(0)
+SWEPT = ("am_score", "graph_score", "log_prob", "words")
+LISTS = [{name: RNG.normal(size=6) for name in SWEPT} for _ in range(20)]
+ERRORS = [RNG.integers(0, 9, 6) for _ in LISTS]
+WEIGHTS = {"am_score": 0.5, "graph_score": 1.0, "log_prob": 1.0, "words": -0.25}
+SCALED = (("am_score", 0.9), ("graph_score+log_prob", 0.5), ("words", -0.1))
+
+
+def test_the_two_weights_after_the_largest_are_multiplied():
+    """Three tenths added up or multiplied differ by rounding only."""
+    found = sweep(LISTS, ERRORS, weights=WEIGHTS, scaled=SCALED)
+    assert found.names == ("graph_score+log_prob", "words")
+    np.testing.assert_array_equal(found.weights[1], -0.25 * FACTORS)
+    assert found.errors.shape == (21, 21) and FACTORS[10] == 1
+    for a in (0, 10, 17):
+        for b in (3, 10, 20):
+            total = 0
+            for features, errors in zip(LISTS, ERRORS, strict=True):
+                lm = features["graph_score"] + features["log_prob"]
+                totals = 0.5 * features["am_score"] + FACTORS[a] * lm
+                totals = totals - 0.25 * FACTORS[b] * features["words"]
+                total += errors[totals.argmax()]
+            assert found.errors[a, b] == total
+    lists = [{"a": np.array([0.3, 0.1]), "b": np.array([0.0, 0.1]), "c": np.array([0.0, 0.1])}] * 2
+    errors = [np.array([1, 5])] * 2
+    weights = (("a", 1.0), ("b", 1.0), ("c", 1.0))
+    assert 0.1 + 0.1 + 0.1 > 0.3
+    found = sweep(lists, errors, weights=dict(weights), scaled=weights)
+    assert found.errors[10, 10] == chosen_errors(lists, errors, dict(weights)) == 2
+
+
+def test_as_it_came_or_at_the_edge():
+    lists = [{**features, "is_first": np.eye(6)[0]} for features in LISTS]
+    weights = (("is_first", 1.0),)
+    found = sweep(lists, ERRORS, weights=dict(weights), scaled=weights)
+    assert found.names == ("", "") and found.errors.tolist() == [[sum(e[0] for e in ERRORS)]]
+    assert not found.at_edge
+    found = sweep(LISTS, ERRORS, weights=WEIGHTS, scaled=SCALED)
+    errors = np.full((21, 21), 9)
+    errors[0, 5] = 3
+    assert found._replace(errors=errors).at_edge
+    errors[7, 5] = 3
+    assert not found._replace(errors=errors).at_edge
+
+
+def test_errors_and_words_with_confidences_are_counted():
+    refs = {"u1": ("a", "b"), "u2": ("a",), "u3": ("c",)}
+    tally = ListTally(refs)
+    assert tally.calibration() is None
+    for utt, ref in refs.items():
+        words = ("a",) if utt == "u3" else ref
+        values = np.full(len(words), 0.75)
+        nbest = NBest(utt, (Hypothesis(words),))
+        item = RescoredList(nbest, (0.0,), (values,), 0, masses=values, confidences=values)
+        tally.add(item)
+    assert list(tally.errors) == ["first pass", "rescored", "oracle"]
+    assert tally.errors["rescored"].errors == 1 and tally.calibration().words == 4

@@ -1,15 +1,163 @@
-"""The search of weights: exact scaling, never above the starts, risk's gradient, folds."""
+"""Features of hypotheses, and the search of their weights."""
 
 import numpy as np
 import pytest
 
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import weight_search
+from espnet_bayeslm.rescoring.features import (
+    FIRST_PASS,
+    best_place,
+    feature_table,
+    hypothesis_features,
+    is_normalised,
+    totals,
+)
 from espnet_bayeslm.rescoring.weight_search import (
     descend,
+    errors_along,
     folds,
     make_problem,
     normalised,
+    smoothed_pieces,
 )
+from espnet_bayeslm.utils.errors import InputError
+
+HYPS = (Hypothesis(("ab", "c"), -8.0, -3.0, -1.0), Hypothesis((), -6.5, -2.0, -0.5))
+
+
+def test_features_of_a_list():
+    found = hypothesis_features(NBest("u", HYPS), {"log_prob": np.array([-4.0, -1.5])})
+    expected = {
+        "am_score": [-8.0, -6.5],
+        "lm_score": [-3.0, -2.0],
+        "graph_score": [-1.0, -0.5],
+        "am_score_x_length": [-24.0, -6.5],
+        "log_prob": [-4.0, -1.5],
+        "words": [2, 0],
+        "chars": [3, 0],
+        "rank": [0, -np.log(2)],
+        "is_first": [1, 0],
+    }
+    assert {name: values.tolist() for name, values in found.items()} == expected
+
+
+def test_what_a_list_lacks_or_excludes(caplog):
+    nbest = NBest("u", (Hypothesis(("a",), -1.0), Hypothesis(("b",), -2.0)))
+    found = hypothesis_features(nbest, {})
+    assert {"am_score", "rank"} <= found.keys() and not {"lm_score", "graph_score"} & found.keys()
+    names, values, sizes = feature_table([found, hypothesis_features(NBest("v", HYPS), {})])
+    assert {"lm_score", "graph_score"}.isdisjoint(names)
+    for name in ("lm_score", "graph_score"):
+        assert f"1 of 2 lists have no {name}: it is left out" in caplog.text
+    assert values.shape == (2, 2, len(names)) and sizes.tolist() == [2, 2]
+    log_probs = {"log_prob": np.array([-np.inf, -7.0])}
+    assert hypothesis_features(NBest("u", HYPS), log_probs)["log_prob"].tolist() == [-107, -7]
+    log_probs = {"log_prob": np.array([-np.inf, -np.inf])}
+    assert np.isfinite(hypothesis_features(NBest("u", HYPS), log_probs)["log_prob"]).all()
+    with pytest.raises(InputError, match="log_prob of 'u' is not a number"):
+        hypothesis_features(NBest("u", HYPS), {"log_prob": np.array([np.nan, 0.0])})
+
+
+@pytest.mark.parametrize(
+    "hyps, message",
+    [
+        ([(-1.0, None), (-2.0, -1.0)], "1 of 2 hypotheses of 'u' have a lm_score"),
+        ([(-1.0, -1.0), (float("nan"), -1.0)], "am_score of hypothesis 2 of 'u' is nan"),
+        ([(float("-inf"), -1.0), (-1.0, -1.0)], "am_score of hypothesis 1 of 'u' is -inf"),
+    ],
+)
+def test_bad_scores_are_one_error(hyps, message):
+    nbest = NBest("u", tuple(Hypothesis(("a",), am, lm) for am, lm in hyps))
+    with pytest.raises(InputError, match=message):
+        hypothesis_features(nbest, {})
+
+
+def test_totals_and_the_first_of_equals():
+    features = {"a": np.array([1.0, 2.0, 2.0]), "b": np.array([0.0, -1.0, -1.0])}
+    assert totals(features, {"a": 2.0, "b": 0.5}).tolist() == [2.0, 3.5, 3.5]
+    assert best_place(features, {"a": 2.0, "b": 0.5}) == 1
+    # 0.1 + 0.2 > 0.3 by rounding only
+    features = {"a": np.array([0.3, 0.1]), "b": np.array([0.0, 0.2])}
+    assert best_place(features, {"a": 1.0, "b": 1.0}) == 0
+    features["is_first"] = np.array([1.0, 0.0])
+    assert best_place(features, dict(FIRST_PASS)) == 0
+    with pytest.raises(InputError, match="no lm_score in the list"):
+        totals(features, {"a": 1.0, "lm_score": 1.0})
+
+
+def test_scores_divided_by_the_length_are_found_by_their_correlation():
+    rng = np.random.default_rng(0)
+    lists = []
+    for num_words in rng.integers(1, 30, 200):
+        per_word = -5 + rng.normal(0, 1)
+        words = np.array([float(num_words)])
+        lists.append({"am_score": np.array([per_word]), "words": words})
+    assert is_normalised(lists)
+    sums = [{**f, "am_score": f["am_score"] * (f["words"] + 1)} for f in lists]
+    assert not is_normalised(sums)
+    assert not is_normalised([{**f, "lm_score": f["am_score"]} for f in lists])
+    # no score, one length, too few lists: nothing is known
+    assert not is_normalised([{**f, "am_score": 0 * f["words"]} for f in lists])
+    assert not is_normalised([{**f, "words": np.ones(1)} for f in lists])
+    assert not is_normalised(lists[:2]) and not is_normalised([{"words": np.ones(1)}] * 9)
+
+
+def random_problem(seed):
+    """Return intercepts, slopes, errors of random lists, with ties and equal lines."""
+    rng = np.random.default_rng(seed)
+    shape = rng.integers(1, 30), rng.integers(1, 12)
+    if seed % 2:  # integers: many lines are parallel, or cross in one point
+        lines = rng.integers(-4, 5, (2, *shape)).astype(float)
+    else:
+        lines = rng.normal(size=(2, *shape))
+    return *lines, rng.integers(0, 9, shape)
+
+
+def errors_at(intercepts, slopes, errors, t):
+    """Return the errors of the first best of each list at one t."""
+    return errors[np.arange(len(errors)), (intercepts + t * slopes).argmax(axis=1)].sum()
+
+
+def value_at(profile, t):
+    """Return the profile's values at places that are no edges."""
+    return profile.values[np.searchsorted(profile.edges, t)]
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_errors_along_a_line_are_those_of_a_fine_grid(seed):
+    intercepts, slopes, errors = random_problem(seed)
+    profile = errors_along(intercepts, slopes, errors)
+    # an irrational step: no point of the grid is an edge
+    grid = np.arange(-40, 40, 0.001 * np.pi) + np.sqrt(2) / 7
+    found = np.array([errors_at(intercepts, slopes, errors, t) for t in grid])
+    np.testing.assert_array_equal(value_at(profile, grid), found)
+    middles, means = smoothed_pieces(profile, 1e-12)
+    exact = [errors_at(intercepts, slopes, errors, middle) for middle in middles]
+    # narrow means are the values at the middles; the exact minimum is never above the grid's
+    np.testing.assert_allclose(means, exact, atol=0.05)
+    assert min(exact) <= found.min()
+
+
+def test_the_middle_of_an_unbounded_piece_is_that_of_its_angle():
+    # one edge at t = 1: the piece from 45 to 90 degrees has its middle at 67.5
+    profile = errors_along(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), np.array([[3, 2]]))
+    assert profile.edges.tolist() == [1.0] and profile.values.tolist() == [3, 2]
+    middles, means = smoothed_pieces(profile, np.radians(30))
+    np.testing.assert_allclose(middles, np.tan(np.radians([-22.5, 67.5])))
+    # of 2 between 45 and 90 degrees, and of 3 from 37.5 to 45
+    np.testing.assert_allclose(means, [3, 2 + 7.5 / 52.5])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_smoothed_errors_are_means_over_the_angle(seed):
+    profile = errors_along(*random_problem(seed))
+    for middle, value in zip(*smoothed_pieces(profile, 0.2, offset=0.5, scale=2.0), strict=True):
+        centre = np.arctan((middle + 0.5) / 2)
+        low, high = max(centre - 0.2, -np.pi / 2), min(centre + 0.2, np.pi / 2)
+        angles = low + (high - low) * (np.arange(20_000) + 0.5) / 20_000
+        # each edge moves the mean of the grid by at most a jump / 20,000
+        assert value == pytest.approx(value_at(profile, 2 * np.tan(angles) - 0.5).mean(), abs=0.05)
 
 
 def random_lists(seed, num_lists=40, num_hyps=8, num_features=3):
@@ -21,16 +169,13 @@ def random_lists(seed, num_lists=40, num_hyps=8, num_features=3):
     return features, errors, rng.integers(1, num_hyps + 1, num_lists)
 
 
-def test_a_constant_feature_has_no_spread_and_no_part():
+def test_features_without_spread_and_short_lists():
     features, errors, sizes = random_lists(1)
     features[..., 2] = 12345.678
     features[..., 1] = 0.1 + 1e-17
     problem = make_problem(features, errors, sizes)
     assert problem.spreads[0] > 0 and problem.spreads[1:].tolist() == [0, 0]
     assert not problem.features[..., 1:].any()
-
-
-def test_what_follows_a_short_list_changes_nothing():
     features, errors, sizes = random_lists(2)
     garbage, wrong = features.copy(), errors.copy()
     beyond = np.arange(features.shape[1]) >= sizes[:, None]

@@ -63,8 +63,6 @@ def neural(token_type, folder, lm_class=BayesLSTMLM, num_samples=0, **conf):
 
 
 def linear(weights):
-    """Return the linear interpolation of components."""
-
     def mix(log_probs):
         return np.logaddexp.reduce(log_probs + np.log(weights)[:, None], axis=0)
 
@@ -96,9 +94,16 @@ def check_exact(lattices, scorers, weights, options, scales=SCALES, tolerance=1e
             assert path.lm_score == pytest.approx(log_prob, rel=tolerance)
 
 
-def test_an_n_gram_is_exact_from_its_order_on(lattices, trigram):
+def test_ngrams_transformers_and_draws_are_exact(lattices, trigram, tmp_path):
     check_exact(lattices, [trigram], [1.0], EXACT._replace(order=2))
     check_exact(lattices, [trigram], [1.0], EXACT, PathScales(1.0, 7.0, 2.0, -1.0))
+    options = {"att_unit": 8, "head": 2, "unit": 16, "layer": 2}
+    scorer = neural("word", tmp_path, BayesTransformerLM, **options)
+    check_exact(lattices[:6], [scorer], [1.0], EXACT)
+    options = {"unit": 8, "nlayers": 1, "uncertainty": {"cell_input@1": "bayes"}}
+    drawn = neural("word", tmp_path, num_samples=3, **options)
+    check_exact(lattices[:6], [drawn], [1.0], EXACT)
+    assert drawn.trained.lm.num_samples == 0
 
 
 @pytest.mark.parametrize("token_type", ["word", "bpe"])
@@ -108,16 +113,6 @@ def test_unknown_words_share_a_probability_as_in_lists(lattices, token_type, tmp
     assert any(lm.unknown(WORDS))
     scorers = [NeuralScorer(lm.trained, unk_size=30), NgramScorer(tmp_path / "lm", unk_size=7)]
     check_exact(lattices[:6], scorers, [0.7, 0.3], EXACT)
-
-
-def test_a_transformer_and_weight_draws(lattices, tmp_path):
-    options = {"att_unit": 8, "head": 2, "unit": 16, "layer": 2}
-    scorer = neural("word", tmp_path, BayesTransformerLM, **options)
-    check_exact(lattices[:6], [scorer], [1.0], EXACT)
-    options = {"unit": 8, "nlayers": 1, "uncertainty": {"cell_input@1": "bayes"}}
-    drawn = neural("word", tmp_path, num_samples=3, **options)
-    check_exact(lattices[:6], [drawn], [1.0], EXACT)
-    assert drawn.trained.lm.num_samples == 0
 
 
 def test_an_lm_of_espnet_itself(lattices, tmp_path):

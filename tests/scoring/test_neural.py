@@ -1,6 +1,9 @@
-"""Words from tokens: every type of token, with ESPnet's own tokenizers."""
+"""Words from tokens: every type of token, with ESPnet's own tokenizers, and unknown words."""
 
 import dataclasses
+import itertools
+import math
+from collections import Counter
 from typing import Any, Callable
 
 import numpy as np
@@ -11,8 +14,17 @@ from espnet2.text.build_tokenizer import build_tokenizer
 from espnet2.text.token_id_converter import TokenIDConverter
 
 from espnet_bayeslm.lm import BayesLSTMLM
+from espnet_bayeslm.ngram.estimation import build_ngram
+from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.scoring import NeuralScorer, token_log_probs
-from espnet_bayeslm.scoring.sequences import extend, score_in_context
+from espnet_bayeslm.scoring.prefixes import END, NeuralPrefixes, Prefix
+from espnet_bayeslm.scoring.sequences import extend, over_draws, score_in_context
+from espnet_bayeslm.scoring.unknown_words import (
+    ZIPF_SHARE,
+    unknown_words,
+    usual_unk_size,
+)
+from espnet_bayeslm.scoring.words import opening_tokens, tokens_of_words
 from espnet_bayeslm.utils.errors import InputError
 
 TEXT = "the cat sat on the mat\nthe dog sat on the cat\na dog and a cat met on a mat\n" * 4
@@ -63,13 +75,6 @@ def trained(request, tmp_path):
     return make(request.param, tmp_path)
 
 
-def log_ends(scorer, ids):
-    """Return ln P(a token that opens a word, or `</s>`) after token ids."""
-    lm = scorer.trained.lm.eval()
-    logits = lm(torch.tensor([[lm.vocab_size - 1, *ids]]), None)[0][0, -1]
-    return logits.log_softmax(0)[scorer.openings].logsumexp(0).item()
-
-
 def test_the_tokens_of_a_sentence_are_shared_out_to_its_words(trained):
     """Each word takes as many tokens as it has when it stands in the same place."""
     scorer = NeuralScorer(trained, max_tokens=30)
@@ -81,14 +86,13 @@ def test_the_tokens_of_a_sentence_are_shared_out_to_its_words(trained):
         expected = np.array([part.sum() for part in parts])
         if trained.token_type != "word" and words:
             # the end of a word is in its own score
-            after = [log_ends(scorer, ids[:end]) for end in ends]
+            starts = [torch.tensor([[trained.lm.vocab_size - 1, *ids[:end]]]) for end in ends]
+            last = [trained.lm(start, None)[0][0, -1].log_softmax(0) for start in starts]
+            after = [row[scorer.openings].logsumexp(0).item() for row in last]
             expected += np.array([*after, 0.0]) - np.array([0.0, *after])
         np.testing.assert_allclose(scores.log_probs, expected, atol=1e-5)
         assert scores.oov.shape == scores.log_probs.shape
         assert scorer.token_counts(words).tolist() == [len(part) for part in parts]
-
-
-def test_unknown_words_are_flagged(trained):
     scored = NeuralScorer(trained).word_scores(SENTENCES)
     flags = [np.flatnonzero(scores.oov).tolist() for scores in scored]
     assert flags == [[], [], [], [], [1], [0]]
@@ -168,3 +172,187 @@ def test_the_uncertainty_of_words(tmp_path):
         np.testing.assert_allclose(values.log_probs, scores.log_probs, atol=1e-5)
         for name in ("entropy", "mutual_information", "variance"):
             assert getattr(values, name).shape == (len(words) + 1,)
+
+
+MARK = "\u2581"
+TOKENS = {
+    "bpe": ["<blank>", "<unk>", MARK + "a", MARK + "c", "b", "d", "<sos/eos>"],
+    "char": ["<blank>", "<unk>", "b", "d", "<space>", "<sos/eos>"],
+}
+# b and d are rare, so that long words add less than the tolerance
+LONGEST = 6
+
+
+def tokenize(token_type, text):
+    if token_type == "char":
+        return [{" ": "<space>"}.get(c, c) for c in text]
+    return [token for word in text.split() for token in (MARK + word[0], *word[1:])]
+
+
+def small_scorer(token_type, num_samples):
+    """Return the scorer of an LM of double precision that does not use `<unk>`."""
+    tokens = TOKENS[token_type]
+    torch.manual_seed(0)
+    bayes = {"cell_input@1": {"kind": "bayes", "init_std": 0.5}}
+    lm = BayesLSTMLM(len(tokens), unit=4, nlayers=1, dropout_rate=0.0, uncertainty=bayes)
+    lm = lm.double().eval()
+    bias = {"<blank>": -40.0, "<unk>": -40.0, "b": -4.0, "d": -4.0}
+    with torch.no_grad():
+        lm.decoder.bias.copy_(torch.tensor([bias.get(token, 0.0) for token in tokens]))
+    ways = (lambda text: tokenize(token_type, text), lambda found: [*map(tokens.index, found)])
+    return NeuralScorer(Trained(lm, tokens, token_type, *ways), num_samples=num_samples)
+
+
+def next_probs(scorer, tokens):
+    """Return p of each token after tokens, averaged over the weight samples, by forward passes."""
+    lm = scorer.trained.lm
+    ids = torch.tensor([[lm.vocab_size - 1, *scorer.trained.ids(tokens)]])
+    found = over_draws(lm, scorer.num_samples, lambda _: lm(ids, None)[0][0, -1].softmax(0))
+    return torch.stack(found).mean(0).numpy()
+
+
+@pytest.mark.parametrize("num_samples", [0, 3])
+@pytest.mark.parametrize("before", [[], ["X"], ["Xb", "X"]])
+@pytest.mark.parametrize("token_type", ["bpe", "char"])
+def test_the_words_after_a_prefix_sum_to_one(token_type, before, num_samples):
+    """What is missing is the probability of tokens that do not continue any text."""
+    scorer = small_scorer(token_type, num_samples)
+    firsts = ["a", "c"] if token_type == "bpe" else ["b", "d"]
+    ends = ("".join(x) for n in range(LONGEST + 1) for x in itertools.product("bd", repeat=n))
+    words = [first + end for end in ends for first in firsts]
+    before = [word.replace("X", words[0]) for word in before]
+    sentences = [[*before, word] for word in words]
+    n = len(before)
+    found = [scores.log_probs for scores in scorer.word_scores(sentences)]
+    end = scorer.word_scores([before])[0].log_probs[n]
+    total = np.exp([log_probs[n] for log_probs in found]).sum() + np.exp(end)
+
+    tokens = tokenize(token_type, " ".join(before))
+    p = next_probs(scorer, tokens)
+    opens = scorer.openings.numpy()
+    if token_type == "char":
+        # an empty word: two spaces
+        space = TOKENS["char"].index("<space>")
+        after = next_probs(scorer, [*tokens, "<space>"])[opens].sum()
+        missing = p[space] * after / p[opens].sum() if before else p[space]
+    else:
+        missing = 0.0 if before else 1 - p[opens].sum()
+    assert total + missing == pytest.approx(1, abs=1e-6)
+
+    # the same in a recording and in a lattice
+    (group,) = scorer.scores_in_context([sentences], [None])
+    np.testing.assert_allclose([scores.log_probs for scores in group], found, atol=1e-9)
+    prefix = Prefix()
+    for word in before:
+        prefix = prefix.after(word)
+    prefixes = NeuralPrefixes(scorer, 0, [*before, *words])
+    (row,) = prefixes.next_log_probs([(prefix, [*words, END])])
+    np.testing.assert_allclose(row, [*(x[n] for x in found), end], atol=1e-9)
+
+
+def test_opening_tokens():
+    assert opening_tokens(["<unk>", "a", "<sos/eos>"], "word") is None
+    assert opening_tokens(TOKENS["bpe"], "bpe").nonzero().flatten().tolist() == [2, 3, 6]
+    assert opening_tokens(TOKENS["char"], "char").nonzero().flatten().tolist() == [4, 5]
+    # pieces that end with a blank, or go on after one
+    for piece in ("a" + MARK, f"{MARK}a{MARK}b"):
+        assert opening_tokens(["<unk>", MARK, piece, "<sos/eos>"], "bpe") is None
+
+
+# characters that sentencepiece makes blanks of, or drops
+BLANKS = [
+    ["don\u00b4t", "go"],
+    ["na\u00a8ve", "a"],
+    ["\u0645\u06cc\u200c\u0631\u0648\u062f", "go"],
+    ["\u0c15\u0c4d\u200c\u0c37", "go"],
+    ["\u0d9a\u0dca\u200d\u0dc2", "go"],
+    ["\ufeffgo", "a\ufeffb"],
+    ["\u200b", "a\u200cb", "go"],
+    ["\u200b", "\u200b"],
+]
+
+
+def train_pieces(folder, **options):
+    """Return the tokenizer of a sentencepiece model that knows all characters of BLANKS."""
+    lines = [*map(" ".join, BLANKS)] + ["go a don t b"] * 9
+    (folder / "text").write_text("\n".join(lines))
+    files = {"input": f"{folder}/text", "model_prefix": f"{folder}/model"}
+    sentencepiece.SentencePieceTrainer.train(**files, minloglevel=2, **options)
+    return sentencepiece.SentencePieceProcessor(f"{folder}/model.model").EncodeAsPieces
+
+
+OPTIONS = [
+    {"model_type": "char"},
+    {"model_type": "char", "add_dummy_prefix": False},
+    {"model_type": "char", "remove_extra_whitespaces": False},
+    {"model_type": "char", "treat_whitespace_as_suffix": True},
+    {"model_type": "bpe", "vocab_size": 60, "split_by_whitespace": False},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_all_pieces_between_two_blanks_are_a_word(tmp_path, options):
+    encode = train_pieces(tmp_path, **options)
+    for words in BLANKS:
+        tokens, starts = tokens_of_words(words, encode, {})
+        assert tokens == encode(" ".join(words))
+        assert len(starts) == len(words) + 1 and starts[-1] == len(tokens)
+        if "split_by_whitespace" in options or "treat_whitespace_as_suffix" in options:
+            continue
+        for word, (start, end) in zip(words, itertools.pairwise(starts), strict=True):
+            letters = "".join(tokens[start:end]).replace(MARK, "")
+            assert letters == "".join(encode(word)).replace(MARK, "")
+
+
+UNKNOWN = [["the", "zebra", "sat"], ["the", "cat"], [], ["zebra", "gnu"]]
+
+
+def test_unknown_words_by_hand_and_in_ngrams(tmp_path):
+    counts = Counter(["a", "a", "a", "b", "b", "c", "d", "e"])
+    found = unknown_words(counts, {"a", "b", "<unk>"})
+    assert found == {"unk_size": 3 + 3**2 / 2, "left_out": 3, "seen_once": 3, "seen_twice": 1}
+    # none twice: the bias-corrected form
+    assert unknown_words(Counter("abc"), set("abc"))["unk_size"] == 3 * 2 / 2
+    assert unknown_words(Counter({"a": 9}), {"a"})["unk_size"] == 1.0
+    # where nothing was counted
+    assert usual_unk_size(500) == ZIPF_SHARE * 500
+    (tmp_path / "text").write_text("the cat sat\nthe dog sat\n")
+    build_ngram(
+        tmp_path / "text", tmp_path / "a.arpa", order=2, lmplz="none", discount_fallback=True
+    )
+    whole = NgramScorer(tmp_path / "a.arpa").word_scores(UNKNOWN)
+    shared = NgramScorer(tmp_path / "a.arpa", unk_size=7).word_scores(UNKNOWN)
+    for a, b in zip(whole, shared, strict=True):
+        np.testing.assert_allclose(a.log_probs - b.log_probs, math.log(7) * a.oov, atol=1e-12)
+
+
+def test_each_unknown_word_has_its_share_and_known_ones_all_of_theirs(tmp_path):
+    trained = make("word", tmp_path)
+    whole = NeuralScorer(trained).word_scores(UNKNOWN)
+    shared = NeuralScorer(trained, unk_size=50).word_scores(UNKNOWN)
+    for a, b in zip(whole, shared, strict=True):
+        np.testing.assert_array_equal(a.oov, b.oov)
+        np.testing.assert_allclose(a.log_probs - b.log_probs, math.log(50) * a.oov, atol=1e-12)
+    # the probabilities of the known words, of 50 unknown ones and of </s> after "the" sum to 1
+    words = [w for w in trained.token_list if w not in ("<blank>", "<unk>", "<sos/eos>")]
+    scorer = NeuralScorer(trained, unk_size=50)
+    first = scorer.word_scores([["the", w] for w in (*words, "zebra")])
+    total = sum(math.exp(s.log_probs[1]) * (50 if s.oov[1] else 1) for s in first)
+    total += math.exp(scorer.word_scores([["the"]])[0].log_probs[1])
+    blank = NeuralScorer(trained).word_scores([["the", "<blank>"]])[0].log_probs[1]
+    assert total + math.exp(blank) == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("token_type", ["bpe", "char"])
+def test_lms_of_pieces_need_none(token_type, tmp_path):
+    trained = make(token_type, tmp_path)
+    (a,), (b,) = (NeuralScorer(trained, unk_size=n).word_scores([["qqq"]]) for n in (1, 9))
+    np.testing.assert_array_equal(a.log_probs, b.log_probs)
+
+
+@pytest.mark.parametrize("size", [0, 0.5, -3, math.inf, math.nan])
+def test_a_size_that_is_none(size, tmp_path):
+    with pytest.raises(InputError, match=r"--unk_size .*: expected the number of words"):
+        NeuralScorer(make("word", tmp_path), unk_size=size)
+    with pytest.raises(InputError, match="--unk_size"):
+        NgramScorer(tmp_path / "any.arpa", unk_size=size)

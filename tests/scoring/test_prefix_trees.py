@@ -9,9 +9,8 @@ from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from espnet2.lm.transformer_lm import TransformerLM
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lm_cases import SOME, VOCAB, build, make_generic
+from lm_cases import SOME, VOCAB, build, make_generic, one_sequence
 from lm_cases import name as case_name
-from oracles.one_sequence import naive
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.scoring import score_hypotheses, token_log_probs
@@ -53,18 +52,14 @@ def texts(num=12, seed=0):
     return found
 
 
-def assert_naive(lm, sequences, *, atol, **options):
-    found = token_log_probs(lm, sequences, **options)
-    for ids, values in zip(sequences, found, strict=True):
-        assert values.dtype == np.float64 and values.shape == (len(ids) + 1,)
-        np.testing.assert_allclose(values, naive(lm, ids, EOS), atol=atol, rtol=0)
-
-
 @pytest.mark.parametrize("case", SOME, ids=map(case_name, SOME))
 def test_every_lm_equals_one_sequence_at_a_time(case):
     lm = make_generic(build(case))
     for max_tokens in (20, 4096):
-        assert_naive(lm, texts(), atol=1e-9, max_tokens=max_tokens)
+        found = token_log_probs(lm, texts(), max_tokens=max_tokens)
+        for ids, values in zip(texts(), found, strict=True):
+            assert values.dtype == np.float64 and values.shape == (len(ids) + 1,)
+            np.testing.assert_allclose(values, one_sequence(lm, ids, EOS), atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("case", [c for c in SOME if len(c[2]) > 1], ids=case_name)
@@ -73,7 +68,7 @@ def test_draws_are_averaged_with_any_batches(case):
     draws = []
     for index in range(2):
         with lm.sampled(index):
-            draws.append([np.exp(naive(lm, ids, EOS)) for ids in texts()])
+            draws.append([np.exp(one_sequence(lm, ids, EOS)) for ids in texts()])
     expected = [np.log((a + b) / 2) for a, b in zip(*draws, strict=True)]
     for max_tokens in (20, 4096):
         found = token_log_probs(lm, texts(), num_samples=2, max_tokens=max_tokens)

@@ -1,17 +1,27 @@
-"""Scores of token sequences: their places, their sums, and what is refused."""
+"""Scores of token sequences: alone, in context, and without a softmax."""
+
+import logging
 
 import numpy as np
 import pytest
 import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
-from oracles.one_sequence import naive
+from lm_cases import LSTM, SOME, TRANSFORMER, VOCAB, build, make_generic, one_sequence
+from lm_cases import name as case_name
+from test_neural import SENTENCES, make
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
-from espnet_bayeslm.scoring import score_hypotheses, token_log_probs
-from espnet_bayeslm.scoring.sequences import running_log_probs
+from espnet_bayeslm.scoring import NeuralScorer, score_hypotheses, token_log_probs
+from espnet_bayeslm.scoring.neural import measure_normalizer
+from espnet_bayeslm.scoring.sequences import (
+    History,
+    Normalizer,
+    extend,
+    running_log_probs,
+    score_in_context,
+)
 from espnet_bayeslm.utils.errors import InputError
 
-VOCAB = 11
 LMS = {
     "espnet": lambda: SequentialRNNLM(VOCAB, unit=8, nlayers=2, dropout_rate=0.1),
     "lstm": lambda: BayesLSTMLM(VOCAB, unit=8, dropout_rate=0.1),
@@ -20,7 +30,7 @@ LMS = {
 }
 
 
-def build(name):
+def make_lm(name):
     """Return a small LM whose weights are far from uniform, in training mode."""
     torch.manual_seed(1)
     lm = LMS[name]()
@@ -32,7 +42,7 @@ def build(name):
 
 @pytest.fixture(scope="module", params=LMS)
 def lm(request):
-    return build(request.param)
+    return make_lm(request.param)
 
 
 def sentences(num=20, seed=0):
@@ -48,7 +58,7 @@ def test_hypotheses_keep_their_places_and_sum_their_tokens(lm):
     for row, hypotheses in zip(scores, nested, strict=True):
         for value, ids in zip(row, hypotheses, strict=True):
             assert type(value) is float
-            assert value == pytest.approx(naive(lm, ids, VOCAB - 1).sum(), abs=1e-5)
+            assert value == pytest.approx(one_sequence(lm, ids, VOCAB - 1).sum(), abs=1e-5)
     assert scores[3][0] == scores[3][2] == scores[0][0]
 
 
@@ -61,26 +71,30 @@ def test_the_mode_of_the_lm_is_kept(lm, training):
     assert all(torch.equal(value, before[key]) for key, value in lm.state_dict().items())
 
 
-def test_espnets_lm_has_nothing_to_draw():
+def test_lms_that_cannot_score():
     with pytest.raises(InputError, match=r"num_samples is 2, but SequentialRNNLM has no random"):
-        token_log_probs(build("espnet"), [[1]], num_samples=2)
+        token_log_probs(make_lm("espnet"), [[1]], num_samples=2)
     with pytest.raises(InputError, match="num_samples is -1 where 0 or more was expected"):
-        token_log_probs(build("bayes"), [[1]], num_samples=-1)
+        token_log_probs(make_lm("bayes"), [[1]], num_samples=-1)
+    lm = make_lm("lstm")
+    with torch.no_grad():
+        next(lm.parameters()).fill_(float("nan"))
+    with pytest.raises(InputError, match="not a finite number"):
+        token_log_probs(lm, [[1, 2]])
+    assert lm.training
+    lm = SequentialRNNLM(VOCAB, unit=4)
+    flat = Normalizer(0.0, 0.0)
+    for score in (measure_normalizer, lambda *args: token_log_probs(*args, normalizer=flat)):
+        with pytest.raises(InputError, match="self-normalised scoring needs an LM of espnet_bayes"):
+            score(lm, [[1]])
+    with pytest.raises(InputError, match="but the LM has 0 to"):
+        measure_normalizer(make_lm("lstm"), [[VOCAB]])
 
 
 @pytest.mark.parametrize("ids", [[VOCAB], [1, -1], [3, 1000, 2]])
 def test_tokens_out_of_the_vocabulary(lm, ids):
     with pytest.raises(InputError, match=rf"token ids from .* but the LM has 0 to {VOCAB - 1}"):
         token_log_probs(lm, [[1, 2], ids])
-
-
-def test_a_diverged_lm_is_named():
-    lm = build("lstm")
-    with torch.no_grad():
-        next(lm.parameters()).fill_(float("nan"))
-    with pytest.raises(InputError, match="not a finite number"):
-        token_log_probs(lm, [[1, 2]])
-    assert lm.training
 
 
 def test_ids_are_whole_numbers_of_any_sort(lm):
@@ -99,7 +113,7 @@ def test_ids_are_whole_numbers_of_any_sort(lm):
 @pytest.mark.parametrize("max_tokens", [40, 200])
 def test_where_logits_are_held_a_batch_has_a_quarter_of_the_tokens(max_tokens):
     """Counted with padding; one sequence alone may have more."""
-    lm, shapes = build("espnet"), []
+    lm, shapes = make_lm("espnet"), []
     lm.register_forward_hook(lambda module, args, output: shapes.append(args[0].shape))
     token_log_probs(lm, sentences(60), max_tokens=max_tokens)
     assert all(shape.numel() <= max_tokens // 4 or shape[0] == 1 for shape in shapes)
@@ -112,7 +126,7 @@ TEXT = [[3, 4], [5], [], [6, 7, 8], [2, 2], [9, 3, 3, 4], [5, 5]]
 @pytest.mark.parametrize("name", ["lstm", "transformer"])
 @pytest.mark.parametrize("context", [1, 2, 3, 10])
 def test_a_sentence_of_running_text_sees_those_before_it(name, context):
-    lm, end = build(name).double(), VOCAB - 1
+    lm, end = make_lm(name).double(), VOCAB - 1
     assert running_log_probs(lm, [], context=context) == []
     found = running_log_probs(lm, TEXT, context=context)
     assert len(found) == len(TEXT)
@@ -120,4 +134,177 @@ def test_a_sentence_of_running_text_sees_those_before_it(name, context):
         first = max(0, (index // context - 1) * context)
         assert index == 0 or index - first >= min(index, context)
         before = [token for ids in TEXT[first:index] for token in (end, *ids)]
-        np.testing.assert_allclose(values, naive(lm, sentence, end, before), rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            values, one_sequence(lm, sentence, end, before), rtol=0, atol=1e-9
+        )
+
+
+EOS = VOCAB - 1
+SIMPLE = {"lstm": (BayesLSTMLM, LSTM, {}), "transformer": (BayesTransformerLM, TRANSFORMER, {})}
+# what was said in three recordings, and the hypotheses of the next utterance of each
+SAID = [[[1, 2, 3], [], [4, 4]], [[5]], []]
+HYPOTHESES = [[[7, 8], [7], [], [7, 8, 9], [7, 8]], [[1, 2], [3]], [[6, 7, 8, 9, 1]]]
+
+
+def all_naive(lm, max_context=10_000):
+    """Return ln p of all hypotheses, each after its recording, from the logits of whole texts."""
+    texts = [[token for ids in said for token in (EOS, *ids)] for said in SAID]
+    return [
+        [one_sequence(lm, ids, EOS, text[max(0, len(text) - max_context) :]) for ids in hyps]
+        for text, hyps in zip(texts, HYPOTHESES, strict=True)
+    ]
+
+
+def histories_of(lm, recordings, **options):
+    """Return the histories after all that was said, one utterance after the other."""
+    histories = [None] * len(recordings)
+    for n, said in enumerate(recordings):
+        for ids in said:
+            histories[n : n + 1] = extend(lm, histories[n : n + 1], [ids], **options)
+    return histories
+
+
+def assert_same(found, expected, **tolerance):
+    for values, wanted in zip(found, expected, strict=True):
+        for a, b in zip(values, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, **tolerance)
+
+
+@pytest.mark.parametrize("case", SOME, ids=map(case_name, SOME))
+def test_equals_the_whole_text(case):
+    lm = make_generic(build(case))
+    expected = all_naive(lm)
+    histories = histories_of(lm, SAID)
+    for max_tokens in (1, 7, 4096):
+        found = score_in_context(lm, HYPOTHESES, histories, max_tokens=max_tokens)
+        assert_same(found, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", [c for c in SOME if len(c[2]) > 1], ids=case_name)
+def test_each_draw_has_a_history_of_its_own(case):
+    lm, expected = make_generic(build(case)), []
+    for index in range(3):
+        with lm.sampled(index):
+            expected.append(all_naive(lm))
+    expected = [
+        [np.log(np.mean(np.exp(values), axis=0)) for values in zip(*hyps, strict=True)]
+        for hyps in zip(*expected, strict=True)
+    ]
+    histories = histories_of(lm, SAID, num_samples=3)
+    found = score_in_context(lm, HYPOTHESES, histories, num_samples=3)
+    assert_same(found, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("max_context", [0, 1, 3, 5, 100])
+def test_a_transformer_reads_the_last_tokens_again(max_context):
+    lm = make_generic(build(SIMPLE["transformer"]))
+    histories = histories_of(lm, SAID, max_context=max_context)
+    assert all(h is None or len(h.tokens) <= max_context for h in histories)
+    expected = all_naive(lm, max_context=max_context)
+    assert_same(score_in_context(lm, HYPOTHESES, histories), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", SIMPLE)
+def test_several_recordings_are_extended_at_once(family):
+    lm = make_generic(build(SIMPLE[family]))
+    both = extend(lm, extend(lm, [None, None], [[1, 2, 3], [5]]), [[], [9, 9]])
+    one, other = (histories_of(lm, [said])[0] for said in ([[1, 2, 3], []], [[5], [9, 9]]))
+    for a, b in zip(both, (one, other), strict=True):
+        assert a.tokens == b.tokens
+        for (h, c), (g, d) in zip(a.states, b.states, strict=True):
+            torch.testing.assert_close((h, c), (g, d), rtol=0, atol=1e-12)
+
+
+def test_empty_input_and_errors():
+    lm = build(SIMPLE["lstm"])
+    assert score_in_context(lm, [], []) == [] and extend(lm, [], []) == []
+    assert score_in_context(lm, [[], [[1]]], [None, None])[0] == []
+    with pytest.raises(InputError, match="but the LM has 0 to"):
+        score_in_context(lm, [[[VOCAB]]], [None])
+    with pytest.raises(InputError, match="but the LM has 0 to"):
+        extend(lm, [None], [[-1]])
+    with pytest.raises(InputError, match="context needs an LM of espnet_bayeslm"):
+        extend(SequentialRNNLM(VOCAB, unit=4), [None], [[1]])
+    with pytest.raises(ValueError):
+        score_in_context(lm, [[[1]]], [None, History()])
+
+
+@pytest.fixture(params=["lstm", "bayes", "transformer"])
+def exact_lm(request):
+    return make_lm(request.param).double()
+
+
+@torch.no_grad()
+def log_z(lm, ids):
+    """Return the logits' ln Z of each context of a sequence."""
+    return lm.eval()(torch.tensor([[VOCAB - 1, *ids]]))[0][0].logsumexp(-1).numpy()
+
+
+def test_means_of_contexts_are_taken_from_logits(exact_lm):
+    sequences = sentences(40)
+    values = {
+        tuple(ids[:n]): value for ids in sequences for n, value in enumerate(log_z(exact_lm, ids))
+    }
+    expected = np.array(list(values.values()))
+    found = measure_normalizer(exact_lm, sequences, num_contexts=10_000)
+    # each tree of a batch has a root of its own; here it is one tree
+    np.testing.assert_allclose(found, (expected.mean(), expected.std()), atol=1e-9)
+    assert measure_normalizer(exact_lm, sequences[::-1] * 2, num_contexts=10_000) == found
+    normalizer = measure_normalizer(exact_lm, sequences)
+    exact = token_log_probs(exact_lm, sequences)
+    found = token_log_probs(exact_lm, sequences, normalizer=normalizer)
+    for ids, a, b in zip(sequences, exact, found, strict=True):
+        np.testing.assert_allclose(b, a + log_z(exact_lm, ids) - normalizer.mean, atol=1e-9)
+    total = score_hypotheses(exact_lm, [sequences], normalizer=normalizer)[0]
+    np.testing.assert_allclose(total, [values.sum() for values in found])
+
+
+@pytest.mark.parametrize("num_contexts", [1, 20])
+def test_a_sample_does_not_depend_on_the_order(exact_lm, num_contexts):
+    sequences = sentences(40)
+    found = measure_normalizer(exact_lm, sequences, num_contexts=num_contexts)
+    assert found == measure_normalizer(exact_lm, sequences[::-1], num_contexts=num_contexts)
+    assert found != measure_normalizer(exact_lm, sequences, num_contexts=10_000)
+
+
+def test_draws_share_the_constant():
+    lm = make_lm("bayes").double()
+    normalizer, parts = Normalizer(1.25, 0.1), []
+    for index in range(3):
+        with lm.sampled(index), torch.no_grad():
+            logits = lm.eval()(torch.tensor([[VOCAB - 1, 1, 2]]))[0][0]
+            parts.append(logits[range(3), [1, 2, VOCAB - 1]].numpy() - 1.25)
+    (found,) = token_log_probs(lm, [[1, 2]], num_samples=3, normalizer=normalizer)
+    np.testing.assert_allclose(found, np.log(np.mean(np.exp(parts), axis=0)), atol=1e-9)
+    drawn = measure_normalizer(lm, sentences(40), num_samples=3)
+    assert drawn != measure_normalizer(lm, sentences(40))
+
+
+def test_a_wide_spread_is_a_warning(caplog):
+    lm = make_lm("lstm")
+    with torch.no_grad():
+        lm.encoder.weight.mul_(200)
+        lm.rnn.weight_ih_l0.mul_(20)
+    with caplog.at_level(logging.INFO):
+        found = measure_normalizer(lm, sentences(40))
+    assert found.std > 1
+    assert "train the LM with self_normalization" in caplog.text and "ln Z is" in caplog.text
+
+
+def test_the_scorer_measures_once_and_tells(tmp_path):
+    trained = make("word", tmp_path)
+    scorer = NeuralScorer(trained, self_normalized=True)
+    assert scorer.normalizer is None
+    scored = scorer.word_scores(SENTENCES)
+    sequences = [trained.ids(words) for words in SENTENCES]
+    assert scorer.normalizer == measure_normalizer(trained.lm, sequences)
+    expected = token_log_probs(trained.lm, sequences, normalizer=scorer.normalizer)
+    for a, b in zip(scored, expected, strict=True):
+        np.testing.assert_allclose(a.log_probs, b)
+    kept = scorer.normalizer
+    (alone,) = scorer.word_scores([["mat"]])
+    assert scorer.normalizer == kept
+    np.testing.assert_allclose(alone.log_probs[0], scorer.word_scores([["mat", "a"]])[0][0][0])
+    exact = NeuralScorer(trained)
+    exact.word_scores(SENTENCES)
+    assert exact.normalizer is None

@@ -1,4 +1,4 @@
-"""Entropies and mutual information against the full distributions of every draw."""
+"""Entropies, mutual information and latent Gaussians against the distributions of each token."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,12 @@ import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from lm_cases import RANDOM, UNTIED, VOCAB, build, make_generic
 from lm_cases import name as case_name
+from test_neural import make
 
 from espnet_bayeslm.bayes.weights import add_whole_posterior
 from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.scoring.log_probs import BLOCKS
-from espnet_bayeslm.scoring.uncertainty import token_uncertainty
+from espnet_bayeslm.scoring.uncertainty import latent_moments, token_uncertainty
 from espnet_bayeslm.utils.errors import InputError
 
 EOS = VOCAB - 1
@@ -63,13 +64,10 @@ def test_equals_the_distributions_of_each_draw(case, max_tokens, monkeypatch):
         assert (values.entropy <= np.log(VOCAB)).all()
 
 
-def test_one_draw_knows_nothing_of_the_weights():
+def test_one_draw_or_none_knows_nothing_of_the_weights(caplog):
     for values in token_uncertainty(make_generic(build(SOME[1])), TEXTS, num_samples=1):
         assert not values.mutual_information.any() and not values.variance.any()
         assert (values.entropy > 0).all()
-
-
-def test_a_point_estimate_is_certain_of_its_weights(caplog):
     found = token_uncertainty(build((BayesLSTMLM, UNTIED, {})), TEXTS, num_samples=4)
     assert "nothing in the LM is random" in caplog.text
     for values in found:
@@ -85,9 +83,6 @@ def test_words_of_several_tokens_have_sums():
         np.testing.assert_allclose(b, [a[0] + a[1], a[2], a[3]])
     # of the word's own ln p, which is no sum of variances
     np.testing.assert_allclose(words.variance[0], tokens.draws[:, :2].sum(1).var())
-
-
-def test_what_cannot_be_used():
     lm = build(SOME[0])
     with pytest.raises(InputError, match="num_samples is 0 where 1 or more was expected"):
         token_uncertainty(lm, TEXTS, num_samples=0)
@@ -96,3 +91,35 @@ def test_what_cannot_be_used():
     with pytest.raises(InputError, match="uncertainty needs an LM of espnet_bayeslm, got Seq"):
         token_uncertainty(SequentialRNNLM(VOCAB, unit=4), TEXTS, num_samples=2)
     assert token_uncertainty(lm, [], num_samples=2) == []
+
+
+UNCERTAINTY = {"hidden_output@1": "variational", "hidden_output@2": {"kind": "variational"}}
+UNCERTAINTY["hidden_output@2"]["latent_dim"] = 3
+SENTENCES = ["the cat sat", "the", "", "a dog", "the cat sat", "a cat met", "on on", "a", "a " * 6]
+
+
+def test_all_tokens_of_all_sentences_and_no_padding(tmp_path):
+    trained = make("word", tmp_path, uncertainty=UNCERTAINTY)
+    lm, seen, shapes = trained.lm.double().eval(), {}, []
+    for parameter in lm.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    sentences = [text.split() for text in SENTENCES]
+    for location, layer in lm.latents():
+        seen[location] = []
+        layer.observer = lambda *moments, kept=seen[location]: kept.append(moments)
+    with torch.no_grad():
+        for words in sentences:
+            lm(torch.tensor([[lm.vocab_size - 1, *trained.ids(words)]]), None)
+    lm.register_forward_pre_hook(lambda _, args: shapes.append(args[0].shape))
+    found = latent_moments(trained, sentences, max_tokens=32)
+    assert len(shapes) == 6  # of 1, 2, 3, 4, 4, 7 tokens a sentence
+    assert all(shape[0] == 1 or shape.numel() <= 8 for shape in shapes)
+    assert found.keys() == seen.keys() and found["hidden_output@2"][0][0].shape[-1] == 3
+    for location, moments in found.items():
+        for part in (0, 1):
+            batched, single = (
+                torch.cat([pair[part].flatten() for pair in pairs]).sort().values
+                for pairs in (moments, seen[location])
+            )
+            torch.testing.assert_close(batched, single, rtol=0, atol=1e-12)
+    assert all(layer.observer is None for _, layer in lm.latents())

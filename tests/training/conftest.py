@@ -1,8 +1,7 @@
 """A trained point-estimate LM that several tests start from, and LMs of random weights."""
 
 import pytest
-from experiments import write_experiment
-from training_options import ADAM, LSTM
+from training_options import ADAM, LSTM, write_experiment
 
 
 @pytest.fixture(scope="session")
@@ -12,8 +11,6 @@ def point(train_lm, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def make(point, tmp_path_factory):
-    """Return a function that writes an experiment folder."""
-
     def write(name, lm, lm_conf, options=None):
         folder = tmp_path_factory.mktemp("exp") / name
         return write_experiment(point, folder, lm, lm_conf, **(options or {}))

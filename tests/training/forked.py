@@ -43,7 +43,6 @@ def start(corpus, output, *options, max_epoch, around=(contextlib.nullcontext,))
 
 
 def log_of(output):
-    """Return the log of a training."""
     return output.with_name(f"{output.name}.log")
 
 
@@ -57,7 +56,6 @@ def finish(process):
 
 
 def train(corpus, output, *options, **kwargs):
-    """Run a training to its end and return its folder."""
     status = finish(start(corpus, output, *options, **kwargs))
     assert status == 0, log_of(output).read_text()[-3000:]
     return output

@@ -1,6 +1,10 @@
 """Checkpoints: resumed, damaged, of other models, in parts."""
 
+import collections
+import copy
+import io
 import os
+import random
 import shutil
 
 import pytest
@@ -57,7 +61,6 @@ def lm_model(**options):
 
 @pytest.fixture
 def saved(tmp_path):
-    """Return a checkpoint of a model of two layers."""
     torch.save(lm_model().state_dict(), tmp_path / "two.pth")
     return tmp_path / "two.pth"
 
@@ -86,7 +89,20 @@ def test_parts_of_a_checkpoint(saved, form):
         assert torch.equal(model.state_dict()[name], load_state(saved)[name])
 
 
-def test_checkpoints_with_code_are_refused(tmp_path):
+def test_folders_that_do_not_load(make, point, tmp_path):
+    """ESPnet writes checkpoint.pth before the epoch's model."""
+    exp = make("bayes", "bayes_lstm", dict(unit=8, uncertainty={"cell_input@1": "bayes"}))
+    state = load_state(exp / "valid.loss.ave.pth")
+    means = {key: value for key, value in state.items() if not is_posterior_key(key)}
+    torch.save(means, exp / "valid.loss.ave.pth")
+    with pytest.raises(InputError, match="not in the checkpoint"):
+        load_lm(exp)
+    exp = shutil.copytree(point, tmp_path / "exp", symlinks=True)
+    (exp / "valid.loss.ave.pth").unlink()
+    (exp / "valid.loss.ave.pth").symlink_to("gone.pth")
+    with pytest.raises(ValueError, match="goes on where it was stopped"):
+        load_lm(exp)
+
     class Code:
         def __reduce__(self):
             return os.system, ("touch " + str(tmp_path / "ran"),)
@@ -97,34 +113,13 @@ def test_checkpoints_with_code_are_refused(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_point_checkpoint_is_not_taken_for_a_bayesian_one(make):
-    exp = make("bayes", "bayes_lstm", dict(unit=8, uncertainty={"cell_input@1": "bayes"}))
-    state = load_state(exp / "valid.loss.ave.pth")
-    means = {key: value for key, value in state.items() if not is_posterior_key(key)}
-    torch.save(means, exp / "valid.loss.ave.pth")
-    with pytest.raises(InputError, match="not in the checkpoint"):
-        load_lm(exp)
-
-
-def test_a_model_that_a_kill_left_out_is_written_by_the_next_run(point, tmp_path):
-    """ESPnet writes checkpoint.pth before the epoch's model."""
-    exp = shutil.copytree(point, tmp_path / "exp", symlinks=True)
-    (exp / "valid.loss.ave.pth").unlink()
-    (exp / "valid.loss.ave.pth").symlink_to("gone.pth")
-    with pytest.raises(ValueError, match="goes on where it was stopped"):
-        load_lm(exp)
-
-
-def test_resuming_with_other_locations_is_refused_before_anything_is_written(train_lm, tmp_path):
+def test_resuming_with_other_locations_or_tokens_is_refused(train_lm, tmp_path, point):
     exp = train_lm(tmp_path / "exp", *LSTM, *CELL)
     before = (exp / "config.yaml").read_bytes()
     other = ["--lm_conf", "uncertainty.forget_gate@2=bayes"]
     with pytest.raises(ValueError, match="another architecture"):
         train_lm(exp, *LSTM, *other, "--resume", "true", max_epoch=2)
     assert (exp / "config.yaml").read_bytes() == before
-
-
-def test_resuming_with_other_tokens_of_the_same_number_is_refused(point):
     args = read_config(point / "config.yaml")
     model = BayesLMTask.build_model(args)
     check_resume(point / "checkpoint.pth", model, args)
@@ -143,3 +138,112 @@ def test_the_prior_asked_for_wins_over_the_initial_checkpoints(point, train_lm, 
         # the rows of the cell input, of 8 units
         assert torch.equal(state[f"{name}_cell_input_prior_mean"], load_state(prior)[name][16:24])
         assert torch.equal(state[name], load_state(bayes / "1epoch.pth")[name])
+
+
+NUM_CASES = 40
+# What stands in a tensor's place: of another shape, of another type, or no tensor at all.
+OTHERS = [
+    torch.zeros(3),
+    torch.zeros(()),
+    torch.zeros(0),
+    torch.zeros(16, 8, dtype=torch.complex64),
+    torch.zeros(32, 8, dtype=torch.int64),
+    torch.zeros(2, 2).to_sparse(),
+    None,
+    "text",
+    3,
+    [1.0, 2.0],
+    {"a": torch.zeros(1)},
+]
+KEYS = [0, None, (1, 2), "", "lm", "model", b"lm.rnn.bias_hh_l0"]
+
+
+def damaged_bytes(rng, data):
+    """Return a file cut short, with bytes of other values, or with a piece more or less."""
+    begin = rng.randrange(len(data))
+    end = min(len(data), begin + rng.randrange(1, 200))
+    flipped = bytearray(data)
+    for _ in range(rng.choice([1, 1, 3, 30])):
+        flipped[rng.randrange(len(data))] = rng.randrange(256)
+    pieces = data[:begin] + data[end:], data[:end] + data[begin:]
+    return rng.choice([data[:begin], bytes(flipped), *pieces])
+
+
+def damaged_state(rng, state):
+    """Return a file of other keys or values at one place, or of something else altogether."""
+    damaged, key = copy.copy(state), rng.choice(list(state))
+    kind = rng.choice(["value", "key", "extra", "missing"])
+    other = rng.choice(OTHERS) if kind == "extra" else damaged.pop(key)
+    if kind == "value":
+        damaged[key] = rng.choice(OTHERS)
+    elif kind != "missing":
+        damaged[rng.choice(KEYS)] = other
+    whole = [None, 7, "text", [], {}, torch.zeros(2), [state], {"model": 3}]
+    written = io.BytesIO()
+    torch.save(rng.choice(whole) if rng.random() < 0.1 else damaged, written)
+    return written.getvalue()
+
+
+@pytest.fixture(scope="module")
+def trained(train_lm, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fuzz") / "exp"
+    return train_lm(folder, *LSTM, *CELL, *ADAM)
+
+
+def run_cases(path, load, state, *, named=None):
+    """Load damaged files in place of one that holds `state`; errors name it, or `named`."""
+    data, outcomes = path.read_bytes(), collections.Counter()
+    load()  # as long as it is whole
+    for case in range(NUM_CASES):
+        rng = random.Random(case)
+        in_archive = rng.random() < 0.5
+        path.write_bytes(damaged_state(rng, state) if in_archive else damaged_bytes(rng, data))
+        try:
+            load()
+            outcomes["loaded"] += 1
+        except InputError as error:
+            assert str(error).startswith(f"{named or path}: "), f"case {case}: {error}"
+            assert "\n" not in str(error) and len(str(error)) < 1000, f"case {case}: {error}"
+            outcomes["error"] += 1
+        except Exception as error:
+            raise AssertionError(f"case {case}: {error!r}") from error
+    path.write_bytes(data)
+    assert outcomes["error"] > 0.6 * NUM_CASES, outcomes
+
+
+def model_of(exp):
+    return BayesLMTask.build_model(read_config(exp / "config.yaml"))
+
+
+def test_load(trained):
+    link = trained / "valid.loss.ave.pth"
+    run_cases(link.resolve(), lambda: load_lm(trained), load_state(link), named=link)
+
+
+@pytest.mark.parametrize("option", ["prior", "from"])
+def test_starting_points_and_priors(trained, tmp_path, option):
+    """What `--init_param` and the prior read; `--from` gives one file to both."""
+    path = tmp_path / "start.pth"
+    state = load_state(trained / "valid.loss.ave.pth")
+    torch.save(state, path)
+    model = model_of(trained)
+    args = read_config(trained / "config.yaml")
+    args.resume = False
+    args.model_conf = {"prior": str(path)}
+    args.init_param = [str(path)] if option != "prior" else []
+
+    def load():
+        BayesLMTask.prepare_training(model, args)
+        for init_param in args.init_param:  # as ESPnet does then
+            load_pretrained_model(init_param, model, False, map_location="cpu")
+
+    run_cases(path, load, state)
+
+
+def test_resuming(trained, tmp_path):
+    path = tmp_path / "checkpoint.pth"
+    path.write_bytes((trained / "checkpoint.pth").read_bytes())
+    model, args = model_of(trained), read_config(trained / "config.yaml")
+    args.token_list = list(args.token_list)
+    whole = torch.load(path, weights_only=False)
+    run_cases(path, lambda: check_resume(path, model, args), whole)

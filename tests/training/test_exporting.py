@@ -1,30 +1,38 @@
-"""`export_lm`: what ESPnet loads from the export is the LM at its posterior mean."""
+"""Exports and mixtures: what ESPnet loads from them is the LM at its posterior mean."""
 
+import shutil
+
+import numpy as np
 import pytest
 import torch
 import yaml
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.tasks.lm import LMTask
-from experiments import (
+from training_options import (
     BACKBONES,
     BAYES,
     GP,
-    LSTM,
-    SEARCH,
+    LSTM_CONF,
+    SUPERNET,
     VARIATIONAL,
+    write_experiment,
 )
 
+from espnet_bayeslm.loading.components import ComponentOptions
+from espnet_bayeslm.loading.experiment import UNKNOWN_WORDS, read_unk_size
 from espnet_bayeslm.loading.export import export_lm, write_mixture
 from espnet_bayeslm.loading.trained_lm import load_lm
+from espnet_bayeslm.ngram.estimation import build_ngram
+from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.training.text import TokenOptions, made_tokens
 from espnet_bayeslm.utils.errors import InputError
 
 IVON = {
-    "ivon": ("bayes_lstm", LSTM, {"optim": "ivon", "optim_conf": {"lr": 0.1}}),
-    "ivon_seq_rnn": ("seq_rnn", LSTM, {"optim": "ivon"}),
+    "ivon": ("bayes_lstm", LSTM_CONF, {"optim": "ivon", "optim_conf": {"lr": 0.1}}),
+    "ivon_seq_rnn": ("seq_rnn", LSTM_CONF, {"optim": "ivon"}),
 }
 POINT = {
-    "point": ("bayes_lstm", {**LSTM, "uncertainty": {"cell_input@1": "point"}}),
+    "point": ("bayes_lstm", {**LSTM_CONF, "uncertainty": {"cell_input@1": "point"}}),
     "espnet": ("transformer", dict(embed_unit=6, att_unit=8, head=2, unit=12, layer=2)),
 }
 CASES = {**BAYES, **GP, **BACKBONES, **IVON, **POINT}
@@ -124,7 +132,6 @@ def test_a_configuration_without_what_an_lm_needs(make, key):
 
 @pytest.fixture
 def bpe(make, tmp_path):
-    """Return a Bayesian LM over sentencepiece tokens."""
     (tmp_path / "train.txt").write_text("key a bc abc cab a b c\n" * 20)
     token_type, tokens, bpemodel, _ = made_tokens(tmp_path, TokenOptions("bpe", 9), {})
     options = {"token_list": tokens, "token_type": token_type, "bpemodel": bpemodel}
@@ -158,7 +165,205 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_point_estimate_form(make, tmp_path, name):
-    exp = make(name, *{**VARIATIONAL, **SEARCH}[name])
+    exp = make(name, *{**VARIATIONAL, **SUPERNET}[name])
     with pytest.raises(InputError, match=REFUSED[name]):
         export_lm(exp, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+WEIGHTS = "0.35,0.25,0.15,0.25"
+
+
+@pytest.fixture(scope="module")
+def ngram(plain_text):
+    path = plain_text / "bigram.arpa.gz"
+    build_ngram(plain_text / "train.txt", path, order=2, lmplz="none", discount_fallback=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def lms(point, tmp_path_factory):
+    """Return the experiments of a trained LM, an uncertain one and one of ESPnet's own."""
+    folder = tmp_path_factory.mktemp("lms")
+    bayes = write_experiment(point, folder / "bayes", *BAYES["lstm"])
+    conf = dict(att_unit=8, head=2, unit=12, layer=1, pos_enc="sinusoidal")
+    return [point, bayes, write_experiment(point, folder / "espnet", "transformer", conf)]
+
+
+@pytest.fixture(scope="module")
+def mixture(lms, ngram, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mixtures") / "new" / "mixture"
+    write_mixture(folder, lms=lms, ngrams=[ngram], weights=WEIGHTS)
+    return folder
+
+
+def content(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
+
+
+class TestFolder:
+    def test_holds_all_that_it_needs_and_loads_in_espnet_too(self, mixture, lms, ngram):
+        names = {str(path.relative_to(mixture)) for path in mixture.rglob("*") if path.is_file()}
+        assert names == {"config.yaml", "valid.loss.ave.pth", "ngrams/bigram.arpa.gz"}
+        assert (mixture / "ngrams" / "bigram.arpa.gz").read_bytes() == ngram.read_bytes()
+        config = yaml.safe_load((mixture / "config.yaml").read_text())
+        assert config["lm"] == "mixture" and config["model"] == "lm"
+        parts = config["lm_conf"]["components"]
+        assert [part["name"] for part in parts] == ["exp", "bayes", "espnet", "bigram"]
+        weights = [part["weight"] for part in parts]
+        assert weights == pytest.approx([0.35, 0.25, 0.15, 0.25], abs=1e-15)
+        assert parts[3]["path"] == str(mixture / "ngrams" / "bigram.arpa.gz")
+        first = yaml.safe_load((lms[0] / "config.yaml").read_text())
+        for name in ("token_list", "token_type", "bpemodel", "cleaner", "g2p"):
+            assert config[name] == first[name]
+        state = torch.load(mixture / "valid.loss.ave.pth", weights_only=True)
+        assert "lm.components.0.encoder.weight" in state
+        model, args = LMTask.build_model_from_file(
+            mixture / "config.yaml", mixture / "valid.loss.ave.pth"
+        )
+        trained = load_lm(mixture)
+        assert trained.name == "mixture" and args.lm == "mixture"
+        ids = torch.randint(1, len(trained.token_list), (3, 7))
+        assert torch.equal(model.lm.eval()(ids, None)[0], trained.lm(ids, None)[0])
+
+    def test_other_folders_are_not_needed(self, point, ngram, tmp_path, lms):
+        exp, arpa = tmp_path / "exp", tmp_path / "a.arpa.gz"
+        shutil.copytree(point, exp, symlinks=False)
+        shutil.copyfile(ngram, arpa)
+        write_mixture(tmp_path / "m", lms=[exp], ngrams=[arpa], weights="0.5,0.5")
+        shutil.rmtree(exp)
+        arpa.unlink()
+        assert load_lm(tmp_path / "m").lm.weights == [0.5, 0.5]
+        write_mixture(tmp_path / "two", lms=lms[:2], weights="0.25,0.75")
+        config = yaml.safe_load((tmp_path / "two" / "config.yaml").read_text())
+        assert "tokens" not in config["lm_conf"] and not (tmp_path / "two" / "ngrams").exists()
+        write_mixture(tmp_path / "one", lms=lms[:1])
+        ids = torch.tensor([[3, 4, 5]])
+        one, alone = (load_lm(folder).lm(ids, None)[0] for folder in (tmp_path / "one", lms[0]))
+        assert torch.equal(one, alone.log_softmax(-1))
+
+    def test_ngrams_of_one_name(self, point, ngram, plain_text, tmp_path):
+        other = tmp_path / "other" / "bigram.arpa"
+        build_ngram(plain_text / "valid.txt", other, order=3, lmplz="none", discount_fallback=True)
+        write_mixture(tmp_path / "m", lms=[point], ngrams=[ngram, other], weights="0.4,0.3,0.3")
+        lm = load_lm(tmp_path / "m").lm
+        assert lm.names == ["exp", "bigram", "bigram#2"]
+        assert [component.order for component in lm.components[1:]] == [2, 3]
+
+    def test_an_lm_whose_optimizer_learnt_a_posterior(self, point, tmp_path):
+        ivon = write_experiment(
+            point, tmp_path / "ivon", "bayes_lstm", dict(unit=8), optim="ivon", optim_conf={}
+        )
+        file = ivon / "valid.loss.ave.pth"
+        state = torch.load(file)
+        torch.save({k: v + 20 if k.endswith("_log_std") else v for k, v in state.items()}, file)
+        write_mixture(tmp_path / "m", lms=[ivon])
+        ids = torch.tensor([[3, 4, 5]])
+        alone, mixed = load_lm(ivon).lm, load_lm(tmp_path / "m").lm
+        assert mixed.locations() == [f"ivon/{place}" for place in alone.locations()] != []
+        with alone.sampled(1), mixed.sampled(1):
+            drawn = alone(ids, None)[0].log_softmax(-1)
+            assert torch.equal(mixed(ids, None)[0], drawn)
+        assert not torch.equal(mixed(ids, None)[0], drawn)
+
+    def test_it_is_not_trained(self, corpus, tmp_path):
+        data = f"{corpus}/train.txt,text,text"
+        command = ["--lm", "mixture", "--token_list", f"{corpus}/tokens.txt", "--output_dir"]
+        command += [tmp_path, "--train_data_path_and_name_and_type", data]
+        with pytest.raises(InputError, match="--lm mixture is not trained"):
+            BayesLMTask.main(cmd=list(map(str, command)))
+
+
+class TestBadInput:
+    """Each is one error, and leaves nothing behind."""
+
+    @pytest.fixture
+    def fails(self, tmp_path):
+        def check(message, **kwargs):
+            folder = tmp_path / "out" / "mixture"
+            with pytest.raises(InputError, match=message):
+                write_mixture(folder, **kwargs)
+            assert not folder.parent.exists() or not list(folder.parent.iterdir())
+
+        return check
+
+    def test_what_cannot_be_mixed(self, lms, ngram, mixture, fails, tmp_path):
+        chars, search = tmp_path / "chars", tmp_path / "search"
+        write_experiment(lms[0], chars, "bayes_lstm", dict(unit=8), token_type="char")
+        write_experiment(lms[0], search, *SUPERNET["search"])
+        fails("no LM in the mixture", lms=[], ngrams=[ngram])
+        fails("it has char tokens, and exp word tokens", lms=[lms[0], chars])
+        fails(r"search/config.yaml: a super-network", lms=[search])
+        fails("a mixture already", lms=[mixture])
+        other = shutil.copytree(lms[0], tmp_path / "o")
+        config = yaml.safe_load((other / "config.yaml").read_text())
+        config["token_list"][2:4] = "X", "Y"
+        (other / "config.yaml").write_text(yaml.safe_dump(config))
+        message = (
+            r"o/config.yaml: 2 of 13 ids stand for other tokens in this LM than in exp: 2 is 'X'"
+            r" and 'a', 3 is 'Y' and 'b' \(2 tokens are only this LM's, 2 only the other's\)"
+        )
+        fails(message, lms=[lms[0], other], weights="0.5,0.5")
+
+    def test_weights(self, lms, ngram, fails, tmp_path):
+        parts = dict(lms=lms[:1], ngrams=[ngram])
+        fails(r"\[0.5, 0.4\] with the sum 0.9000, not 1", weights="0.5,0.4", **parts)
+        fails("3 weights for 2 components", weights="0.5,0.3,0.2", **parts)
+        fails("neither a file nor numbers", weights=tmp_path / "nosuch.yaml", **parts)
+        rows = [{"name": "exp", "weight": 0.5}, {"name": "bigram", "weight": 0.3}]
+        (tmp_path / "w.yaml").write_text(yaml.safe_dump({"components": rows}))
+        fails(r"w.yaml: weights \[0.5, 0.3\] with the", weights=tmp_path / "w.yaml", **parts)
+        for content in ("", "components: 3\n", "components: [{name: a}]\n", "a: b: c"):
+            (tmp_path / "w.yaml").write_text(content)
+            fails("w.yaml: not a weights file", weights=tmp_path / "w.yaml", **parts)
+
+    @pytest.mark.parametrize("number", [0, 1])
+    def test_a_folder_that_holds_an_lm(self, lms, number):
+        before = content(lms[number])
+        with pytest.raises(InputError, match="holds another LM"):
+            write_mixture(lms[number], lms=lms[:1])
+        assert content(lms[number]) == before
+
+
+SENTENCE = ["a", "nobody-knows-it", "b"]
+
+
+def with_size(exp, folder, size):
+    """Copy an experiment, with a counted number of unknown words."""
+    shutil.copytree(exp, folder)
+    (folder / UNKNOWN_WORDS).parent.mkdir()
+    (folder / UNKNOWN_WORDS).write_text(f"unk_size: {size}\n")
+    return folder
+
+
+@pytest.fixture
+def counted(point, tmp_path):
+    return with_size(point, tmp_path / "counted", 500.0)
+
+
+def word_log_probs(exp, **options):
+    """Return ln p of each word of a sentence, as the tools compute it."""
+    [component] = ComponentOptions(lms=[exp], **options).components()
+    return component.scorer.word_scores([SENTENCE])[0].log_probs
+
+
+def test_an_unknown_word_has_its_share_of_unk_in_exports_too(counted, tmp_path):
+    shift = word_log_probs(counted, unk_size=1) - word_log_probs(counted)
+    assert shift == pytest.approx([0.0, np.log(500.0), 0.0, 0.0])
+    [scores] = load_lm(counted).word_scores([SENTENCE])
+    assert scores.log_probs.tolist() == word_log_probs(counted).tolist()
+    export_lm(counted, tmp_path / "out")
+    assert load_lm(tmp_path / "out").unk_size == 500
+    assert word_log_probs(tmp_path / "out") == pytest.approx(word_log_probs(counted))
+
+
+@pytest.mark.parametrize("sizes", [(500.0, 500.0), (100.0, 900.0)], ids=["one text", "two texts"])
+def test_a_mixture_has_the_size_of_its_lms(point, tmp_path, sizes):
+    """The same LM twice, so that the mixture of the tools is known in closed form."""
+    exps = [with_size(point, tmp_path / f"lm{n}", size) for n, size in enumerate(sizes)]
+    write_mixture(tmp_path / "m", lms=exps, weights="0.25,0.75")
+    parts = [word_log_probs(exp) for exp in exps]
+    expected = np.logaddexp(parts[0] + np.log(0.25), parts[1] + np.log(0.75))
+    assert word_log_probs(tmp_path / "m") == pytest.approx(expected, rel=1e-5)
+    write_mixture(tmp_path / "m", lms=[point])
+    assert read_unk_size(tmp_path / "m") is None

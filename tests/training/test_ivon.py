@@ -64,24 +64,6 @@ def train(net, optimizer, indices):
         optimizer.zero_grad()
 
 
-def noise_of(net, draw):
-    """Return the noise of a draw, in the order of the parameters."""
-    generator = noise_generator(torch.initial_seed(), 0, draw)
-    pieces = [torch.empty_like(p).normal_(generator=generator) for p in net.parameters()]
-    return nn.utils.parameters_to_vector(pieces).detach().numpy()
-
-
-def gradient_of(net):
-    """Return the function of (weights, t) that is the gradient of batch t; it sets the weights."""
-
-    def gradient(theta, t):
-        nn.utils.vector_to_parameters(torch.from_numpy(theta), net.parameters())
-        gradients = torch.autograd.grad(net(batch(t)), [*net.parameters()])
-        return torch.cat([g.flatten() for g in gradients]).numpy()
-
-    return gradient
-
-
 @pytest.mark.parametrize(
     "options",
     [{}, {"rescale_lr": False}, {"clip_radius": 0.4}, {"beta1": 0.0, "weight_decay": 0.0}],
@@ -89,10 +71,18 @@ def gradient_of(net):
 )
 def test_every_step_is_that_of_the_algorithm(options):
     net, optimizer = make(**options)
-    plain = Net()
-    noises = [noise_of(net, draw) for draw in range(100)]
-    start = flat(net).numpy()
-    expected = ivon_plain(start, gradient_of(plain), noises, **{**OPTIONS, **options})
+    plain, noises = Net(), []
+    for draw in range(100):
+        generator = noise_generator(torch.initial_seed(), 0, draw)
+        pieces = [torch.empty_like(p).normal_(generator=generator) for p in net.parameters()]
+        noises.append(nn.utils.parameters_to_vector(pieces).detach().numpy())
+
+    def gradient(theta, t):
+        nn.utils.vector_to_parameters(torch.from_numpy(theta), plain.parameters())
+        gradients = torch.autograd.grad(plain(batch(t)), [*plain.parameters()])
+        return torch.cat([g.flatten() for g in gradients]).numpy()
+
+    expected = ivon_plain(flat(net).numpy(), gradient, noises, **{**OPTIONS, **options})
     assert not np.allclose(expected[-1][1], expected[0][1], rtol=0.1), "sigma never moved"
     for t, (mean, _) in enumerate(expected, 1):
         train(net, optimizer, [t])
@@ -222,18 +212,6 @@ def test_parameters_without_gradients_are_left_alone():
     assert (net.state_dict()["body.0.weight_log_std"] == -20).all()
 
 
-def test_number_of_tokens_must_be_known():
-    net, optimizer = make(ess=None)
-    with pytest.raises(InputError, match="set_ess"):
-        net(batch(0))
-    optimizer.set_ess(500.0)
-    train(net, optimizer, range(3))
-    other, optimizer = make()
-    optimizer.set_ess(7.0)
-    train(other, optimizer, range(3))
-    assert torch.equal(flat(net), flat(other)), "the options' ess is the user's"
-
-
 @pytest.mark.parametrize(
     "option",
     [
@@ -253,6 +231,19 @@ def test_wrong_use_is_an_error():
     flat_loss.backward()
     with pytest.raises(RuntimeError, match="attach"):
         optimizer.step()
+    net, _ = make()
+    replica = net._replicate_for_data_parallel()
+    with pytest.raises(InputError, match="multiprocessing_distributed"):
+        replica(batch(0))
+    net, optimizer = make(ess=None)
+    with pytest.raises(InputError, match="set_ess"):
+        net(batch(0))
+    optimizer.set_ess(500.0)
+    train(net, optimizer, range(3))
+    other, optimizer = make()
+    optimizer.set_ess(7.0)
+    train(other, optimizer, range(3))
+    assert torch.equal(flat(net), flat(other)), "the options' ess is the user's"
 
 
 @pytest.mark.parametrize(
@@ -268,10 +259,3 @@ def test_models_that_ivon_cannot_train(lm_conf, model_conf, problem):
     model = BayesLanguageModel(BayesLSTMLM(10, unit=4, **lm_conf), 10, **model_conf)
     with pytest.raises(InputError, match=f"optim ivon .*{problem}"):
         add_optimizer_posterior(model)
-
-
-def test_replicas_are_refused():
-    net, _ = make()
-    replica = net._replicate_for_data_parallel()
-    with pytest.raises(InputError, match="multiprocessing_distributed"):
-        replica(batch(0))

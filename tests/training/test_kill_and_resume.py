@@ -1,16 +1,27 @@
-"""A training killed at any moment and resumed ends where an unbroken one does."""
+"""Trainings that are killed, fill the disk, or find another one in their folder."""
 
+import argparse
 import contextlib
+import errno
 import os
+import pickle
 import random
+import resource
 import signal
+import subprocess
 import sys
 
 import pytest
+import torch
 from forked import finish, log_of, start, train
 from training_options import ADAM, CELL, LSTM, assert_same, stats
 
-from espnet_bayeslm.loading.checkpoint import read_checkpoint
+from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
+from espnet_bayeslm.loading.experiment import read_config
+from espnet_bayeslm.training.task import BayesLMTask
+from espnet_bayeslm.training.trainer import writing_errors
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.locks import LOCK, folder_lock
 
 LMS = {
     "point": [*LSTM, *ADAM],
@@ -121,3 +132,196 @@ def test_a_kill_at_the_end_of_the_last_epoch(corpus, tmp_path, stage):
     options = [*LMS["point"], *KEPT]
     unbroken = train(corpus, tmp_path / "unbroken", *options, max_epoch=1)
     check_same(run_killed(corpus, tmp_path / "broken", options, 1, (stage, 1)), unbroken, 1)
+
+
+OPTIONS = [*LSTM, *CELL, *ADAM]
+FULL = "No space left on device"
+
+
+@pytest.fixture(scope="module")
+def unbroken(corpus, tmp_path_factory):
+    """Return the folder of a training of two epochs that nothing stopped."""
+    return train(corpus, tmp_path_factory.mktemp("unbroken") / "exp", *OPTIONS, max_epoch=2)
+
+
+def check_stopped(output, epoch):
+    """Check what a training left that could not write: checkpoints that are whole."""
+    assert read_checkpoint(output / "checkpoint.pth")["reporter"]["epoch"] == epoch
+    assert load_state(output / "1epoch.pth")
+    assert not list(output.glob(".*"))
+
+
+def check_goes_on(corpus, output, unbroken):
+    """Check that a training that was stopped ends as the unbroken one."""
+    log_of(output).unlink(missing_ok=True)
+    train(corpus, output, *OPTIONS, max_epoch=2)
+    assert stats(output, 2, "valid")["loss"] == stats(unbroken, 2, "valid")["loss"]
+    assert_same(output / "valid.loss.ave.pth", unbroken / "valid.loss.ave.pth")
+
+
+@pytest.mark.parametrize("saves, kept", [(0, None), (2, 1), (3, 2)])
+def test_no_room_for_a_checkpoint(corpus, train_lm, unbroken, tmp_path, monkeypatch, saves, kept):
+    """Each epoch saves the checkpoint, then the model."""
+    save, output = torch.save, tmp_path / "exp"
+    left = iter([True] * saves)
+
+    def full(obj, f, *args, **kwargs):
+        if next(left, False):
+            return save(obj, f, *args, **kwargs)
+        f.write(b"half of it")
+        raise OSError(errno.ENOSPC, FULL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        with pytest.raises(InputError, match=FULL) as raised:
+            train_lm(output, *OPTIONS, max_epoch=2)
+    message = str(raised.value)
+    file = ["checkpoint.pth", f"{(saves + 1) // 2}epoch.pth"][saves % 2]
+    assert message.startswith(f"{output / file}: cannot be written ({FULL}). ")
+    epoch = f"The checkpoint of epoch {kept} is kept" if kept else "No epoch was saved"
+    assert f"{epoch}: make room" in message and "--resume true" in message
+    assert "\n" not in message
+    assert not list(output.glob(".*"))
+    if saves == 2:
+        check_stopped(output, 1)
+    check_goes_on(corpus, output, unbroken)
+
+
+@contextlib.contextmanager
+def small_files(size):
+    """Let no file within grow beyond so many bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    yield
+
+
+def test_a_limit_on_the_size_of_files(corpus, unbroken, tmp_path):
+    """torch says nothing of the limit, but that a position in its archive is unexpected."""
+    exp = train(corpus, tmp_path / "exp", *OPTIONS, max_epoch=1)
+    limit = (exp / "checkpoint.pth").stat().st_size * 3 // 4
+    log_of(exp).unlink()
+    around = (small_files, limit)
+    assert finish(start(corpus, exp, *OPTIONS, max_epoch=2, around=around)) == 1
+    log = log_of(exp).read_text()
+    assert "Traceback" not in log, log[-3000:]
+    (error,) = [line for line in log.splitlines() if "error:" in line]
+    assert f"{exp / 'checkpoint.pth'}: cannot be written (File too large). " in error
+    assert "The checkpoint of epoch 1 is kept: make room" in error
+    check_stopped(exp, 1)
+    check_goes_on(corpus, exp, unbroken)
+
+
+def test_writing_errors(train_lm, tmp_path):
+    (tmp_path / "exp").write_text("")
+    with pytest.raises(InputError, match=r"exp: cannot be written \(.*No epoch was saved: mend"):
+        train_lm(tmp_path / "exp", *OPTIONS)
+    for error in (
+        OSError(errno.ENOENT, "No such file or directory", "exp/1epoch.pth"),
+        PermissionError(errno.EACCES, "Permission denied", "data/train.txt"),
+        OSError("a program's own"),
+    ):
+        with pytest.raises(OSError) as raised, writing_errors(tmp_path / "exp"):
+            raise error
+        assert raised.value is error
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_no_room_for_the_configuration(train_lm, tmp_path):
+    (tmp_path / "exp").mkdir()
+    (tmp_path / "exp" / "config.yaml").symlink_to("/dev/full")
+    with pytest.raises(InputError, match=rf"exp: cannot be written \({FULL}\). No epoch was saved"):
+        train_lm(tmp_path / "exp", *OPTIONS)
+
+
+HOLD = """
+import os, sys, time
+from espnet_bayeslm.utils.locks import folder_lock
+with folder_lock(sys.argv[1]):
+    if os.fork() == 0:  # as a data loader's worker
+        os.close(1)
+        while not os.path.exists(sys.argv[2]):
+            time.sleep(0.01)
+        os._exit(0)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+# What a spawned process does, in one that has not imported our LMs
+WORKER = """
+import pickle, sys
+with open(sys.argv[1], "rb") as file:
+    function, args = pickle.load(file)
+function(args)
+"""
+
+
+@contextlib.contextmanager
+def held(folder, stop):
+    """Let another process hold a folder, kill it, and leave a process that it has forked."""
+    command = [sys.executable, "-c", HOLD, str(folder), str(stop)]
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, **pipes) as process:
+        try:
+            assert process.stdout.readline() == "held\n"
+            yield process
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.fixture
+def stop(tmp_path):
+    """Return a file whose appearance ends the processes that were left."""
+    path = tmp_path / "stop"
+    yield path
+    path.touch()
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch, caplog):
+    """Training goes on there, as on some network file systems; other errors are told."""
+    number = errno.ENOLCK
+
+    def lockf(*args):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("espnet_bayeslm.utils.locks.fcntl.lockf", lockf)
+    with folder_lock(tmp_path):
+        assert "start no second training in this folder" in caplog.text
+    number = errno.EIO
+    with pytest.raises(OSError, match="Input/output"), folder_lock(tmp_path):
+        pass
+
+
+def test_lm_train_waits_for_no_dead_owner(corpus, tmp_path, stop):
+    exp = tmp_path / "exp"
+    with held(exp, stop) as owner:
+        assert finish(start(corpus, exp, *LSTM, max_epoch=1)) == 1
+    errors = [line for line in log_of(exp).read_text().splitlines() if "error:" in line]
+    assert len(errors) == 1 and f"{exp}: process {owner.pid} of " in errors[0]
+    assert "is training here" in errors[0] and "Traceback" not in log_of(exp).read_text()
+    assert os.listdir(exp) == [LOCK]
+    train(corpus, exp, *LSTM, max_epoch=1)
+    assert (exp / "valid.loss.ave.pth").exists()
+
+
+def test_workers(python, train_lm, tmp_path, stop):
+    """A spawned rank 0 is refused, and a parent before it spawns any; other ranks do not ask.
+
+    Workers know our LMs, though `--multiprocessing_distributed` spawns them.
+    """
+    exp = train_lm(tmp_path / "exp", *LSTM, "--dry_run", "true")
+    args = read_config(exp / "config.yaml")
+    args.output_dir = str(tmp_path / "second")
+    (tmp_path / "worker.py").write_text(WORKER)
+    (tmp_path / "work").write_bytes(pickle.dumps((BayesLMTask.main_worker, args)))
+
+    def exit_code():
+        return subprocess.run([python, tmp_path / "worker.py", tmp_path / "work"]).returncode
+
+    with held(tmp_path / "second", stop):
+        assert exit_code() == 1
+        with pytest.raises(InputError, match="is training here"):
+            spawning = dict(multiprocessing_distributed=True, ngpu=2)
+            BayesLMTask.main(argparse.Namespace(**{**vars(args), **spawning}))
+    assert os.listdir(tmp_path / "second") == [LOCK]
+    assert exit_code() == 0
+    config = read_config(tmp_path / "second" / "config.yaml")
+    assert (config.lm, config.model) == ("bayes_lstm", "bayes_lm")

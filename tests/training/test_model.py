@@ -38,18 +38,14 @@ def build(num_train_tokens=None, uncertainty=CELL, *, cls=BayesLSTMLM, lm_conf=N
     return model.double().train()
 
 
-def no_noise(model):
-    """Keep the standard deviations, and so the KL, but draw zeros."""
-    for block in model.lm.posterior.blocks():
-        block.kind.sample_with_kl = lambda block, mean, generator, wants_kl: (mean, None)
-    return model
-
-
 @pytest.mark.parametrize("batch_size", [1, 7, 32])
 def test_loss_of_an_epoch_is_the_elbo_for_any_batch_size(text, batch_size):
     ids, lengths = text
     total = int((lengths + 1).sum())
-    model = no_noise(build(total))
+    model = build(total)
+    for block in model.lm.posterior.blocks():
+        # the standard deviations, and so the KL, stay, and the noise is zero
+        block.kind.sample_with_kl = lambda block, mean, generator, wants_kl: (mean, None)
     expected = (ESPnetLanguageModel.nll(model, *text)[0].sum() + model.lm.kl()) / total
     batches = [
         (ids[i : i + batch_size], lengths[i : i + batch_size]) for i in range(0, 32, batch_size)
@@ -69,12 +65,9 @@ def test_validation_loss_is_the_nll_at_the_mean(text):
     assert torch.allclose(stats["kl"], model.lm.kl() / 100)
 
 
-def test_kl_weight(text):
-    assert torch.allclose(build(9, kl_weight=0.25)(*text)[1]["kl"], build(9)(*text)[1]["kl"] / 4)
-
-
-def test_release_scale_is_smaller_by_weights_and_batch_tokens(text):
+def test_scales_of_the_kl(text):
     """Release / ELBO = batch tokens / weights of a parameter, 1/655 for Theta_1 of the paper."""
+    assert torch.allclose(build(9, kl_weight=0.25)(*text)[1]["kl"], build(9)(*text)[1]["kl"] / 4)
     lm = build(None, {"cell_input@1": "bayes"}).lm
     for name in ("weight_hh_l0", "bias_ih_l0", "bias_hh_l0"):  # leave one parameter random
         lm.posterior._blocks = [b for b in lm.posterior.blocks() if b.parameter != name]
@@ -88,16 +81,17 @@ def test_release_scale_is_smaller_by_weights_and_batch_tokens(text):
     assert 512 * 4096 // (32 * 100) == 655
 
 
-def test_unknown_training_size_is_an_error_only_in_training(text):
+def test_models_that_cannot_train(text):
     model = build()
     with pytest.raises(RuntimeError, match="num_train_tokens"):
         model(*text)
     model.eval()(*text)
-
-
-def test_a_prior_that_was_not_loaded_is_an_error(text):
     with pytest.raises(RuntimeError, match="prior"):
         build(100, prior="point.pth")(*text)
+    with pytest.raises(InputError, match=r"regularizer_weight .* expected 0 or more"):
+        point(regularizer="l2", regularizer_weight=-1.0)
+    with pytest.raises(ValueError, match="SequentialRNNLM"):
+        BayesLanguageModel(SequentialRNNLM(VOCAB, unit=4), VOCAB)
 
 
 @pytest.mark.parametrize(
@@ -118,16 +112,6 @@ def test_bad_options(option, values, message):
     for value in values:
         with pytest.raises(InputError, match=f"{option} {message}"):
             build(10, **{option: value})
-
-
-def test_a_negative_regularizer_weight():
-    with pytest.raises(InputError, match=r"regularizer_weight .* expected 0 or more"):
-        point(regularizer="l2", regularizer_weight=-1.0)
-
-
-def test_other_lms_are_refused():
-    with pytest.raises(ValueError, match="SequentialRNNLM"):
-        BayesLanguageModel(SequentialRNNLM(VOCAB, unit=4), VOCAB)
 
 
 def test_autocast_keeps_the_kl_in_float32(text):
@@ -167,7 +151,7 @@ def test_latent_kl_is_summed_over_real_tokens_only(text, cls):
     assert torch.allclose(stats["kl"] * weight, expected, rtol=1e-10)
 
 
-def test_training_loss_has_the_latent_kl_per_token_and_validation_has_not(text):
+def test_latent_kl_is_added_in_training(text):
     model = build(None, LATENT)
     loss, stats, _ = model(*text)
     assert stats["kl"] > 0 and torch.allclose(loss, stats["nll"] + stats["kl"])
@@ -175,9 +159,6 @@ def test_training_loss_has_the_latent_kl_per_token_and_validation_has_not(text):
     assert stats["kl"] > 0 and torch.equal(loss, stats["nll"])
     half, whole = (build(None, LATENT, kl_weight=weight) for weight in (0.5, 1.0))
     assert torch.allclose(half(*text)[1]["kl"], whole(*text)[1]["kl"] / 2)
-
-
-def test_weights_and_latent_outputs_are_added_up(text):
     model = build(50, {"cell_input@1": "bayes", "hidden_output@2": "variational"}).eval()
     ids, lengths = text
     latent = sum(plain_latent_kl(model, i, n) for i, n in zip(ids, lengths, strict=True))

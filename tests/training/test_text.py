@@ -13,7 +13,6 @@ from espnet_bayeslm.utils.errors import InputError
 
 @pytest.fixture
 def texts(plain_text, tmp_path):
-    """Return the paths of a training and a validation text."""
     for part in ("train", "valid"):
         (tmp_path / f"{part}.txt").write_text((plain_text / f"{part}.txt").read_text() + "\n")
     return tmp_path / "train.txt", tmp_path / "valid.txt"
@@ -99,7 +98,7 @@ def test_validation_is_on_known_words_where_unk_is_not_trained(
     assert (said in caplog.text) == (kept == [1, 3])
 
 
-def test_what_was_made_of_the_same_text_is_kept(prepare, texts, tmp_path, monkeypatch):
+def test_what_was_made_of_the_same_text_is_kept(prepare, texts, monkeypatch):
     made = prepare("point/data", token_type="bpe", vocab_size=20)
 
     def again(*args, **kwargs):

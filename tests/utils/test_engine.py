@@ -87,15 +87,7 @@ def test_engines_that_cannot_be(conf, workers, message, tmp_path):
         options.check_engine()
 
 
-def test_dask_is_not_installed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    message = "--engine dask needs the package distributed. pip install 'espnet_bayeslm[dask]'"
-    with pytest.raises(InputError, match=re.escape(message)):
-        EngineOptions(engine="dask").check_engine()
-
-
 def start(conf, tmp_path, workers=None):
-    """Start the cluster of a configuration; return the pool's fields."""
     path = tmp_path / "engine.yaml"
     path.write_text(yaml.safe_dump(conf))
     options = EngineOptions(engine="dask", workers=workers, engine_conf=str(path))
@@ -103,7 +95,7 @@ def start(conf, tmp_path, workers=None):
         return pool
 
 
-def test_a_scheduler_that_does_not_answer(tmp_path):
+def test_clusters_that_do_not_answer_or_start(tmp_path, monkeypatch):
     dask = pytest.importorskip("dask")
     pytest.importorskip("distributed", reason="Dask: pip install -e '.[dask]'")
     message = r"engine\.yaml: no scheduler answers at tcp://127\.0\.0\.1:1 \("
@@ -112,9 +104,6 @@ def test_a_scheduler_that_does_not_answer(tmp_path):
         pytest.raises(InputError, match=message),
     ):
         start({"cluster": "tcp://127.0.0.1:1"}, tmp_path)
-
-
-def test_a_cluster_that_does_not_start(tmp_path, monkeypatch):
     pytest.importorskip("dask_jobqueue", reason="Dask: pip install -e '.[dask]'")
     with pytest.raises(InputError, match=r"cluster: local does not start \(.*'coers'"):
         start({"cluster": "local", "coers": 1}, tmp_path, workers=1)
@@ -216,7 +205,7 @@ def test_a_file_of_machines_names_a_worker_on_each(tmp_path, monkeypatch):
     assert given == {"hosts": ["head", "a", "b"], "worker_options": workers}
 
 
-def test_errors_of_dask_are_told_as_of_any_engine():
+def test_errors_of_dask_are_told_as_of_any_engine(monkeypatch):
     distributed = pytest.importorskip("distributed", reason="Dask: pip install -e '.[dask]'")
     from espnet_bayeslm.utils.dask_cluster import explain
 
@@ -227,3 +216,7 @@ def test_errors_of_dask_are_told_as_of_any_engine():
     assert "lacks a package (No module named 'espnet_bayeslm'). pip install" in str(explain(lost))
     other = ValueError("other")
     assert explain(other) is other
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    message = "--engine dask needs the package distributed. pip install 'espnet_bayeslm[dask]'"
+    with pytest.raises(InputError, match=re.escape(message)):
+        EngineOptions(engine="dask").check_engine()

@@ -139,13 +139,19 @@ def test_what_is_staged_moves_into_a_folder_or_is_not_written(tmp_path):
     assert found == usual
 
 
-def test_lines_are_numbered_and_lose_their_ends_and_one_byte_order_mark(tmp_path):
+def test_lines_are_numbered_or_keyed(tmp_path):
     content = "\ufeffone\r\n\ufefftwo\u2028still two\n\nfour".encode()
     lines = [(1, "one"), (2, "\ufefftwo\u2028still two"), (3, ""), (4, "four")]
     (tmp_path / "text").write_bytes(content)
     (tmp_path / "text.gz").write_bytes(gzip.compress(content[:10]) + gzip.compress(content[10:]))
     assert list(read_lines(tmp_path / "text")) == lines
     assert list(read_lines(tmp_path / "text.gz")) == lines
+    path = tmp_path / "text"
+    path.write_text("u1 a  b\nu2\n")
+    assert read_keyed_lines(path) == {"u1": (1, "a  b"), "u2": (2, "")}
+    for other in (tmp_path / "missing", tmp_path):
+        with pytest.raises(InputError, match="cannot be read"):
+            list(read_lines(other))
 
 
 def test_a_gzip_file_cut_short_at_any_byte(tmp_path):
@@ -178,12 +184,3 @@ def test_bad_keyed_lines(tmp_path, content, words):
     with pytest.raises(InputError) as error:
         read_keyed_lines(path)
     assert all(word in str(error.value) for word in [str(path), *words])
-
-
-def test_keyed_lines(tmp_path):
-    path = tmp_path / "text"
-    path.write_text("u1 a  b\nu2\n")
-    assert read_keyed_lines(path) == {"u1": (1, "a  b"), "u2": (2, "")}
-    for other in (tmp_path / "missing", tmp_path):
-        with pytest.raises(InputError, match="cannot be read"):
-            list(read_lines(other))

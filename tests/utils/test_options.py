@@ -1,7 +1,4 @@
-"""A dataclass of options becomes a parser, an object, and the signature of a function.
-
-A number of a configuration is a number, however it is written.
-"""
+"""Options: from a dataclass, and numbers in yaml."""
 
 import argparse
 import dataclasses
@@ -21,9 +18,6 @@ from espnet_bayeslm.utils.options import (
     options_from,
     with_options,
 )
-
-NUMBERS = ["1e-3", "1E3", "-2e+5", "1.5e3", ".5e-2", "+1.e2", "-.5", "1.0e-3", "1", "-0.5", ".inf"]
-WORDS = ["1e", "e3", "1e3x", "1 e3", "0x1e3", "1_0e3", "a1e3", "1e3/exp", "learn", "1e-3,2e-3"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,19 +44,16 @@ def test_words_become_the_types_of_the_fields():
                     output=Path("o"), rest=["x"])  # fmt: skip
     assert parsed(*words.split()) == found
     assert parsed("--output", "o", "--rate", "none").rate is None
+    parser = add_options(argparse.ArgumentParser(), Options)
+    text = parser.format_help()
+    assert text.index("--output") < text.index("--number")
+    assert text.index("names:") < text.rindex("--name ")
 
 
 @pytest.mark.parametrize("words", ["", "--output o --kind c", "--output o --number x"])
 def test_words_that_are_refused(words):
     with pytest.raises((argparse.ArgumentError, SystemExit)):
         parsed(*words.split())
-
-
-def test_help_has_required_options_first_and_groups():
-    parser = add_options(argparse.ArgumentParser(), Options)
-    text = parser.format_help()
-    assert text.index("--output") < text.index("--number")
-    assert text.index("names:") < text.rindex("--name ")
 
 
 def test_a_function_has_the_fields_in_signature_and_docstring():
@@ -89,6 +80,10 @@ def test_a_function_has_the_fields_in_signature_and_docstring():
     assert use(0, output="o") == Options(output="o")
 
 
+NUMBERS = ["1e-3", "1E3", "-2e+5", "1.5e3", ".5e-2", "+1.e2", "-.5", "1.0e-3", "1", "-0.5", ".inf"]
+WORDS = ["1e", "e3", "1e3x", "1 e3", "0x1e3", "1_0e3", "a1e3", "1e3/exp", "learn", "1e-3,2e-3"]
+
+
 @pytest.mark.parametrize("text", NUMBERS)
 def test_numbers(text):
     [found] = as_numbers(yaml.safe_load(f"[{text}]"))
@@ -100,11 +95,16 @@ def test_words(text):
     assert as_numbers({"key": [text]}) == {"key": [text]}
 
 
-def test_keys_stay():
+def test_keys_and_words_of_options_stay():
     assert as_numbers({"1e3": {"a": ["1e1", None, True]}}) == {"1e3": {"a": [10.0, None, True]}}
+    conf = {name: "1e3" for name in ("size", "rate", "either", "path", "untyped", "no_argument")}
+    found = conf_numbers({**conf, "nested": {"path": "1e3"}}, Typed)
+    assert found.pop("path") == "1e3" and found.pop("nested") == {"path": 1000.0}
+    assert set(found.values()) == {1000.0} and isinstance(found["size"], int)
+    assert conf_numbers({"size": "1e-3"}, Typed) == {"size": "1e-3"}
 
 
-class Conf:
+class Typed:
     def __init__(
         self,
         size: int,
@@ -115,11 +115,3 @@ class Conf:
         untyped=None,
     ):
         pass
-
-
-def test_words_of_options_that_are_words_stay():
-    conf = {name: "1e3" for name in ("size", "rate", "either", "path", "untyped", "no_argument")}
-    found = conf_numbers({**conf, "nested": {"path": "1e3"}}, Conf)
-    assert found.pop("path") == "1e3" and found.pop("nested") == {"path": 1000.0}
-    assert set(found.values()) == {1000.0} and isinstance(found["size"], int)
-    assert conf_numbers({"size": "1e-3"}, Conf) == {"size": "1e-3"}

@@ -1,0 +1,343 @@
+"""Lists and lattices of every format: what was written is read again, and other forms of files."""
+
+import dataclasses
+import inspect
+import math
+import random
+import re
+import tempfile
+import tracemalloc
+from pathlib import Path
+
+import nbest_mutations
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nbest_mutations import packed, write_files
+
+from espnet_bayeslm.nbest.formats import (
+    LATTICE_READERS,
+    READERS,
+    WRITERS,
+    CheckedLists,
+    find_format,
+    read_nbest,
+    write_nbest,
+)
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.utils.errors import InputError
+
+# What each can hold; a `True` is what it cannot be without
+HOLDS = {
+    "kaldi": [{}, {"graph_score": True}, {"graph_score": True, "lm_score": True}],
+    "jsonl": [
+        {"graph_score": False, "lm_score": False, "ref": False},
+        {"lm_score": False, "no scores": True},
+    ],
+}
+SETTINGS = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+
+
+def one_word(text):
+    """Return whether a text is one word that every format can hold; Hypothesis finds `<s>` too."""
+    return text.split() == [text] and not text.startswith("\ufeff") and text not in ("<s>", "</s>")
+
+
+CHARACTERS = st.characters(codec="utf-8", exclude_characters="/\0")
+UTTS = st.one_of(
+    st.from_regex(r"[a-zA-Z0-9_.-]{1,8}(-[0-9]{1,3}){0,2}", fullmatch=True),
+    st.text(CHARACTERS, min_size=1, max_size=6).filter(one_word),
+)
+WORDS = st.one_of(
+    st.sampled_from(["a", "<unk>", "o'clock", "7", "x-1", "é", "u-2", "tensor(1)", '"', "{}"]),
+    st.text(CHARACTERS, min_size=1, max_size=4).filter(one_word),
+)
+SENTENCES = st.lists(WORDS, max_size=4).map(tuple)
+SCORES = st.one_of(
+    st.floats(-1e6, 1e6),
+    st.floats(-1e300, 1e300),
+    st.integers(-1000, 1000).map(lambda n: n / 16),
+)
+
+
+@st.composite
+def lists_of(draw, format):
+    """Return N-best lists that a format can hold."""
+    holds = draw(st.sampled_from(HOLDS[format]))
+
+    def optional(name):
+        if name not in holds:
+            return st.none()
+        return SCORES if holds[name] else st.one_of(st.none(), SCORES)
+
+    am_scores = st.none() if "no scores" in holds else SCORES
+    hypotheses = st.lists(
+        st.builds(Hypothesis, SENTENCES, am_scores, optional("lm_score"), optional("graph_score")),
+        min_size=1,
+        max_size=12,
+    ).map(tuple)
+    ref = st.one_of(st.none(), SENTENCES) if "ref" in holds else st.none()
+    utts = draw(st.lists(UTTS, min_size=1, max_size=4, unique=True))
+    return [NBest(utt, draw(hypotheses), draw(ref)) for utt in utts]
+
+
+def without_lm(nbests):
+    return [
+        dataclasses.replace(
+            nbest, hypotheses=tuple(dataclasses.replace(h, lm_score=None) for h in nbest.hypotheses)
+        )
+        for nbest in nbests
+    ]
+
+
+@pytest.mark.parametrize("format", WRITERS)
+def test_what_was_written_is_read_again(format):
+    @SETTINGS
+    @given(nbests=lists_of(format))
+    def check(nbests):
+        with tempfile.TemporaryDirectory() as folder:
+            write_nbest(iter(nbests), Path(folder) / "a", format=format)
+            again = list(read_nbest(Path(folder) / "a", format))
+        if format != "kaldi":
+            assert again == nbests
+            return
+        assert without_lm(again) == without_lm(nbests)
+        found, given = ([hyp for nbest in x for hyp in nbest.hypotheses] for x in (again, nbests))
+        for one, other in zip(found, given, strict=True):
+            if other.lm_score is not None:
+                scale = abs(other.lm_score) + abs(other.graph_score)
+                assert one.lm_score == pytest.approx(other.lm_score, rel=0, abs=1e-11 * scale)
+
+    check()
+
+
+@pytest.mark.parametrize("format", ["kaldi", "espnet", "jsonl"])
+def test_the_order_of_lines_changes_nothing_but_the_order(format, tmp_path):
+    _, files = nbest_mutations.KINDS[format]
+    write_files(tmp_path / "plain", files)
+    expected = {nbest.utt: nbest for nbest in read_nbest(tmp_path / "plain", format)}
+    for seed in range(20):
+        rng = random.Random(seed)
+        lines = {name: data.splitlines(keepends=True) for name, data in files.items()}
+        write_files(tmp_path, {n: b"".join(rng.sample(x, len(x))) for n, x in lines.items()})
+        assert {nbest.utt: nbest for nbest in read_nbest(tmp_path, format)} == expected
+
+
+@pytest.mark.parametrize("format", WRITERS)
+def test_the_order_of_utterances_is_that_of_their_first_lines(format, tmp_path):
+    nbests = [NBest(utt, (Hypothesis(("a",), -1.0), Hypothesis((), -2.0))) for utt in "badc"]
+    write_nbest(nbests, tmp_path, format=format)
+    assert [nbest.utt for nbest in read_nbest(tmp_path, format)] == list("badc")
+    # Another order of one file is another way of reading
+    file = tmp_path / {"kaldi": "words_text", "jsonl": "nbest.jsonl"}[format]
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[::-1]))
+    assert [nbest.utt for nbest in read_nbest(tmp_path, format)] == list("cdab")
+
+
+@pytest.mark.parametrize("format", [*READERS, *LATTICE_READERS])
+def test_line_ends_byte_order_marks_and_gzip_change_nothing(format, tmp_path):
+    _, files = (nbest_mutations.KINDS | nbest_mutations.LATTICE_KINDS)[format]
+    ends = {name: data.rstrip(b"\n").replace(b"\n", b"\r\n") for name, data in files.items()}
+    write_files(tmp_path / "plain", files)
+    write_files(tmp_path / "windows", {n: b"\xef\xbb\xbf" + data for n, data in ends.items()})
+    write_files(tmp_path / "packed", packed(files))
+    read = (READERS | LATTICE_READERS)[format]
+    plain = list(read(tmp_path / "plain"))
+    assert list(read(tmp_path / "windows")) == list(read(tmp_path / "packed")) == plain
+
+
+GOOD = Hypothesis(("a",), -1.0, -2.0)
+PLAIN = Hypothesis(("a",), -1.0)
+
+
+def other(**changes):
+    return dataclasses.replace(GOOD, **changes)
+
+
+def one(*hypotheses, utt="u", ref=None):
+    return [NBest(utt, hypotheses, ref)]
+
+
+REFUSED = {
+    "no lists": ([], "no N-best lists"),
+    "twice": (one(GOOD) + one(GOOD, utt="v") + one(GOOD), "'u' comes twice"),
+    "no id": (one(GOOD, utt=""), "cannot be an utterance id"),
+    "blank in an id": (one(GOOD, utt="u 1"), "cannot be an utterance id"),
+    "mark before an id": (one(GOOD, utt="\ufeffu"), "cannot be an utterance id"),
+    "half an id": (one(GOOD, utt="u\udc80"), "cannot be an utterance id"),
+    "blank in a word": (one(GOOD, other(words=("a b",))), "one with white space"),
+    "an empty word": (one(other(words=("a", ""))), "an empty word"),
+    "line end in a word": (one(other(words=("a\nb",))), "one with white space"),
+    "half a word": (one(other(words=("\ud800",))), "half a character"),
+    "nan": (one(other(am_score=float("nan"))), "has the am_score nan"),
+    "infinite": (one(other(am_score=-float("inf"))), "has the am_score -inf"),
+    "an infinite LM score": (one(other(lm_score=-float("inf"))), "has the lm_score -inf"),
+    "a reference with blanks": (one(GOOD, ref=("a b",)), "one with white space|has a reference"),
+    "some scores": (one(GOOD, other(am_score=None)), "1 of 2 hypotheses of 'u' have a am_score"),
+}
+REFUSED_BY_KALDI = {
+    "a reference": (one(GOOD, ref=("a",)), "the kaldi format cannot hold .* has a reference"),
+    "mixed": (one(GOOD, PLAIN), "1 of 2 hypotheses have a cost lmwt"),
+    "no scores": (one(Hypothesis(("a",))), "the kaldi format cannot hold .* has no am_score"),
+}
+CASES = [(format, *row) for format in WRITERS for row in REFUSED.values()]
+CASES += [("kaldi", *row) for row in REFUSED_BY_KALDI.values()]
+
+
+@pytest.mark.parametrize("format, nbests, message", CASES)
+def test_what_has_no_place_is_refused_and_nothing_written(format, nbests, message, tmp_path):
+    with pytest.raises(ValueError, match=message) as error:
+        write_nbest(nbests, tmp_path / "new" / "lists", format=format)
+    assert "\n" not in str(error.value)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    "format, stale",
+    [("kaldi", "lmwt.nolm"), ("kaldi", "archives.1/acwt"), ("jsonl", "other.jsonl.gz")],
+)
+def test_lists_that_would_be_read_with_the_new_ones(format, stale, tmp_path):
+    nbests = [NBest("u", (PLAIN,))]
+    write_nbest(nbests, tmp_path, format=format)
+    write_nbest(nbests, tmp_path, format=format)  # the same names: replaced
+    (tmp_path / "text").write_text("u a\n")  # something else stays
+    write_files(tmp_path, {stale: "stale"})
+    with pytest.raises(InputError, match="would be read with the lists"):
+        write_nbest([NBest("v", nbests[0].hypotheses)], tmp_path, format=format)
+    assert (tmp_path / stale).read_text() == "stale" and (tmp_path / "text").is_file()
+
+
+def test_the_formats_are_listed_and_documented():
+    assert WRITERS.keys() == HOLDS.keys()
+    for function in (*READERS.values(), *WRITERS.values()):
+        assert "Raises" in inspect.getdoc(function)
+    known = (
+        "unknown N-best format 'sphinx'.*kaldi, espnet, srilm, jsonl, whisper, nemo, vosk, beams"
+    )
+    with pytest.raises(InputError, match=known):
+        read_nbest("lists", "sphinx")
+    with pytest.raises(InputError, match=r"not written in the format 'srilm'.*: kaldi, jsonl"):
+        write_nbest([], "lists", format="srilm")
+
+
+MANY_WORDS = ["well", "i'm", "gonna", "have", "mine", "the", "a", "<unk>"]
+
+
+def peak_of(function):
+    """Return how far a call raises the memory in use, in bytes."""
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    result = function()
+    peak = tracemalloc.get_traced_memory()[1] - before
+    del result
+    return peak
+
+
+@pytest.mark.parametrize("format", WRITERS)
+def test_memory_does_not_grow_with_the_lists(format, tmp_path):
+    folder, rng = tmp_path / "lists", random.Random(0)
+
+    def hypothesis():
+        words = tuple(rng.choices(MANY_WORDS, k=8))
+        return Hypothesis(words, *(-rng.randrange(10**6) / 1000 for _ in range(3)))
+
+    lists = (NBest(f"utt-{n:06d}", tuple(hypothesis() for _ in range(20))) for n in range(150))
+    tracemalloc.start()
+    try:
+        written = peak_of(lambda: write_nbest(lists, folder, format=format))
+        whole = peak_of(lambda: list(read_nbest(folder, format)))
+        streamed = peak_of(lambda: sum(1 for _ in read_nbest(folder, format)))
+    finally:
+        tracemalloc.stop()
+    assert streamed < whole / 4, (streamed, whole)  # the ids, and a buffer for each file
+    assert written < whole / 4, (written, whole)
+
+
+KINDS = nbest_mutations.KINDS | nbest_mutations.LATTICE_KINDS
+UNKNOWN = {
+    "nothing": {},
+    "text": {"text": "u1 a\n"},
+    "no lists": {"config.json": '{"a": 1}', "bad.json": "{", "empty.json": ""},
+    "two formats": {"a.score": "-1 -1 1 a\n", "b.jsonl": '{"utt": "u", "hypotheses": ["a"]}\n'},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_format_of_a_folder_and_of_its_files(kind, tmp_path):
+    format, files = KINDS[kind]
+    write_files(tmp_path, files)
+    assert find_format(tmp_path) == format
+    assert list(read_nbest(tmp_path)) == list(read_nbest(tmp_path, format))
+    if format not in ("kaldi", "espnet", "nemo"):  # these are folders
+        assert {find_format(tmp_path / name) for name in files} == {format}
+    if format == "nemo":
+        (beams,) = (name for name in files if ".tsv" in name)
+        assert find_format(tmp_path / beams) == "nemo"
+
+
+@pytest.mark.parametrize("format", READERS)
+def test_what_a_rescoring_writes_beside_its_lists(format, tmp_path):
+    write_files(tmp_path, nbest_mutations.KINDS[format][1])
+    lists = list(read_nbest(tmp_path))
+    beside = "sweep.json text trn scales.yaml lmwt.nn confidence.ndjson"
+    write_files(tmp_path, dict.fromkeys(beside.split(), "{}"))
+    assert find_format(tmp_path) == format
+    assert list(read_nbest(tmp_path)) == lists
+
+
+def test_other_names_that_say_it(tmp_path):
+    lattices = {"a.lat": "# SLF\nN=1 L=0\n", "b.lat.gz": b"", "c.lat": "\n\nu\n0 1 a\n1\n"}
+    write_files(tmp_path, lattices | {"d.json": '{"utt": "u", "hypotheses": ["a"]}\n'})
+    write_files(tmp_path, {"e.jsonl": "", "f.jsonl.gz": b"", "g.jsonl": '{"input": ["a"]}'})
+    found = {path.name: find_format(path) for path in tmp_path.iterdir()}
+    expected = {"a.lat": "htk", "b.lat.gz": None, "c.lat": "kaldi_lattice", "d.json": "jsonl"}
+    expected |= {"e.jsonl": "jsonl", "f.jsonl.gz": "jsonl", "g.jsonl": "whisper"}
+    assert found == expected
+
+
+@pytest.mark.parametrize("files", UNKNOWN.values(), ids=UNKNOWN)
+def test_what_says_nothing_is_asked_for(files, tmp_path):
+    write_files(tmp_path, files)
+    with pytest.raises(InputError, match=r"no format of .* --nbest_format"):
+        read_nbest(tmp_path)
+    with pytest.raises(InputError, match=r"nosuch: no such file or folder"):
+        CheckedLists(tmp_path / "nosuch")
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "lists.md").read_text(encoding="utf-8")
+SECTION = re.compile(r"^## .*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"`([\w./]+)`[^`]*:\n\n```\w+\n(.*?)```", re.DOTALL)
+
+
+def examples():
+    found = {}
+    for section in SECTION.findall(PAGE):
+        files = dict(FILE.findall(section))
+        if files:
+            found[re.search(r"--nbest_format (\w+)", section)[1]] = files
+    return found
+
+
+@pytest.mark.parametrize("format", READERS)
+def test_lists_that_are_not_there(format, tmp_path):
+    with pytest.raises(InputError, match="nosuch"):
+        list(read_nbest(tmp_path / "nosuch" / "lists", format))
+
+
+@pytest.mark.parametrize("format", READERS)
+def test_the_example_is_read(format, tmp_path):
+    assert set(examples()) == set(READERS)
+    for name, text in examples()[format].items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    path = tmp_path / "lists.jsonl" if format == "jsonl" else tmp_path
+    (nbest,) = read_nbest(path, format)
+    assert nbest.utt == "u1"
+    words = [" ".join(hyp.words) for hyp in nbest.hypotheses]
+    assert words == ["it is a test", "it's a test"]
+    if format != "whisper":
+        scores = [hyp.am_score for hyp in nbest.hypotheses]
+        assert scores == pytest.approx([-3.5, -4.0], abs=1e-3 * math.log(10))
+    if format in ("jsonl", "kaldi", "srilm", "beams"):
+        lm_scores = [hyp.lm_score for hyp in nbest.hypotheses]
+        assert lm_scores == pytest.approx([-8.1, -7.9], abs=1e-3 * math.log(10))

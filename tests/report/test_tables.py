@@ -1,0 +1,276 @@
+"""Tables, files and figures of word errors and of searches, from results that are known."""
+
+import dataclasses
+import io
+import json
+import math
+import re
+
+import pytest
+import yaml
+from matplotlib.colors import same_color
+
+from espnet_bayeslm.evaluation.comparison import Mapsswe, Scores, SystemPair, WerDifference
+from espnet_bayeslm.evaluation.wer import ErrorCounts
+from espnet_bayeslm.kinds.architectures import derived_config, rank, read_history, shares
+from espnet_bayeslm.report import table
+from espnet_bayeslm.report.score_results import RESERVED, print_scores, scores_json
+from espnet_bayeslm.report.search_results import (
+    Retrained,
+    Run,
+    history_figure,
+    ranking_table,
+    weights_figure,
+    write_files,
+    write_retrained,
+)
+from espnet_bayeslm.utils.errors import InputError
+
+
+def result(z, errors_b, words=100):
+    """Return the results of A (20 errors), B and an oracle, with this Z."""
+    pair = SystemPair(
+        "a", "b", Mapsswe(30, z / 10, 1.5, z, 0.04), WerDifference(0.05, -0.001, 0.1234, 0.975)
+    )
+    counts = {"a": 20, "b": errors_b, "oracle": 3}
+    return Scores({n: ErrorCounts(e, 0, 0, words) for n, e in counts.items()}, [pair])
+
+
+def printed(capsys, conditions, pooled, baseline):
+    print_scores(conditions, pooled, baseline=baseline)
+    return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_one_condition(capsys):
+    scores = result(2.5, 15)
+    lines = printed(capsys, {"": scores}, scores, "a")
+    assert lines[0] == ["WER", "%", "sub", "del", "ins", "words"]
+    assert [line[:2] for line in lines[1:4]] == [
+        ["a", "20.00"],
+        ["b", "15.00†"],
+        ["oracle", "3.00"],
+    ]
+    assert lines[6][:3] == ["a", "b†", "+5.00"]
+    assert lines[6][3:6] == ["-0.10", "to", "+12.34"]
+    assert lines[6][6:] == ["0.975", "30", "+0.2500", "+2.500", "0.04"]
+    assert " ".join(lines[-1]).startswith("† fewer, ‡ more errors than a:")
+
+
+@pytest.mark.parametrize(
+    "z, baseline, marks",
+    [(1.96, "a", {}), (2, "a", {"b": "†"}), (-2, "b", {"a": "†"}), (-2, "a", {"b": "‡"})],
+)
+def test_daggers_mark_what_is_better_than_the_baseline(capsys, z, baseline, marks):
+    scores = result(z, 15)
+    lines = printed(capsys, {"": scores}, scores, baseline)[1:4]
+    assert {line[0]: line[1][-1] for line in lines if not line[1][-1].isdigit()} == marks
+    better = scores_json({"": scores}, scores, baseline=baseline)["significance"]["better"]
+    assert better == [name for name, mark in marks.items() if mark == "†"]
+
+
+def test_several_conditions(capsys):
+    conditions = {"near": result(0.5, 18), "far": result(3, 10, words=300)}
+    lines = printed(capsys, conditions, result(2.8, 28, words=400), "a")
+    assert [line for line in lines if line and line[0] in ("near:", "far:")] == [
+        ["near:"],
+        ["far:"],
+    ]
+    start = lines.index(["WER", "%", "near", "far", "average", "pooled"])
+    assert lines[start + 2] == ["b", "18.00", "3.33†", "10.67", "7.00†"]
+    assert lines[start + 3][0] == "oracle"
+
+
+def test_an_encoding_without_daggers(monkeypatch):
+    for encoding, marks in (("utf-8", "†‡ "), ("latin-1", "+- "), ("ascii", "+- ")):
+        monkeypatch.setattr(table.sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
+        assert table.printed("†‡ ") == marks
+
+
+def test_json():
+    conditions = {"near": result(0.5, 18), "far": result(3, 10, words=300)}
+    pooled = result(2.8, 28, words=400)
+    found = json.loads(json.dumps(scores_json(conditions, pooled, baseline="a")))
+    assert list(found) == ["a", "b", "oracle", *RESERVED]
+    assert found["b"]["errors"] == 28 and found["b"]["wer"] == pytest.approx(7.0)
+    assert found["conditions"]["far"]["b"]["wer"] == pytest.approx(10 / 3)
+    assert found["average_wer"]["b"] == pytest.approx((18 + 10 / 3) / 2)
+    (pair,) = found["significance"]["pairs"]
+    assert found["significance"]["baseline"] == pair["a"] == "a" and pair["b"] == "b"
+    test = {"segments": 30, "mean": 0.28, "std": 1.5, "z": 2.8, "p": 0.04, "significant": True}
+    assert pair["mapsswe"] == pytest.approx(test)
+    interval = {"difference": 5.0, "low": -0.1, "high": 12.34, "level": 0.95, "improvement": 0.975}
+    assert pair["bootstrap"] == pytest.approx(interval)
+
+
+def test_identical_outputs(capsys):
+    scores = result(0.0, 20)
+    pair = dataclasses.replace(scores.pairs[0], identical=True)
+    scores = Scores(scores.errors, [pair])
+    lines = printed(capsys, {"": scores}, scores, "a")
+    assert lines[6][2:6] == ["+5.00", "identical", "outputs", "-"]
+    (found,) = scores_json({"": scores}, scores, baseline="a")["significance"]["pairs"]
+    assert found["identical"] is True
+
+
+def test_characters(capsys):
+    scores = result(2.5, 15)
+    print_scores({"x": scores, "y": scores}, scores, baseline="a", unit="char")
+    text = capsys.readouterr().out
+    assert "WER" not in text and "words" not in text
+    assert text.count("CER %") == 4 and "A - B: CER of A less CER of B" in text
+    found = scores_json({"": scores}, scores, baseline="a", unit="char")
+    assert found["b"]["unit"] == "char" and found["b"]["wer"] == 15.0
+
+
+CONFIG = {"lm_conf": {"uncertainty": {"ffn@1-2": "search"}}}
+
+
+def weights(*bayes):
+    return {f"ffn@{n}": {"point": 0.0, "bayes": value} for n, value in enumerate(bayes, 1)}
+
+
+RUNS = [
+    Run(f"seed{n}", f"exp/seed{n}", n, weights(*values))
+    for n, values in enumerate([(2.0, -1.0), (1.0, 0.5)])
+]
+RANKING = rank([run.weights for run in RUNS], 3)
+CONFIGS = [derived_config(CONFIG, item.choices) for item in RANKING]
+
+
+def rows(*args):
+    lines = [re.split("  +", line) for line in ranking_table(*args).text().splitlines()]
+    return [[cell.strip() for cell in row if cell.strip()] for row in lines]
+
+
+def test_table_of_the_ranking():
+    caption = "The best of 4 architectures, by the mean over 2 runs of ln p"
+    assert ranking_table(RANKING, RUNS).caption == caption
+    header, *found = rows(RANKING[:2], RUNS)
+    ranks = ["mean rank", "rank, seed0", "rank, seed1"]
+    assert header == ["rank", "architecture", "probability", *ranks]
+    assert [[row[1], *row[3:]] for row in found] == [
+        ["ffn@1 bayes", "1.5", "1", "2"],
+        ["ffn@1-2 bayes", "1.5", "2", "1"],
+    ]
+    runs = [Run(f"seed{n}", "", n, weights(*[w] * 14)) for n, w in enumerate((1.0, -0.9))]
+    ranking = rank([run.weights for run in runs], 1, limit=10)
+    assert rows(ranking, runs)[-1][3:6] == ["-", "1", "-"]
+
+
+def test_files(tmp_path):
+    write_files(tmp_path, RUNS, RANKING, CONFIGS)
+    files = {"architecture.png", "search.json", "top1.yaml", "top2.yaml", "top3.yaml"}
+    assert {path.name for path in tmp_path.iterdir()} == files
+    text = (tmp_path / "top2.yaml").read_text()
+    assert text.startswith("# Rank 2 of 4 in an architecture search: ffn@1-2 bayes.\n# Probability")
+    assert "rank in each: 2, 1 (mean 1.5).\n# Train it" in text
+    assert yaml.safe_load(text) == CONFIGS[1]
+    content = json.loads((tmp_path / "search.json").read_text())
+    given = [config["lm_conf"]["uncertainty"] for config in CONFIGS]
+    assert [row["uncertainty"] for row in content["ranking"]] == given
+    first = content["ranking"][0]
+    assert math.prod(first["probabilities"]) == pytest.approx(first["probability"] ** 2)
+    run = Run("seed0", "exp/seed0", 0, {"ffn@1": {"point": -math.inf, "bayes": 0.0}})
+    ranking = rank([run.weights], 2)
+    write_files(tmp_path, [run], ranking, CONFIGS[:2])
+    content = json.loads((tmp_path / "search.json").read_text())
+    assert content["runs"][0]["weights"]["ffn@1"]["point"] is None
+    assert content["ranking"][1]["probability"] == 0
+
+
+def test_retrained(tmp_path):
+    results = [Retrained(n, f"exp/top{n}", ["start.pth"], 50.0 + n, n, 5) for n in (1, 2)]
+    write_retrained(tmp_path / "retrain.json", results, RANKING)
+    found = json.loads((tmp_path / "retrain.json").read_text())
+    keys = ("rank", "valid_ppl", "epoch", "choices")
+    assert [[row[key] for key in keys] for row in found] == [
+        [n, 50.0 + n, n, RANKING[n - 1].choices] for n in (1, 2)
+    ]
+    first, second, third = rows(RANKING, RUNS[:1], results)[1:]
+    assert second[:2] == ["2", "ffn@1-2 bayes"] and second[3:] == ["52.00", "2 of 5"]
+    assert first[3:] == ["51.00", "1 of 5"] and third[3:] == ["-", "-"]
+
+
+MIXED = {
+    **{f"ffn@{layer}": ("point", "bayes", "gp") for layer in (1, 2, 3)},
+    "embedding": ("point", "bayes"),
+    **{f"hidden_output@{layer}": ("point", "variational") for layer in (1, 2, 3)},
+}
+COLOURS = {"point": "tab:red", "bayes": "tab:blue", "gp": "tab:green", "variational": "tab:purple"}
+
+
+def weights_of(space, start=0):
+    numbers = iter(range(start, 10_000))
+    return {name: {kind: next(numbers) % 17 / 7 for kind in kinds} for name, kinds in space.items()}
+
+
+@pytest.mark.parametrize("num_runs", [1, 3])
+def test_bars_are_the_mean_shares(num_runs):
+    runs = {f"seed{n}": weights_of(MIXED, start=n) for n in range(num_runs)}
+    figure = weights_figure(runs)
+    (axes,) = figure.axes
+    names = [text.get_text() for text in axes.get_xticklabels()]
+    assert names == list(MIXED)
+    tables = [shares(run) for run in runs.values()]
+    found = {name: {} for name in names}
+    for bar in axes.patches:
+        kind = next(k for k, c in COLOURS.items() if same_color(bar.get_facecolor(), c))
+        found[names[round(bar.get_x() + bar.get_width() / 2)]][kind] = bar.get_height()
+    for location, kinds in MIXED.items():
+        mean = {kind: sum(t[location][kind] for t in tables) / num_runs for kind in kinds}
+        assert found[location] == pytest.approx(mean)
+    dots = [line for line in axes.lines if line.get_marker() == "o"]
+    assert len(dots) == (0 if num_runs == 1 else sum(map(len, MIXED.values())))
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()][:4] == list(COLOURS)
+
+
+def test_lines_are_the_shares_over_the_training():
+    records = [(epoch / 2, weights_of(MIXED, start=epoch)) for epoch in range(5)]
+    figure = history_figure({"seed0": records, "seed1": records[:3], "none": []})
+    panels = {axes.get_title(): axes for axes in figure.axes}
+    assert list(panels) == list(MIXED)
+    for location, kinds in MIXED.items():
+        drawn = panels[location].lines[:-1]
+        assert len(drawn) == 2 * (len(kinds) - 1)
+        expected = [shares(w)[location][kinds[1]] for _, w in records]
+        assert list(drawn[0].get_ydata()) == pytest.approx(expected)
+        assert list(drawn[0].get_xdata()) == [0, 0.5, 1, 1.5, 2]
+        assert same_color(drawn[0].get_color(), COLOURS[kinds[1]])
+        assert len(drawn[-1].get_xdata()) == 3
+    with pytest.raises(InputError, match="no record"):
+        history_figure({"seed0": []})
+
+
+def write_history(path, *records):
+    path.write_text("".join(json.dumps({"epoch": e, "weights": w}) + "\n" for e, w in records))
+    return path
+
+
+def test_reading_a_history(tmp_path):
+    records = [(0.5, weights_of(MIXED)), (1.0, weights_of(MIXED, start=3))]
+    assert read_history(write_history(tmp_path / "a.jsonl", *records)) == records
+    assert read_history(write_history(tmp_path / "b.jsonl")) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        '{"epoch": 2}',
+        '{"epoch": "two", "weights": {"ffn@1": {"point": 0, "bayes": 0}}}',
+        '{"epoch": 2, "weights": {"ffn@1": {}}}',
+        '{"epoch": 2, "weights": {"ffn@1": [0, 1]}}',
+        '{"epoch": 2, "weights": {"ffn@1": {"point": null, "bayes": 0}}}',
+        '{"epoch": 2, "weights": {"ffn@1": {"point": NaN, "bayes": 0}}}',
+        '{"epoch": 2, "weights": {"ffn@2": {"point": 0, "bayes": 0}}}',
+        '{"epoch": 2, "weights": {"ffn@1": {"point": 0, "gp": 0}}}',
+        '{"epoch": 2, "weights": {"ffn@1": {"poi',
+    ],
+)
+def test_a_bad_line_is_named(line, tmp_path):
+    path = write_history(tmp_path / "h.jsonl", (1, {"ffn@1": {"point": 0.0, "bayes": 1.0}}))
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(InputError, match=r"h\.jsonl:2: "):
+        read_history(path)
