@@ -101,13 +101,13 @@ class Place:
     Attributes:
         lm: The LM.
         location: `POSITION@LAYER`.
-        layer: The layer, from 1 (None: no layers).
+        k: The layer from 0, as it stands in names of the table; "": no layers.
         position: The `Position`, a row of the LM's table.
     """
 
     lm: Any
     location: str
-    layer: Optional[int]
+    k: str
     position: Any
 
     @property
@@ -115,23 +115,19 @@ class Place:
         """`{position}_l{layer from 0}`."""
         return key_of(self.location)
 
-    def at_layer(self, pattern: str) -> str:
-        """A name of the table at this layer."""
-        return pattern.replace("{k}", "" if self.layer is None else str(self.layer - 1))
-
     def weights_of(self, offer: Any) -> List[Weights]:
         """Weights of the position or of its function (`offer`), at this layer."""
-        return [w._replace(pattern=self.at_layer(w.pattern)) for w in offer.weights]
+        return [w._replace(pattern=w.pattern.replace("{k}", self.k)) for w in offer.weights]
 
     def add_process(self, basis: Tuple[str, ...]) -> List[Weights]:
         """Replace the function by a mixture; its new parameters, the coefficients first."""
-        path = self.at_layer(self.position.function.path)
+        path = self.position.function.path.replace("{k}", self.k)
         new = self.lm.get_submodule(path).add_process(self.key, basis)
         return [Weights(f"{path}.{name}", is_new=True) for name in new]
 
     def output(self) -> Any:
         """Module whose hidden output may become latent."""
-        return self.lm.get_submodule(self.at_layer(self.position.output))
+        return self.lm.get_submodule(self.position.output.replace("{k}", self.k))
 
     def add_latent(self, latent: nn.Module) -> None:
         """Put a layer (B, L, size) -> (B, L, size) behind the hidden output."""

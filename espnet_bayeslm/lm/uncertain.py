@@ -97,7 +97,8 @@ class UncertainLM(IncrementalLM):
     def place(self, location: Location) -> Place:
         """A location of this LM, as a kind gets it."""
         position = self.positions()[location.position]
-        return Place(self, str(location), location.layer, position)
+        k = "" if location.layer is None else str(location.layer - 1)
+        return Place(self, str(location), k, position)
 
     def latents(self) -> Iterator[Tuple[str, LatentOutput]]:
         """Yield (location, layer) of the variational hidden outputs."""

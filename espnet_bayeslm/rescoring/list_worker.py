@@ -156,7 +156,8 @@ def blocks_of_job(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Bloc
     """First block of all jobs, where LMs are prepared with it, and the blocks of this job."""
     segments = options.segments
     path = segments if isinstance(segments, (str, os.PathLike)) else ""
-    every = blocks(by_recording(lists, known_segments(segments), path=path))
+    known = None if segments is None else known_segments(segments)
+    every = blocks(by_recording(lists, known, path=path))
     # taken only where it is needed: lists are read as they are asked for
     first: Block = next(every, []) if options.self_normalized else []
     work = itertools.chain([first] if first else [], every)
