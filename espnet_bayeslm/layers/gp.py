@@ -74,11 +74,11 @@ class _Mixture(torch.autograd.Function):
         ctx.terms = [TERMS[name] for name in basis]
         rows = x.reshape(-1, x.size(-1))
         result = torch.empty_like(rows)
-        scales, offsets = (
-            coefficients.new_tensor([getattr(term, name) for term in ctx.terms])
-            for name in ("scale", "offset")
-        )
-        factors, offset = coefficients * scales.unsqueeze(1), offsets @ coefficients
+        # no tensor of numbers, which would go from the host to the device
+        pairs = list(zip(coefficients, ctx.terms, strict=True))
+        factors = [row * term.scale for row, term in pairs]
+        first, *others = [row * term.offset for row, term in pairs]
+        offset = sum(others, first)
         for part, out in zip(_chunks(rows), _chunks(result), strict=True):
             total = offset
             for term, row in zip(ctx.terms, factors, strict=True):

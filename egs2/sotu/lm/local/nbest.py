@@ -22,7 +22,7 @@ import speech
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.ngram.query import NgramScorer
-from espnet_bayeslm.recognition import sphinx
+from espnet_bayeslm.recognition import recognisers
 from espnet_bayeslm.utils.cli import progress, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, read_keyed_lines, staged
@@ -62,16 +62,16 @@ def select_sentences(
 
 def work_folder(root: Path, lm: Path, sentences: Sentences, size: int) -> Path:
     """Return the folder of finished parts: another one for other LMs, texts, sizes, settings."""
-    programs = [Path(module.__file__).read_bytes() for module in (speech, sphinx)]
+    programs = [Path(module.__file__).read_bytes() for module in (speech, recognisers)]
     digest = hashlib.sha256(b"".join([lm.read_bytes(), *programs]))
     digest.update(json.dumps([sentences, size, CHUNK]).encode())
     return root / digest.hexdigest()[:16]
 
 
 @functools.cache
-def _recogniser(lm: Path, dictionary: Path, size: int) -> sphinx.SphinxSearch:
+def _recogniser(lm: Path, dictionary: Path, size: int) -> recognisers.SphinxSearch:
     """Return this process's recogniser."""
-    return sphinx.SphinxSearch(lm, dictionary, size=size)
+    return recognisers.SphinxSearch(lm, dictionary, size=size)
 
 
 def recognise(
@@ -98,7 +98,9 @@ def write_lists(
     output: Path, parts: Sequence[Path], references: Sentences, scorer: NgramScorer
 ) -> None:
     """Write the archive of one voice: its finished parts, LM costs, references as `text`."""
-    nbests = [NBest(utt, sphinx.with_lm_scores(found, scorer)) for utt, found in read_parts(parts)]
+    nbests = [
+        NBest(utt, recognisers.with_lm_scores(found, scorer)) for utt, found in read_parts(parts)
+    ]
     with staged(output) as folder:
         write_nbest(nbests, folder)
         lines = (" ".join([utt, *words]) for utt, words in references)
@@ -141,7 +143,7 @@ def recognised(
         nj: Number of processes.
     """
     dictionary = folder / "dictionary"
-    num_words = sphinx.write_dictionary(dictionary, sphinx.arpa_words(lm))
+    num_words = recognisers.write_dictionary(dictionary, recognisers.arpa_words(lm))
     logging.info(f"{num_words} words to recognise, work in {folder}")
     tasks = {
         voice: [
@@ -171,7 +173,7 @@ def make_lists(
     """Write OUTPUT_VOICE for each voice."""
     length = (min_words, max_words)
     sentences = select_sentences(
-        text, sphinx.cmudict(), num=num_sentences, length=length, seed=seed
+        text, recognisers.cmudict(), num=num_sentences, length=length, seed=seed
     )
     folder = work_folder(Path(work), Path(lm), sentences, nbest)
     found = recognised(dict.fromkeys(voice, sentences), folder, Path(lm), size=nbest, nj=nj)
