@@ -13,7 +13,7 @@ import logging
 import math
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from espnet2.train.abs_espnet_model import AbsESPnetModel
@@ -42,7 +42,7 @@ from espnet_bayeslm.training.text import SentencePreprocessor
 from espnet_bayeslm.training.trainer import BayesLMTrainer, check_run, writing_errors
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_lines, split_files
+from espnet_bayeslm.utils.files import PathLike, read_lines, split_files, write_text
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.locks import folder_lock
 from espnet_bayeslm.utils.options import conf_numbers
@@ -57,21 +57,25 @@ model_choices.classes[MODEL] = BayesLanguageModel
 optim_classes[OPTIM] = IVON
 
 
+def read_shapes(path: PathLike) -> Iterator[Tuple[str, int, str]]:
+    """Yield utterance, length and `,vocab_size` (or nothing) of lines `utterance length[,..]`."""
+    for number, line in read_lines(path):
+        fields = line.split()
+        length, comma, rest = (fields[1] if len(fields) == 2 else "").partition(",")
+        if not length.isdigit():
+            raise InputError(
+                f"expected `utterance length[,vocab_size]`, got {line!r}",
+                path=path,
+                line=number,
+                remedy="Collect the statistics again.",
+            )
+        yield fields[0], int(length), comma + rest
+
+
 def count_tokens(shape_files: Iterable[str]) -> int:
-    """Number of tokens, `</s>` included, in files of lines `utterance length[,vocab_size]`."""
-    total = 0
-    for path in itertools.chain.from_iterable(map(split_files, shape_files)):
-        for number, line in read_lines(path):
-            fields = line.split()
-            length = fields[1].split(",")[0] if len(fields) == 2 else ""
-            if not length.isdigit():
-                raise InputError(
-                    f"expected `utterance length[,vocab_size]`, got {line!r}",
-                    path=path,
-                    line=number,
-                    remedy="Collect the statistics again.",
-                )
-            total += int(length) + 1
+    """Number of tokens, `</s>` included, of the utterances of shape files."""
+    paths = itertools.chain.from_iterable(map(split_files, shape_files))
+    total = sum(length + 1 for path in paths for _, length, _ in read_shapes(path))
     if total == 0:
         raise InputError("the shape files list no utterance", path=next(iter(shape_files), None))
     return total
@@ -84,15 +88,13 @@ def with_sentence_ends(shape_files: Iterable[str]) -> Iterator[List[str]]:
     A batch's loss is a mean. Without the ends a batch of one-word sentences would have twice the
     tokens of other batches, and these sentences half the weight.
     """
+    copies: List[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        copies = [Path(folder) / str(n) for n, _ in enumerate(shape_files)]
-        for path, copy in zip(shape_files, copies, strict=True):
-            with copy.open("w", encoding="utf-8") as file:
-                for _, line in read_lines(path):
-                    utt, shape = line.split()
-                    length, *rest = shape.split(",")
-                    file.write(f"{utt} {','.join([str(int(length) + 1), *rest])}\n")
-        yield [str(copy) for copy in copies]
+        for path in shape_files:
+            lines = (f"{utt} {length + 1}{rest}\n" for utt, length, rest in read_shapes(path))
+            copies.append(f"{folder}/{len(copies)}")
+            write_text(copies[-1], "".join(lines))
+        yield copies
 
 
 def check_init_param(init_param: str, model: torch.nn.Module, *, complete: bool) -> None:
@@ -354,11 +356,11 @@ class BayesLMTask(LMTask):
 
         Batches of so many tokens (`length`, `numel`) count the ends of sentences.
         """
-        with contextlib.ExitStack() as stack:
-            if iter_options.batch_type in ("length", "numel"):
-                files = stack.enter_context(with_sentence_ends(iter_options.shape_files))
-                iter_options = dataclasses.replace(iter_options, shape_files=files)
-            factory = super().build_sequence_iter_factory(args, iter_options, mode)
+        files = iter_options.shape_files
+        counted = iter_options.batch_type in ("length", "numel")
+        with with_sentence_ends(files) if counted else contextlib.nullcontext(files) as shapes:
+            options = dataclasses.replace(iter_options, shape_files=shapes)
+            factory = super().build_sequence_iter_factory(args, options, mode)
         least = args.model_conf.get("min_iters_per_epoch", 0)
         if mode == "train" and args.multiple_iterator:
             # here is one of the parts that make an epoch
