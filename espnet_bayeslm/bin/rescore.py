@@ -40,7 +40,7 @@ from espnet_bayeslm.rescoring.tuning import Refs, Rescoring, Tuned, held_out_lin
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, check_output, files_in, read_yaml_mapping, staged
+from espnet_bayeslm.utils.files import check_output, files_in, staged
 from espnet_bayeslm.utils.options import option
 
 SCALES = "scales.yaml"
@@ -105,19 +105,6 @@ class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions
         formula = {"lmwt": self.lmwt, "word_penalty": self.word_penalty}
         known: Dict[str, Any] = {n: value for n, value in formula.items() if value is not None}
         return Scales(**known) if known else None
-
-
-def warn_of_other_lms(path: PathLike, weighting: Weighting) -> None:
-    """Warn where the scales of a file were tuned with other LMs than those of this run."""
-    then = read_yaml_mapping(path)
-    now = weighting.content()
-    if "fingerprints" in then.keys() & now.keys() and (
-        {*then["fingerprints"].values()} != {*now["fingerprints"].values()}
-    ):
-        logging.warning(
-            f"{path} was tuned with {', '.join(then['fingerprints'])}, and this run has"
-            f" {', '.join(now['fingerprints'])}: give the same LMs, or tune again"
-        )
 
 
 def write_settings(
@@ -230,8 +217,6 @@ def rescore(options: RescoreCommand) -> None:
                 total=len(lists.utts),
             )
             rescoring = stack.enter_context(found)
-            if options.scales is not None and not isinstance(options.scales, Scales):
-                warn_of_other_lms(options.scales, rescoring.weighting)
         # 3. Write them as they come, and report
         write(rescoring, lists, options, scored, replaces=replaces)
 

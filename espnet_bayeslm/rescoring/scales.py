@@ -8,6 +8,7 @@ model fusion in end-to-end automatic speech recognition").
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from typing import (
     Any,
@@ -56,6 +57,7 @@ class Scales:
         control: Scales that were tuned in the same way without the scores of the new LMs; None:
             not tuned.
         subtracted: Weights of the subtracted LMs, at or below zero; they are added to both sums.
+        fingerprints: Digests of the LMs that they were tuned with, by name, where a file says so.
 
     Raises:
         ValueError: `lmwt` is not positive, one is not finite, or a subtracted LM has a weight
@@ -69,6 +71,9 @@ class Scales:
     decision: str = "max"
     control: Optional[Scales] = None
     subtracted: Tuple[NamedWeight, ...] = ()
+    fingerprints: Mapping[str, str] = dataclasses.field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         if not (0 < self.lmwt < math.inf and math.isfinite(self.word_penalty)):
@@ -184,6 +189,7 @@ def _scales_of(content: Mapping[str, Any]) -> Scales:
     return Scales(
         *(lmwt, penalty, features, posterior, decision, control),
         subtracted=subtracted_of(content),
+        fingerprints=dict(content.get("fingerprints") or {}),
     )
 
 
@@ -242,6 +248,16 @@ class Weighting(NamedTuple):
     def sure(self) -> bool:
         """True if words get confidences."""
         return self.confidence or self.scales.decision == "mbr"
+
+    def warn_of_other_lms(self) -> None:
+        """Warn where the scales were tuned with other LMs than these."""
+        then, now = self.scales.fingerprints, self.content().get("fingerprints", {})
+        # merged jobs do not know the digests of theirs
+        if then and any(self.fingerprints) and {*then.values()} != {*now.values()}:
+            logging.warning(
+                f"--scales was tuned with {', '.join(then)}, and this run has {', '.join(now)}:"
+                " give the same LMs, or tune again"
+            )
 
     def content(self) -> Dict[str, Any]:
         """Content of `--scales`' file, as yaml has it."""

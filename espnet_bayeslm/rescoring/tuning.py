@@ -329,6 +329,7 @@ class Rescoring:
         self.weighting = weighting
         self._rescored: Iterator[RescoredList]
         if refs is None:
+            weighting.warn_of_other_lms()
             if weighting.sure and weighting.scales.posterior is None:
                 logging.warning("the posterior over the lists is not tuned: its sharpness is 1")
             self._rescored = map(rescored_list, scores, itertools.repeat(weighting))
