@@ -178,7 +178,7 @@ def test_it_is_the_net_of_its_parts():
 
 
 def test_the_net_under_autocast_and_its_memory():
-    """What goes into GELU, and what the net gets: (N, D) and (N, M)."""
+    """Only the inputs of GELU, (N, D), and of the net, (N, M), are kept for the backward pass."""
     leaves = [x.detach().float().requires_grad_() for x in tensors()]
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = feed_forward(*leaves, dropout_rate=0.0)

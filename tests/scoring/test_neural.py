@@ -215,7 +215,7 @@ def next_probs(scorer, tokens):
 @pytest.mark.parametrize("before", [[], ["X"], ["Xb", "X"]])
 @pytest.mark.parametrize("token_type", ["bpe", "char"])
 def test_the_words_after_a_prefix_sum_to_one(token_type, before, num_samples):
-    """What is missing is the probability of tokens that do not continue any text."""
+    """The missing mass is the probability of tokens that do not continue any text."""
     scorer = small_scorer(token_type, num_samples)
     firsts = ["a", "c"] if token_type == "bpe" else ["b", "d"]
     ends = ("".join(x) for n in range(LONGEST + 1) for x in itertools.product("bd", repeat=n))

@@ -222,7 +222,7 @@ def test_load(trained):
 
 @pytest.mark.parametrize("option", ["prior", "from"])
 def test_starting_points_and_priors(trained, tmp_path, option):
-    """What `--init_param` and the prior read; `--from` gives one file to both."""
+    """A damaged start or prior is one error; `--from` gives one file to both."""
     path = tmp_path / "start.pth"
     state = load_state(trained / "valid.loss.ave.pth")
     torch.save(state, path)
