@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 from espnet_bayeslm.bin.perplexity import KEYED, score_text
-from espnet_bayeslm.evaluation.perplexity import Sentences, TextScores
+from espnet_bayeslm.evaluation.perplexity import Sentences, TextScores, component_scores
 from espnet_bayeslm.evaluation.signal_to_noise import (
     PruningStep,
     prune_weights,
@@ -123,9 +123,13 @@ def prune_component(
             remedy="Leave out --prune true for this LM.",
         )
 
+    # pruning does not change which words are unknown: they are counted, and told, once
+    score_text([component], sentences, **options)
+    lines = list(sentences.values())
+
     def measure() -> Dict[str, Any]:
-        scores = score_text([component], sentences, **options)
-        return TextScores([component], sentences, scores).summary(0)
+        scores = component_scores(component, lines)
+        return TextScores([component], sentences, [scores]).summary(0)
 
     logging.info(f"Pruning {component.name}: the text is scored {2 * len(shares)} times")
     return prune_weights(posteriors, shares, measure)

@@ -145,12 +145,21 @@ def score_components(
 
     Repeated ones are the scorers' own affair: an LM with context needs them where they stand.
     """
-    scores: List[List[WordScores]] = []
-    for name, _, scorer, _ in components:
-        blocks = text_blocks(sentences, context=context)
-        scores.append([s for block in blocks for s in scorer.word_scores(block)])
-        check_unknown(name, sentences, scores[-1], max_oov_rate=max_oov_rate, scorer=scorer)
-    return scores
+    found = []
+    for component in components:
+        scores = component_scores(component, sentences, context=context)
+        how = {"max_oov_rate": max_oov_rate, "scorer": component.scorer}
+        check_unknown(component.name, sentences, scores, **how)
+        found.append(scores)
+    return found
+
+
+def component_scores(
+    component: Component, sentences: Sequence[Sequence[str]], *, context: int = 0
+) -> List[WordScores]:
+    """Scores of each sentence by one component."""
+    blocks = text_blocks(sentences, context=context)
+    return [scores for block in blocks for scores in component.scorer.word_scores(block)]
 
 
 def check_unknown(

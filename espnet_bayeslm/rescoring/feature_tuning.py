@@ -7,7 +7,6 @@ counted on that one. The lists stay as they came where no gain holds.
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
@@ -165,8 +164,6 @@ def make_candidates(
     sets = feature_sets(names, normalised_scores=normalised_scores) if "rank" in names else {}
     sets = {n: own for n, own in sets.items() if len(own) * LISTS_PER_WEIGHT <= len(lists)}
     columns = tuple(dict.fromkeys(column for own in sets.values() for column in own))
-    if columns[:1] == (("rank",),):
-        logging.info("the lists have no scores: the rank stands in for them")
     sums = [table[..., [every.index(name) for name in column]].sum(axis=-1) for column in columns]
     values = np.stack(sums, axis=-1) if sums else table[..., :0]
     return make_problem(values, padded, sizes)._replace(names=columns), sets

@@ -23,6 +23,7 @@ import numpy as np
 from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import check_same_utterances
+from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.segments import known_segments
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import Posterior, tuned_posterior
@@ -337,6 +338,8 @@ class Rescoring:
         lists, segments = list(scores), known_segments(options.segments) or {}
         groups = {utt: segment.recording for utt, segment in segments.items()}
         nbests = [item.nbest for item in lists]
+        if all(nbest.scores(name) is None for nbest in nbests for name in SCORES):
+            logging.info("the lists have no scores: the rank stands in for them")
 
         def tune(some: Sequence[ListScores], refs: Refs) -> Tuple[Weighting, Tuned]:
             tuned = tune_mixture(some, refs, weighting, groups=groups, options=options)

@@ -55,12 +55,14 @@ def test_table_json_and_figure(uneven, tmp_path, capsys):
     assert float(line[3]) == pytest.approx(row["median_snr"], rel=0.01)
 
 
-def test_pruning_is_perplexity_of_the_pruned_lm(uneven, plain_text, tmp_path, capsys):
+def test_pruning_is_perplexity_of_the_pruned_lm(uneven, plain_text, tmp_path, capsys, caplog):
     text = plain_text / "valid.txt"
     digests = {p: hashlib.sha256(p.read_bytes()).digest() for p in uneven.glob("*.pth")}
     options = ["--text", text, "--prune", "true", "--prune_steps", "1,0,0.5"]
+    caplog.set_level("INFO")
     run("--lm", uneven, *options, "--output", tmp_path / "out")
     assert is_whole_png(tmp_path / "out" / "prune.png")
+    assert sum("does not know" in line for line in caplog.messages) == 1
     steps = json.loads((tmp_path / "out" / "prune.json").read_text())["lms"]["uneven"]
     found = {(s["criterion"], s["share"]): s["result"]["perplexity"]["word"] for s in steps}
     assert [s["share"] for s in steps] == [0, 0.5, 1] * 2
