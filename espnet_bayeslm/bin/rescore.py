@@ -69,6 +69,11 @@ class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions
     token_scores: bool = option(
         "Write the costs of the words too (lmwt.nn.words, </s> last)", False
     )
+    write_best: Optional[int] = option(
+        "Write the N best hypotheses of each list too, the best first, for a slower LM"
+        " (OUTPUT/best)",
+        None,
+    )
     merge: Sequence[str] = option(
         "Instead of scoring, join the output of this job (repeatable, all of them)", ()
     )
@@ -80,6 +85,8 @@ class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions
                 f"--tune_ref with --num_jobs {self.num_jobs}: a job has a part of the lists only",
                 remedy="Give --tune_ref where the jobs are merged.",
             )
+        if self.write_best is not None and self.write_best < 1:
+            raise InputError(f"--write_best {self.write_best}: expected 1 or more")
         if self.merge and self.num_jobs > 1:
             raise InputError("--merge with --job or --num_jobs", remedy="Merge all jobs at once.")
         if self.merge and self.uncertainty:
@@ -291,6 +298,7 @@ def write(
             format=written_format(lists.format),
             token_scores=options.token_scores,
             subtracted=bool(weighting.subtracted),
+            write_best=options.write_best,
         ):
             tally.add(item)
         facts: Dict[str, object] = dict(counting.facts())

@@ -172,6 +172,7 @@ class RescoredList(NamedTuple):
         control: Index of the best hypothesis by the scales that were tuned without the new LMs'
             scores; None where there are none, or the list lacks a score that they weigh.
         subtracted: Subtracted LM -> ln P of each hypothesis under it, (N,).
+        totals: Score of each hypothesis that is maximised, (N,).
     """
 
     nbest: NBest
@@ -184,6 +185,7 @@ class RescoredList(NamedTuple):
     confidences: Optional[np.ndarray] = None
     control: Optional[int] = None
     subtracted: Mapping[str, np.ndarray] = {}
+    totals: np.ndarray = np.empty(0)
 
     @property
     def words(self) -> Tuple[str, ...]:
@@ -198,6 +200,16 @@ class RescoredList(NamedTuple):
     def text_of(self, place: int) -> Tuple[str, ...]:
         """The words of a hypothesis as the list has them, before any normalisation."""
         return (self.nbest.source or self.nbest).hypotheses[place].words
+
+    def best_hypotheses(self, size: int) -> NBest:
+        """The list with so many hypotheses at most: the new best, then the highest totals.
+
+        They are as they came, before any normalisation.
+        """
+        nbest = self.nbest.source or self.nbest
+        others = (k for k in np.argsort(-self.totals, kind="stable").tolist() if k != self.best)
+        kept = [self.best, *others][:size]
+        return dataclasses.replace(nbest, hypotheses=tuple(nbest.hypotheses[k] for k in kept))
 
 
 def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
@@ -215,6 +227,7 @@ def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
         scores.uncertainty,
         control=own,
         subtracted={n: scored.log_probs[f"{SUBTRACTED}.{n}"] for n in weighting.subtracted},
+        totals=scored.totals(scales),
     )
     if not weighting.sure:
         return found

@@ -13,6 +13,7 @@ from typing import (
     Iterable,
     Iterator,
     Mapping,
+    Optional,
     Sequence,
     Tuple,
 )
@@ -34,6 +35,7 @@ CONFIDENCE = "confidence.ndjson"
 COSTS, WORD_COSTS, BEST, BEST_TRN, JOB = "lmwt.nn", "lmwt.nn.words", "text", "trn", "job.yaml"
 WITHOUT_LM = "text_without_lm"
 SUBTRACTED_COSTS = "lmwt.subtracted"
+BEST_LISTS = "best"
 # Name in uncertainty.ndjson -> attribute of `scoring.uncertainty.Uncertainty`
 MEASURES = {"log_prob": "log_probs", "entropy": "entropy"}
 MEASURES |= {"mutual_information": "mutual_information", "variance": "variance"}
@@ -48,13 +50,14 @@ def written_lists(
     format: str,
     token_scores: bool,
     subtracted: bool = False,
+    write_best: Optional[int] = None,
 ) -> Iterator[RescoredList]:
     """Yield rescored lists, each when it is in the files of a folder: `lmwt.nn`, `text`, `trn`, ...
 
     With `token_scores` there are the costs of the words too, with `subtracted` those under
-    subtracted LMs, a column for each.
+    subtracted LMs, a column for each, and with `write_best` lists of so many hypotheses.
     """
-    whole_control, add_list = True, None
+    whole_control, add_list, add_best = True, None, None
     with contextlib.ExitStack() as stack:
 
         @functools.cache
@@ -75,6 +78,11 @@ def written_lists(
             # of many jobs the last may have no work, and then no lists
             add_list = add_list or stack.enter_context(nbest_writer(folder, format=format))
             add_list(item.nbest.source or item.nbest)
+            if write_best is not None:
+                add_best = add_best or stack.enter_context(
+                    nbest_writer(folder / BEST_LISTS, format=format)
+                )
+                add_best(item.best_hypotheses(write_best))
             utt, hyps = item.nbest.utt, item.nbest.hypotheses
             keys = [key_of(utt, rank) for rank in range(1, len(hyps) + 1)]
             write_costs(COSTS, keys, ([score] for score in item.lm_scores))

@@ -49,6 +49,7 @@ REFUSED = [
         "--nbest {tmp_path}/refs.jsonl",
         "refs.jsonl: 1 of 3 lists have a reference, 'u0' has none",
     ),
+    ("rescore", "--nbest {tmp_path}/one.jsonl --write_best 0", "--write_best 0: expected 1 or"),
     ("rescore", "--nbest {tmp_path}/one.jsonl --folds 2", "one list, recording or speaker"),
     ("rescore", "--lm {point}", "2 components and no --weights"),
     ("rescore", "--tune_ref {nbest}/test.ref", "utterances have no reference"),

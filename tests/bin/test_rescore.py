@@ -117,6 +117,30 @@ def test_a_rerun_replaces_its_own_output_whole(nbest, ngram, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.parametrize("decision", ["max", "mbr"])
+def test_the_best_of_each_list_are_lists_for_another_lm(nbest, ngram, tmp_path, decision):
+    """The new best leads, the others follow by the total that the formula gives them."""
+    given = {"nbest": nbest / "dev", "ngram": ngram, "lmwt": 9, "word_penalty": 0.5}
+    out = run(**given, decision=decision, write_best=3, output=tmp_path / "out")
+    lists, found = list(read_nbest(out)), list(read_nbest(out / "best"))
+    assert lists == list(read_nbest(nbest / "dev"))
+    assert "best/words_text" in settings(out)["files"]
+    chosen, of_lm = read_transcripts(out / "text"), costs(out / "lmwt.nn")
+    moved = 0
+    for whole, cut in zip(lists, found, strict=True):
+        totals = {}
+        for rank, hyp in enumerate(whole.hypotheses, 1):
+            known = hyp.am_score / 9 + (hyp.graph_score or 0.0) - 0.5 * len(hyp.words)
+            totals.setdefault(hyp, known - of_lm[f"{whole.utt}-{rank}"][0])
+        first, *others = cut.hypotheses
+        assert list(first.words) == list(chosen[whole.utt])
+        assert len(cut.hypotheses) == min(3, len(whole.hypotheses))
+        best = sorted(totals, key=lambda hyp: -totals[hyp])
+        assert others == [hyp for hyp in best if hyp != first][: len(others)]
+        moved += cut.hypotheses != whole.hypotheses[:3]
+    assert moved > 5
+
+
 def test_an_output_that_cannot_be_written_is_known_before_the_scoring(
     nbest, ngram, tmp_path, refused, monkeypatch
 ):
