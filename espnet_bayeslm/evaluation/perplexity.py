@@ -148,8 +148,8 @@ def score_components(
     found = []
     for component in components:
         scores = component_scores(component, sentences, context=context)
-        how = {"max_oov_rate": max_oov_rate, "scorer": component.scorer}
-        check_unknown(component.name, sentences, scores, **how)
+        name, scorer = component.name, component.scorer
+        check_unknown(name, sentences, scores, max_oov_rate=max_oov_rate, scorer=scorer)
         found.append(scores)
     return found
 
