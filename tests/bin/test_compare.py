@@ -186,6 +186,7 @@ def test_what_hurts_is_said():
         (["--valid_text", "empty.txt"], "empty.txt: no sentences"),
         (["--test_text", "blank.txt"], "blank.txt: no words"),
         (["--valid_text", "keyed.txt"], "keyed.txt: the first words of all lines are unknown"),
+        (["--train_text", "ids.txt"], "ids.txt: the first words of all lines are unknown"),
         (["--size", "huge"], "argument --size: invalid choice: 'huge'"),
         (["--ngpu", "1"], "--ngpu 1, and torch finds no GPU"),
     ],
@@ -195,6 +196,7 @@ def test_bad_input_is_one_line(words, message, texts, tmp_path, monkeypatch, cap
     Path("empty.txt").write_text("")
     Path("blank.txt").write_text("\n \n")
     Path("keyed.txt").write_text("".join(f"u{n} a b\n" for n in range(10)))
+    Path("ids.txt").write_text("".join(f"u{n} a b\n" for n in range(100)))
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     given = [word for name, path in texts.items() for word in (f"--{name}", str(path))]
     with pytest.raises(SystemExit) as stop:
