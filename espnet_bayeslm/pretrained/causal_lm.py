@@ -246,7 +246,8 @@ def adapter_conf(folder: PathLike) -> Dict[str, Any]:
     """`lm_conf` of the LM that a plain LoRA adapter of peft makes of its base."""
     config, base = read_adapter_config(folder)
     if config.peft_type != "LORA":
-        raise InputError(f"an adapter of the type {config.peft_type}; expected LORA", path=folder)
+        kind = getattr(config.peft_type, "value", config.peft_type)
+        raise InputError(f"an adapter of the type {kind}; expected LORA", path=folder)
     targets = config.target_modules
     targets = targets if isinstance(targets, str) else sorted(targets)
     lora = {"r": config.r, "alpha": config.lora_alpha, "dropout": config.lora_dropout}

@@ -1,0 +1,107 @@
+"""Pretrained models, tokenizers and adapters that cannot be used: one line each, with a remedy."""
+
+import json
+
+import pytest
+from peft import IA3Config, LoraConfig, get_peft_model
+from pretrained.tiny_models import write_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from espnet_bayeslm.pretrained import causal_lm
+from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
+from espnet_bayeslm.pretrained.causal_lm import (
+    adapter_conf,
+    load_causal_lm,
+    load_tokenizer,
+    write_start,
+)
+from espnet_bayeslm.pretrained.text_forms import Reader, TextForm, candidates, training_reader
+from espnet_bayeslm.utils.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("lms") / "base")
+
+
+def write_adapter(base, folder, config=None):
+    config = config or LoraConfig(r=2, target_modules=["q_proj"])
+    get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(folder)
+    return folder
+
+
+def edit(path, **values):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize(
+    "said, offline, asked, message",
+    [
+        ("You are trying to access a gated repo.", "0", [True, False], "gated, or does not exist"),
+        ("We couldn't connect to the hub.", "0", [True, False], "the hub cannot be reached"),
+        ("We couldn't connect to the hub.", "1", [True], "the hub cannot be reached"),
+    ],
+)
+def test_the_hub_is_asked_where_there_is_no_copy(said, offline, asked, message, monkeypatch):
+    calls = []
+
+    def read(name, *, local_files_only, trust_remote_code):
+        assert name == "organisation/model" and not trust_remote_code
+        calls.append(local_files_only)
+        raise OSError(f"{said}\nMore lines of advice.")
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", read)
+    with pytest.raises(InputError, match=message) as caught:
+        load_tokenizer("hf:organisation/model")
+    assert calls == asked and "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_without_places_in_the_text(base, monkeypatch):
+    monkeypatch.setattr(causal_lm, "load_tokenizer", lambda _: object())
+    with pytest.raises(InputError, match="does not say where tokens stand"):
+        load_causal_lm(base)
+
+
+def test_marks_and_forms_that_a_tokenizer_lacks(base):
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    with pytest.raises(InputError, match="text_form 'upper': valid are"):
+        training_reader(tokenizer, "upper", "newline")
+    with pytest.raises(InputError, match="--text_form upper: valid are auto, as_is"):
+        candidates(tokenizer, "upper")
+    tokenizer.bos_token = tokenizer.eos_token = None
+    with pytest.raises(InputError, match="no token for special marks"):
+        Reader(tokenizer, TextForm("lower", "special"))
+    assert {reader.form.marks for reader in candidates(tokenizer, "auto")} == {"newline"}
+
+
+def test_adapters_that_no_training_can_start_from(base, tmp_path):
+    for number, (config, values, message) in enumerate(
+        [
+            (None, {"base_model_name_or_path": None}, "the adapter names no base model"),
+            (IA3Config(target_modules=["k_proj"], feedforward_modules=[]), {}, "of the type IA3"),
+        ]
+    ):
+        folder = write_adapter(base, tmp_path / str(number), config)
+        edit(folder / "adapter_config.json", **values)
+        with pytest.raises(InputError, match=message):
+            adapter_conf(folder)
+    folder = write_adapter(base, tmp_path / "last")
+    assert adapter_conf(folder)["model"].endswith(str(base))
+    (folder / "adapter_model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"found no adapter_model\.safetensors"):
+        write_start(folder, tmp_path / "start.pth")
+    assert not (tmp_path / "start.pth").exists()
+
+
+def test_configurations_of_an_adapted_lm(base, tmp_path):
+    size = len(vocabulary(AutoTokenizer.from_pretrained(base)))
+    adapter = write_adapter(base, tmp_path / "adapter")
+    checked = {"gradient_checkpointing": True, "uncertainty": {"lora_a@*": "bayes"}}
+    for conf, message in [
+        ({}, "lm_conf has no `model`"),
+        ({"model": f"hf:{adapter}"}, "an adapter, where a base model was expected"),
+        ({"model": f"hf:{base}", **checked}, "gradient_checkpointing with random weights"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            AdaptedLM(size, lora={"r": 2}, **conf)
