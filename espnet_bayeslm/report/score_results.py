@@ -288,7 +288,7 @@ def scores_section(
         return None
     systems = list(dict.fromkeys(item.system for item in perplexities))
     columns = perplexity_columns(systems, perplexities)
-    tables, pairs, details = [], [], []
+    tables, details = [], []
     values: Dict[str, Any] = {"baseline": None, "reference": None}
     others = [name for name in systems if scores is None or name not in scores.pooled.errors]
     if scores is not None:
@@ -299,17 +299,15 @@ def scores_section(
         tables.append(error_table(scores, {} if others else columns))
         if scores.pooled.pairs:
             values = {"baseline": scores.baseline, "reference": scores.reference}
-            pairs.append(pair_table(scores.pooled, PAIRS, scores.unit))
-            details += [
-                pair_table(part, f"{PAIRS} ({name})", scores.unit)
-                for name, part in scores.conditions.items()
-            ]
+            named = {f"{PAIRS} ({name})": part for name, part in scores.conditions.items()}
+            for title, part in {PAIRS: scores.pooled, **named}.items():
+                details.append(pair_table(part, title, scores.unit))
     if others:
         rows = [[name, *(of[name] for of in columns.values())] for name in systems]
         tables.append(Table("Perplexity per word", ["system", *columns], rows))
     if any(len(item.rows) > 1 for item in perplexities):
         details.append(component_table(perplexities))
-    values.update(tables=tables, pairs=pairs, details=details, perplexities=bool(perplexities))
+    values.update(tables=tables, details=details, perplexities=bool(perplexities))
     title = "Perplexity" if scores is None else "Word error rate"
     title += " and perplexity" if scores is not None and perplexities else ""
     return Section("scores", title, values)

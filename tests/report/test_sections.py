@@ -113,7 +113,7 @@ def test_conditions_are_columns_and_perplexities_may_stand_alone(tmp_path):
     cells = rows(section)
     assert cells[:5] == ["system", "c0", "c1", "average", "pooled"]
     assert cells[24:29] == ["<b>new", "15.00†", "15.00†", "15.00", "15.00†"]
-    assert Page(section.body).tags.count("details") == 2
+    assert Page(section.body).tags.count("details") == 3
     section = errors_section(tmp_path, None, ("lm", "t", [component("lm", math.inf)]))
     assert rows(section) == ["system", "ppl t", "lm", "∞"]
     assert scores_section(None, []) is None
