@@ -53,20 +53,19 @@ Text and recogniser are real and the speech is synthetic: the differences count,
 rates.
 """
 # SmolLM2 reads some hundred tokens a second of a core: all hypotheses and texts would take ten
-# minutes.
+# minutes. It reads the first of them, as the best other system orders them.
 HYPOTHESES = 3
-# Lists by which the scales of its scores are tuned
-LISTS = 100
+SMALL_START = "Bayesian + 3-gram"
 # Sentences of each text that it reads, evenly from all; those of valid weigh the mixture too
 SENTENCES = {"train": 400, "valid": 100}
 # System -> key of its mixture
 SMALL_SYSTEMS = {
-    "SmolLM2 as it is + 3-gram": "smollm2_3gram",
-    "SmolLM2, Bayesian adapter + 3-gram": "smollm2_adapter_3gram",
+    f"SmolLM2 as it is + {SMALL_START}": "smollm2_bayes_3gram",
+    f"SmolLM2 with an adapter + {SMALL_START}": "smollm2_adapter_bayes_3gram",
 }
 SMALL_EXPLANATION = f"""\
-SmolLM2 chooses among the first {HYPOTHESES} hypotheses of each list, the other LMs among all. Its
-perplexity is not measured: that alone would take minutes. Its adapter is trained on
+SmolLM2 chooses among the {HYPOTHESES} best hypotheses of {SMALL_START}, the other LMs among all.
+Its perplexity is not measured: that alone would take minutes. Its adapter is Bayesian, of
 {SENTENCES["train"]} sentences of the text. On a CPU with bfloat16 it is read in this precision.
 """
 
@@ -145,27 +144,25 @@ class Demo(Runner):
             self.train(self.exp / "bayes", **second),
         ]
         alone, point, bayes, both = map(self.system, SYSTEMS)
-        # what takes long goes first
-        ngram = self.estimate()
-        more = smollm2_steps(self.exp, self.smollm2, ngram) if self.smollm2 else ([ngram], [])
-        # the scores of the neural LMs are kept for the mixture of both
+        train, read = small_steps(self, self.smollm2) if self.smollm2 else ([], [])
+        # what takes long goes first; the scores of the neural LMs are kept for their mixtures
         return [
             (
                 "a 3-gram, and an LM with point-estimate weights, half-trained",
-                [*more[0], self.train(half, self.data / "half.yaml")],
+                [*train, self.train(half, self.data / "half.yaml"), self.estimate()],
             ),
-            ("it goes on with point-estimate weights, and with random ones", [*more[1], *lms]),
+            ("it goes on with point-estimate weights, and with random ones", lms),
             ("interpolation weights, perplexity, rescored lists", [point, bayes]),
-            ("the same with the 3-gram alone, and with both LMs", [both, alone]),
+            ("the same with the 3-gram alone, and with more LMs", [*read, both, alone]),
             ("significance, report", [Step("report", [self.errors(), self.report()])]),
         ]
 
     def system(self, name: str) -> Step:
         """Weights and scales of a system, tuned on dev, then its perplexity and lists of eval."""
         lms, key = [self.exp / lm for lm in SYSTEMS[name]], self.keys[name]
-        return Step(
-            f"rescore_{key}", [*self.mixture(key, lms), *self.rescoring(key, lms, self.data)]
-        )
+        best = {"write_best": HYPOTHESES} if self.smollm2 and name == SMALL_START else {}
+        lists = self.rescoring(key, lms, self.data / "dev.jsonl", self.data / "eval.jsonl", **best)
+        return Step(f"rescore_{key}", [*self.mixture(key, lms), *lists])
 
     def errors(self) -> List[str]:
         """Command line of the word errors of all systems on eval, with their tests."""
@@ -217,43 +214,36 @@ def fast_precision() -> str:
     return "bfloat16" if has_it else "float32"
 
 
-def smollm2_steps(exp: Path, source: Path, ngram: Step) -> Tuple[List[Step], List[Step]]:
-    """Steps with SmolLM2, beside those of the first and the second stage of the quick start.
-
-    The first begins with the 3-gram, so that SmolLM2 as it is can be rescored with meanwhile.
-    """
-    folder, data, precision = exp / "smollm2_base", exp / "smollm2_data", fast_precision()
-    if not data.exists():
-        write_parts(exp / "data", data)
-    texts = {name: data / f"{name}.txt" for name in SENTENCES}
+def small_steps(demo: Demo, source: Path) -> Tuple[List[Step], List[Step]]:
+    """Steps with SmolLM2: its adapter is trained, then lists of the other LMs are rescored."""
+    exp, folder, precision = demo.exp, demo.exp / "smollm2_base", fast_precision()
+    texts = {name: exp / "smollm2_data" / f"{name}.txt" for name in SENTENCES}
+    if not (exp / "smollm2_data").exists():
+        write_parts(demo.texts, exp / "smollm2_data")
     # one short epoch: small batches, a larger rate
     fast = {"max_epoch": 1, "batch_bins": 256, "optim_conf": "lr=0.001"}
     training = {**fast, "lm_conf": f"precision={precision}"}
     runner, base = Runner(exp, texts, training, {"precision": precision}), f"{PREFIX}{folder}"
+    lists = [demo.rescored(demo.keys[SMALL_START], p) / "best" for p in ("dev", "eval")]
 
-    def system(key: str, lm: object, **form: str) -> List[List[str]]:
-        lists = runner.rescoring(key, [lm], data, **form)
-        return [runner.interpolated(key, [lm], **form), *lists]
+    def system(key: str, lm: object, **form: Any) -> Step:
+        lms = [lm, *(exp / name for name in SYSTEMS[SMALL_START])]
+        rescored = runner.rescoring(key, lms, *lists, **form)
+        return Step(f"rescore_{key}", [runner.interpolated(key, lms, **form), *rescored])
 
     convert = words("export", lm=source, format="hf", output=folder)
-    as_it_is, adapted = SMALL_SYSTEMS.values()
-    read = [*ngram.commands, convert, *system(as_it_is, base, text_form="lower")]
     train = runner.train(exp / "smollm2_adapter", "bayes_lora", source=base)
-    commands = [*train.commands, *system(adapted, exp / train.name)]
-    return [Step("rescore_smollm2", read)], [Step(train.name, commands)]
+    as_it_is, adapted = SMALL_SYSTEMS.values()
+    read = [system(as_it_is, base, text_form="lower"), system(adapted, exp / train.name)]
+    return [Step(train.name, [convert, *train.commands])], read
 
 
-def write_parts(data: Path, folder: Path) -> None:
-    """Write the first hypotheses of the lists, and some sentences of the texts."""
+def write_parts(texts: Mapping[str, Path], folder: Path) -> None:
+    """Write some sentences of each text."""
     with staged(folder) as place:
-        for part, most in (("dev", LISTS), ("eval", None)):
-            lists = map(json.loads, (data / f"{part}.jsonl").read_text("utf-8").splitlines()[:most])
-            lines = [{**item, "hypotheses": item["hypotheses"][:HYPOTHESES]} for item in lists]
-            text = "".join(f"{json.dumps(line)}\n" for line in lines)
-            (place / f"{part}.jsonl").write_text(text, "utf-8")
-        for name, file in (("train", "train.txt"), ("valid", "dev.txt")):
-            sentences = (data / file).read_text("utf-8").splitlines()
-            text = "".join(f"{line}\n" for line in evenly(sentences, SENTENCES[name]))
+        for name, count in SENTENCES.items():
+            sentences = texts[name].read_text("utf-8").splitlines()
+            text = "".join(f"{line}\n" for line in evenly(sentences, count))
             (place / f"{name}.txt").write_text(text, "utf-8")
 
 

@@ -217,13 +217,13 @@ class Runner:
         return [self.interpolated(key, lms), measure]
 
     def rescoring(
-        self, key: str, lms: Sequence[object], data: Path, **options: object
+        self, key: str, lms: Sequence[object], dev: Path, test: Path, **options: object
     ) -> List[List[str]]:
-        """Rescored lists of DATA: scales of scores are tuned on dev and applied to eval."""
+        """Rescored lists: scales of scores are tuned on those of dev and applied to the others."""
         common = dict(nbest_format="jsonl", ngram=self.ngram, weights=self.weights(key), **options)
-        dev, test = (self.rescored(key, part) for part in ("dev", "eval"))
-        tune = dict(nbest=data / "dev.jsonl", output=dev)
-        apply = dict(nbest=data / "eval.jsonl", output=test, scales=dev / "scales.yaml")
+        scales = self.rescored(key, "dev") / "scales.yaml"
+        tune = dict(nbest=dev, output=self.rescored(key, "dev"))
+        apply = dict(nbest=test, output=self.rescored(key), scales=scales)
         return [self.scored("rescore", lms, **common, **given) for given in (tune, apply)]
 
     def rescored(self, key: str, part: str = "eval") -> Path:
