@@ -218,17 +218,31 @@ class UncertainLM(IncrementalLM):
         is_linear = hasattr(self, "projected") and self.projection == "decoder"
         return is_linear and self.decoder not in sampled
 
-    def outputs(self, input: torch.Tensor) -> Optional[Projected]:
+    def outputs(
+        self, input: torch.Tensor, places: Optional[torch.Tensor] = None
+    ) -> Optional[Projected]:
         """Input of the output projection `decoder` in a forward pass, and the projection's weight.
 
-        Shaped (B, L, M) and (V, M). The weight belongs to the pass: use it in place of the layer's
-        own. The result is None, without a pass, where the logits come from anything else than one
-        linear layer that keeps its mean.
+        The weight (V, M) belongs to the pass: use it in place of the layer's own. The result is
+        None, without a pass, where the logits come from anything else than one linear layer that
+        keeps its mean.
+
+        Args:
+            input: Token ids, (B, L).
+            places: Tokens after which outputs are wanted, among the B L, (N,); None: after all.
+
+        Returns:
+            Outputs (N, M), and the weight.
         """
         if not self.keeps_projection():
             return None
         with self.drawn():
-            return self.projected(input), self.decoder.weight
+            return self.projected_at(input, places), self.decoder.weight
+
+    def projected_at(self, input: torch.Tensor, places: Optional[torch.Tensor]) -> torch.Tensor:
+        """Input of the output projection at some places of (B, L), (N, M)."""
+        outputs = self.projected(input).flatten(0, 1)
+        return outputs if places is None else outputs.index_select(0, places)
 
     @property
     def computes_trees(self) -> bool:

@@ -16,7 +16,7 @@ from espnet_bayeslm.pretrained.causal_lm import add_adapter, load_causal_lm
 from espnet_bayeslm.pretrained.names import is_adapter
 from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
-from espnet_bayeslm.pretrained.tree_scores import projects_linearly
+from espnet_bayeslm.pretrained.tree_scores import TreeScorer, projects_linearly
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -50,6 +50,7 @@ class AdaptedLM(UncertainLM):
     Attributes:
         base: The base model as it was loaded, with its tokenizer.
         reader: Cuts sentences into tokens.
+        takes_masks: True if the sentences of a batch may be one row, parted by a 4-D mask.
 
     Raises:
         InputError: The base model or an option cannot be used, or the base model has changed.
@@ -94,6 +95,8 @@ class AdaptedLM(UncertainLM):
             )
         self.reader: Reader = training_reader(base.tokenizer, text_form, marks)
         self.sos, self.eos = self.reader.start[0], self.reader.end[0]
+        openings = torch.ones(base.model.config.vocab_size, dtype=torch.bool)
+        self.takes_masks = TreeScorer(base.model, openings).takes_trees
         self.model = add_adapter(base.model, lora)
         # a plain attribute: its model is a part of `self.model`
         self.__dict__["base"] = dataclasses.replace(base, model=self.model)
@@ -147,9 +150,32 @@ class AdaptedLM(UncertainLM):
         """Logits (..., V) of the tokenizer's tokens."""
         return (self.decoder(outputs) if self._is_linear else outputs)[..., : self.vocab_size]
 
-    def outputs(self, input: torch.Tensor) -> Optional[Projected]:
+    def outputs(
+        self, input: torch.Tensor, places: Optional[torch.Tensor] = None
+    ) -> Optional[Projected]:
         """Input of the output projection and its weight; None where logits come otherwise."""
-        return super().outputs(input) if self._is_linear else None
+        return super().outputs(input, places) if self._is_linear else None
+
+    def projected_at(self, input: torch.Tensor, places: Optional[torch.Tensor]) -> torch.Tensor:
+        """Input of the output projection at some places of (B, L), (N, M).
+
+        The tokens of all sentences are one row without padding, and a 4-D mask parts them.
+        """
+        if places is None or not self.takes_masks:
+            return super().projected_at(input, places)
+        sentences = places // input.size(1)
+        positions = places % input.size(1)
+        seen = (sentences[:, None] == sentences) & (positions[:, None] >= positions)
+        dtype = self.causal.dtype
+        mask = torch.zeros(seen.shape, dtype=dtype, device=input.device)
+        mask.masked_fill_(~seen, torch.finfo(dtype).min)
+        states = self.causal.base_model(
+            input_ids=input.flatten()[places][None],
+            attention_mask=mask[None, None],
+            position_ids=positions[None],
+            use_cache=False,
+        )
+        return states.last_hidden_state[0]
 
     def is_own(self, name: str) -> bool:
         """True for a tensor of the adapter or of its posterior, by its name in the state_dict."""

@@ -63,10 +63,10 @@ def batch_nll(model: ESPnetLanguageModel, batch: TokenBatch) -> torch.Tensor:
     As the sum of the model's `nll`, but neither padding nor the logits of the whole batch are
     computed, where the LM has an output projection of its own (`UncertainLM.outputs`).
     """
-    projected = model.lm.outputs(batch.inputs)
+    projected = model.lm.outputs(batch.inputs, batch.places)
     if projected is not None:
         outputs, weight = projected
-        return summed_nll(batch.counted(outputs), weight, model.lm.decoder.bias, batch.targets)
+        return summed_nll(outputs, weight, model.lm.decoder.bias, batch.targets)
     logits = batch.counted(model.lm(batch.inputs, None)[0])
     # half precision would lose the sum
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))

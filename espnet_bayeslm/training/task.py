@@ -8,12 +8,10 @@ import dataclasses
 import difflib
 import gc
 import inspect
-import itertools
 import logging
 import math
-import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
 from espnet2.train.abs_espnet_model import AbsESPnetModel
@@ -28,6 +26,7 @@ from espnet_bayeslm.loading.experiment import check_token_list, read_config
 from espnet_bayeslm.loading.trained_lm import MIXTURE, MODEL, OPTIM, TRAINED_CLASSES
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.names import PRETRAINED, TOKEN_TYPE
+from espnet_bayeslm.training.batches import MixedSampler, count_tokens, with_sentence_ends
 from espnet_bayeslm.training.ivon import IVON
 from espnet_bayeslm.training.model import START_PRIOR, ZERO_PRIOR, BayesLanguageModel, check_least
 from espnet_bayeslm.training.optimizer import (
@@ -42,7 +41,7 @@ from espnet_bayeslm.training.text import SentencePreprocessor
 from espnet_bayeslm.training.trainer import BayesLMTrainer, check_run, writing_errors
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines, split_files, write_text
+from espnet_bayeslm.utils.files import read_lines, split_files
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.locks import folder_lock
 from espnet_bayeslm.utils.options import conf_numbers
@@ -55,46 +54,6 @@ with quiet_imports():
 lm_choices.classes.update({**TRAINED_CLASSES, MIXTURE: MixtureLM})
 model_choices.classes[MODEL] = BayesLanguageModel
 optim_classes[OPTIM] = IVON
-
-
-def read_shapes(path: PathLike) -> Iterator[Tuple[str, int, str]]:
-    """Yield utterance, length and `,vocab_size` (or nothing) of lines `utterance length[,..]`."""
-    for number, line in read_lines(path):
-        fields = line.split()
-        length, comma, rest = (fields[1] if len(fields) == 2 else "").partition(",")
-        if not length.isdigit():
-            raise InputError(
-                f"expected `utterance length[,vocab_size]`, got {line!r}",
-                path=path,
-                line=number,
-                remedy="Collect the statistics again.",
-            )
-        yield fields[0], int(length), comma + rest
-
-
-def count_tokens(shape_files: Iterable[str]) -> int:
-    """Number of tokens, `</s>` included, of the utterances of shape files."""
-    paths = itertools.chain.from_iterable(map(split_files, shape_files))
-    total = sum(length + 1 for path in paths for _, length, _ in read_shapes(path))
-    if total == 0:
-        raise InputError("the shape files list no utterance", path=next(iter(shape_files), None))
-    return total
-
-
-@contextlib.contextmanager
-def with_sentence_ends(shape_files: Iterable[str]) -> Iterator[List[str]]:
-    """Yield copies of shape files whose lengths count `</s>` too.
-
-    A batch's loss is a mean. Without the ends a batch of one-word sentences would have twice the
-    tokens of other batches, and these sentences half the weight.
-    """
-    copies: List[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for path in shape_files:
-            lines = (f"{utt} {length + 1}{rest}\n" for utt, length, rest in read_shapes(path))
-            copies.append(f"{folder}/{len(copies)}")
-            write_text(copies[-1], "".join(lines))
-        yield copies
 
 
 def check_init_param(init_param: str, model: torch.nn.Module, *, complete: bool) -> None:
@@ -354,13 +313,16 @@ class BayesLMTask(LMTask):
     ) -> Any:
         """Build ESPnet's epochs; those of training are not shorter than `min_iters_per_epoch`.
 
-        Batches of so many tokens (`length`, `numel`) count the ends of sentences.
+        Batches of so many tokens (`length`, `numel`) count the ends of sentences. Those of an
+        adapter, which reads them without padding, have sentences of all lengths.
         """
         files = iter_options.shape_files
         counted = iter_options.batch_type in ("length", "numel")
         with with_sentence_ends(files) if counted else contextlib.nullcontext(files) as shapes:
             options = dataclasses.replace(iter_options, shape_files=shapes)
             factory = super().build_sequence_iter_factory(args, options, mode)
+        if mode == "train" and args.lm == PRETRAINED:
+            factory.sampler = MixedSampler(list(factory.sampler))
         least = args.model_conf.get("min_iters_per_epoch", 0)
         if mode == "train" and args.multiple_iterator:
             # here is one of the parts that make an epoch

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Gemma2Config
 import espnet_bayeslm
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
 from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
 
 LORA = {"r": 2, "alpha": 4}
@@ -33,12 +34,24 @@ def build(folder, family="llama", **conf):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_loss_is_that_of_transformers(tmp_path, family):
-    """And so is the gradient of the adapter, with which nothing but the adapter is trained."""
+    """And so is the gradient of the adapter, with which nothing but the adapter is trained.
+
+    The sentences are one row without padding, and padded where a model takes no 4-D mask.
+    """
     _, lm = build(tmp_path, family)
     model = BayesLanguageModel(lm, lm.vocab_size).eval()  # without dropout
     rows = [torch.tensor(lm.reader.sentence_ids(s.split())) for s in SENTENCES]
     text = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    loss = model(text, torch.tensor(list(map(len, rows))))[0].squeeze()
+    lengths = torch.tensor(list(map(len, rows)))
+    assert lm.takes_masks
+    lm.takes_masks = False
+    padded = model(text, lengths)[0].squeeze()
+    lm.takes_masks = True
+    seen = []
+    lm.causal.get_input_embeddings().register_forward_hook(lambda *io: seen.append(io[1][0].shape))
+    loss = model(text, lengths)[0].squeeze()
+    assert seen == [(1, sum(lengths) + len(rows))]
+    torch.testing.assert_close(loss, padded, rtol=1e-5, atol=1e-5)
     loss.backward()
     trained = {n: p.grad.clone() for n, p in lm.named_parameters() if p.grad is not None}
     assert trained and all(".lora_" in name for name in trained)
@@ -130,6 +143,24 @@ def test_training_by_the_command_line(trained):
     assert not np.allclose(scores[0], scores[1])
     low, high = min(map(np.sum, scores)), max(map(np.sum, scores))
     assert low - 1 < loaded.score(text, num_samples=2) < high + 1
+
+
+def test_batches_have_sentences_of_all_lengths(trained, tmp_path, monkeypatch):
+    """Though ESPnet sorts them by their lengths."""
+    lines = [" ".join(["table"] * (1 + 5 * (n % 2))) for n in range(120)]
+    (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "valid.txt").write_text("\n".join(SENTENCES) + "\n")
+    build, factories = BayesLMTask.build_sequence_iter_factory, {}
+
+    def built(args, iter_options, mode):
+        factories[mode] = build(args, iter_options, mode)
+        return factories[mode]
+
+    monkeypatch.setattr(BayesLMTask, "build_sequence_iter_factory", built)
+    train(tmp_path, "exp", "lora", f"hf:{trained / 'base'}", "--batch_bins", "240")
+    texts = [tokens for _, tokens in factories["train"].build_iter(1)]
+    counts = [set(batch["text_lengths"].tolist()) for batch in texts]
+    assert len(counts) > 2 and all(len(lengths) == 2 for lengths in counts)
 
 
 def test_ivon_keeps_a_posterior_over_the_adapter_alone(trained):

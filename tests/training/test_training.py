@@ -23,7 +23,8 @@ from espnet_bayeslm.kinds.architectures import HISTORY, read_history, write_hist
 from espnet_bayeslm.loading.checkpoint import load_state
 from espnet_bayeslm.loading.experiment import check_token_list, read_config
 from espnet_bayeslm.loading.trained_lm import load_lm
-from espnet_bayeslm.training.task import BayesLMTask, count_tokens
+from espnet_bayeslm.training.batches import MixedSampler, count_tokens
+from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -107,6 +108,16 @@ def test_batches_have_equally_many_tokens(train_lm, tmp_path, monkeypatch, batch
     )
     tokens = [sum(map(lengths.get, batch)) for batch in factories["train"].sampler]
     assert len(tokens) > 20 and max(tokens) <= 70  # ESPnet adds a sentence that exceeds the bins
+
+
+def test_mixed_batches_are_the_same_sentences_in_another_order_each_epoch():
+    batches = [("a", "b", "c"), ("d", "e"), ("f",), ("g", "h", "i", "j")]
+    sampler = MixedSampler(batches)
+    epochs = [sampler.generate(seed) for seed in (1, 2, 1)]
+    assert epochs[0] == epochs[2] != epochs[1]
+    for epoch in (*epochs, list(sampler)):
+        assert sorted(utt for batch in epoch for utt in batch) == list("abcdefghij")
+        assert sorted(map(len, epoch)) == [2, 2, 3, 3] and len(sampler) == 4
 
 
 LEFT_OVER = {"bayes": [*LSTM, *CELL, *ADAM], "ivon": [*LSTM, *IVON]}

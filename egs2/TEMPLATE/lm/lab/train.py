@@ -114,7 +114,7 @@ class Trainer:
 
     def _epoch(self, config: Mapping[str, Any]) -> Iterator[object]:
         """ESPnet's option for epochs of more or less than one pass."""
-        from espnet_bayeslm.training.task import count_tokens
+        from espnet_bayeslm.training.batches import count_tokens
 
         if self.place.passes != 1:
             words = count_tokens([str(self.shapes[0])])
