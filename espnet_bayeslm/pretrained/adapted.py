@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Dict, List, Mapping, Optional, Union
 
 import torch
@@ -50,7 +51,6 @@ class AdaptedLM(UncertainLM):
     Attributes:
         base: The base model as it was loaded, with its tokenizer.
         reader: Cuts sentences into tokens.
-        takes_masks: True if the sentences of a batch may be one row, parted by a 4-D mask.
 
     Raises:
         InputError: The base model or an option cannot be used, or the base model has changed.
@@ -95,8 +95,6 @@ class AdaptedLM(UncertainLM):
             )
         self.reader: Reader = training_reader(base.tokenizer, text_form, marks)
         self.sos, self.eos = self.reader.start[0], self.reader.end[0]
-        openings = torch.ones(base.model.config.vocab_size, dtype=torch.bool)
-        self.takes_masks = TreeScorer(base.model, openings).takes_trees
         self.model = add_adapter(base.model, lora)
         # a plain attribute: its model is a part of `self.model`
         self.__dict__["base"] = dataclasses.replace(base, model=self.model)
@@ -119,6 +117,17 @@ class AdaptedLM(UncertainLM):
     def causal(self) -> Any:
         """The model of `transformers`, with the adapter in its layers."""
         return self.model.base_model.model
+
+    @functools.cached_property
+    def takes_masks(self) -> bool:
+        """True if the sentences of a batch may be one row, parted by a 4-D mask."""
+        openings = torch.ones(self.causal.config.vocab_size, dtype=torch.bool)
+        trains = self.causal.training
+        self.causal.eval()  # without dropout
+        try:
+            return TreeScorer(self.causal, openings).takes_trees
+        finally:
+            self.causal.train(trains)
 
     @property
     def decoder(self) -> nn.Linear:
