@@ -27,7 +27,7 @@ from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.bayes.posterior import DEFAULTS
 from espnet_bayeslm.kernels.product import Contents
 from espnet_bayeslm.layers.latent import LatentOutput
-from espnet_bayeslm.layers.linear import project
+from espnet_bayeslm.layers.linear import project, rows_at
 from espnet_bayeslm.lm.adapted_state import adapt_checkpoint, drop_posterior
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
 from espnet_bayeslm.utils.errors import InputError
@@ -241,8 +241,7 @@ class UncertainLM(IncrementalLM):
 
     def projected_at(self, input: torch.Tensor, places: Optional[torch.Tensor]) -> torch.Tensor:
         """Input of the output projection at some places of (B, L), (N, M)."""
-        outputs = self.projected(input).flatten(0, 1)
-        return outputs if places is None else outputs.index_select(0, places)
+        return rows_at(self.projected(input), places)
 
     @property
     def computes_trees(self) -> bool:

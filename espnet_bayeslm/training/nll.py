@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.kernels.product import has_onednn
-from espnet_bayeslm.layers.linear import summed_nll
+from espnet_bayeslm.layers.linear import rows_at, summed_nll
 
 
 class TokenBatch(NamedTuple):
@@ -30,8 +30,7 @@ class TokenBatch(NamedTuple):
 
     def counted(self, values: torch.Tensor) -> torch.Tensor:
         """Values (B, L + 1, ...) of the tokens that count, (N, ...)."""
-        values = values.flatten(0, 1)
-        return values if self.places is None else values.index_select(0, self.places)
+        return rows_at(values, self.places)
 
 
 def token_batch(
