@@ -91,22 +91,13 @@ class ArpaTable:
         self._probs = [self._unigrams]
         self._backoffs = [backoffs]
         for ngrams in longer:
-            self._add_order(*ngrams, path)
+            self._add_order(*ngrams)
 
-    def _add_order(
-        self, words: np.ndarray, probs: np.ndarray, backoffs: np.ndarray, path: PathLike
-    ) -> None:
+    def _add_order(self, words: np.ndarray, probs: np.ndarray, backoffs: np.ndarray) -> None:
         rows = words[:, 0]
         for level, column in enumerate(words.T[1:-1], 1):
-            wanted = rows * self._num_words + column
-            keys = self._keys[level]
-            rows = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-            if len(wanted) and (len(keys) == 0 or not np.array_equal(keys[rows], wanted)):
-                raise InputError(
-                    "the context of an n-gram is not among the n-grams of the file",
-                    path=path,
-                    remedy="Estimate it again, as `bayeslm ngram` does.",
-                )
+            # each context is there: KenLM has read the file
+            rows = np.searchsorted(self._keys[level], rows * self._num_words + column)
         # KenLM takes the first of n-grams that are there twice, and so does unique
         keys, chosen = np.unique(rows * self._num_words + words[:, -1], return_index=True)
         self._keys.append(keys)

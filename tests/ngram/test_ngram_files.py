@@ -41,7 +41,9 @@ def test_equals_kenlm_full_scores(scorer, model_path, sentences):
         assert scores.log_probs.sum() == pytest.approx(total, rel=1e-5)  # a float32 sum
 
 
-@pytest.mark.parametrize("content", [b"", b"hello\n", bytes(range(128, 256)) * 20])
+@pytest.mark.parametrize(
+    "content", [b"", b"hello\n", bytes(range(128, 256)) * 20, gzip.compress(b"\\data\\")[:-9]]
+)
 def test_malformed_file(tmp_path, content):
     path = tmp_path / "bad.arpa"
     path.write_bytes(content)
@@ -203,6 +205,9 @@ DAMAGED = {
     ("2-grams", "3-grams"): r"x\.arpa:12: .*or \\2-grams:, found '.*3-grams:'",
     ("\\1-grams:", "\\1-gram:"): r"x\.arpa:12: .*or \\1-grams:, found '.*2-grams:'",
     (BASE, "hello\n"): r"x\.arpa: .*neither an ARPA file nor a KenLM binary",
+    (BASE, LONE.replace("\\end", "\\2-grams:\n-1 red\tred\n\\end")): r":11: .* states no 2-grams",
+    (BASE, LONE.replace("-99\t<s>\n", "").replace("=4", "=3")): r"\(<s> is not among its unigrams",
+    ("-0.9\tred red", "nan\tred red"): "contradicts the others",
 }
 
 
