@@ -13,7 +13,7 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import Any, Callable, ClassVar, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Callable, ClassVar, Dict, Iterator, List, Mapping, Sequence
 
 import torch
 from espnet2.train import trainer
@@ -305,7 +305,7 @@ class BayesLMTrainer(Trainer):
 
     # ESPnet gives `resume` none; its trainers have no instances.
     options: ClassVar[TrainerOptions]
-    lines: ClassVar[Optional[EpochLines]] = None
+    lines: ClassVar[EpochLines]
     # The first epoch of the phase: the second phase of a warm-up counts from its own.
     first_epoch: ClassVar[int] = 1
 
@@ -353,9 +353,7 @@ class BayesLMTrainer(Trainer):
         for optimizer in kwargs["optimizers"]:
             # of the last batches, too few for a step of accum_grad: a checkpoint has no gradients
             optimizer.zero_grad()
-        values = report_perplexity(reporter)
-        if cls.lines is not None:
-            cls.lines.train = values
+        cls.lines.train = report_perplexity(reporter)
         if isinstance(model, BayesLanguageModel):
             records = model.architecture_log.take()
             if records and process_rank() == 0:
@@ -370,8 +368,7 @@ class BayesLMTrainer(Trainer):
         values = report_perplexity(reporter)
         if process_rank() == 0:
             sigma = report_sigma(kwargs["model"], epoch=reporter.epoch)
-            if cls.lines is not None:
-                PROGRESS.info(cls.lines.add(reporter.epoch, values, sigma))
+            PROGRESS.info(cls.lines.add(reporter.epoch, values, sigma))
 
     @classmethod
     def resume(
@@ -383,8 +380,7 @@ class BayesLMTrainer(Trainer):
             Trainer.resume(checkpoint, model, reporter, **kwargs)
         options = cls.options
         cls.first_epoch = min(reporter.stats, default=reporter.get_epoch() + 1)
-        if cls.lines is not None:
-            cls.lines.best = min(valid_perplexities(reporter.stats).values(), default=math.inf)
+        cls.lines.best = min(valid_perplexities(reporter.stats).values(), default=math.inf)
         stops = options.early_stopping_criterion
         if (
             options.patience is not None

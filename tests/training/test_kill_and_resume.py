@@ -111,8 +111,10 @@ def test_a_training_that_stopped_early_stays_stopped(corpus, tmp_path):
     exp = train(corpus, tmp_path / "exp", *options, max_epoch=20)
     last = read_checkpoint(exp / "checkpoint.pth")["reporter"]["epoch"]
     assert 1 < last < 20
+    (exp / ".checkpoint.pth.x7").write_bytes(b"what a kill has left")
     train(corpus, exp, *options, max_epoch=20)
     assert read_checkpoint(exp / "checkpoint.pth")["reporter"]["epoch"] == last
+    assert not (exp / ".checkpoint.pth.x7").exists()
     train(corpus, exp, *options, "--patience", "1", max_epoch=last + 1)
     assert (exp / f"{last + 1}epoch.pth").exists()
 
