@@ -1,5 +1,6 @@
 """Scores of pretrained LMs against transformers' own loss, and among the ways to compute them."""
 
+import dataclasses
 import importlib.util
 import itertools
 import json
@@ -12,6 +13,7 @@ from peft import LoraConfig, get_peft_model
 from tiny_models import FAMILIES, own_nll, write_model
 from transformers import AutoModel, AutoModelForCausalLM, BertConfig, T5Config
 
+from espnet_bayeslm.loading.components import is_ngram
 from espnet_bayeslm.pretrained import tree_scores
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, load_tokenizer
 from espnet_bayeslm.pretrained.names import is_pretrained
@@ -92,6 +94,8 @@ def test_context_is_the_sentences_before(lm):
     in_text = PretrainedScorer(lm, text_form="lower", context=1)
     rows = in_text.word_scores([SENTENCES[3], first, second])
     assert rows[2].log_probs.sum() == pytest.approx(expected, abs=1e-4)
+    with pytest.raises(InputError, match="--context -1: expected 0 or more sentences"):
+        PretrainedScorer(lm, context=-1)
     scorer.max_context = 3
     assert len(scorer.extended([history], [first])[0]) == 3
 
@@ -157,7 +161,7 @@ class NoTrees(torch.nn.Module):
         self.model, self.config, self.dtype = model, model.config, model.dtype
 
     def get_output_embeddings(self):
-        return None
+        return self.model.get_input_embeddings()
 
     def forward(self, attention_mask, **inputs):
         if attention_mask.dim() > 2:
@@ -173,12 +177,18 @@ class NotCausal(NoTrees):
         return found
 
 
-def test_a_model_without_trees_reads_padded_batches_and_an_encoder_is_refused(lm):
+def test_a_model_without_trees_reads_padded_batches_and_an_encoder_is_refused(lm, caplog):
     openings = torch.ones(lm.model.config.vocab_size, dtype=torch.bool)
     assert TreeScorer(lm.model, openings).takes_trees
     assert not TreeScorer(NoTrees(lm.model), openings).takes_trees
     with pytest.raises(InputError, match="not causal"):
         TreeScorer(NotCausal(lm.model), openings)
+    caplog.set_level(logging.INFO)
+    padded = PretrainedScorer(dataclasses.replace(lm, model=NoTrees(lm.model)), text_form="lower")
+    whole = PretrainedScorer(lm, text_form="lower").word_scores(SENTENCES)
+    for a, b in zip(padded.word_scores(SENTENCES), whole, strict=True):
+        np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-4)
+    assert "reads no prefix trees; padded batches are used" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -193,7 +203,7 @@ def test_what_cannot_be_loaded(source, message, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "EMPTY").mkdir()
-    assert is_pretrained(source)
+    assert is_pretrained(source) and not is_ngram(source)
     with pytest.raises(InputError, match=message):
         load_causal_lm(source)
     assert not is_pretrained(tmp_path)

@@ -1,6 +1,7 @@
 """A pretrained LM in the tools: perplexity, interpolation, lists, lattices, `load`."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -50,13 +51,16 @@ def test_lists_and_the_front_door(model, files):
     words = ["--lm", f"hf:{model}", "--nbest", str(nbest), "--text_form", "sentence"]
     rescore.main([*words, "--lmwt", "1", "--output", str(output)])
     lm = espnet_bayeslm.load(model, text_form="sentence")
-    found = espnet_bayeslm.rescore(
-        read_nbest(nbest, "jsonl"), lms=[model], text_form="sentence", scales=None
+    found, loaded = (
+        espnet_bayeslm.rescore(read_nbest(nbest, "jsonl"), lms=[given], text_form="sentence")
+        for given in (model, lm)
     )
+    loaded = [item.lm_scores for item in loaded]
     assert lm.tokens[lm.tokenizer.eos_token_id] == "<|end|>"
     lines = (output / "lmwt.nn").read_text().splitlines()
     costs = {key: float(cost) for key, cost in map(str.split, lines)}
-    for item in found:
+    for item, again in zip(found, loaded, strict=True):
+        assert item.lm_scores == pytest.approx(again, abs=1e-4)
         utt = item.nbest.utt
         scores = [s.log_probs.sum() for s in lm.word_scores(LISTS[utt])]
         assert item.lm_scores == pytest.approx(scores, abs=1e-3)
@@ -93,6 +97,10 @@ def test_an_exported_folder_is_the_lm(model, tmp_path, fails):
     ours, theirs = espnet_bayeslm.load(f"hf:{model}"), espnet_bayeslm.load(tmp_path / "half")
     assert theirs.score("so we could") == pytest.approx(ours.score("so we could"), rel=1e-2)
     assert theirs.tokens == ours.tokens
+    shutil.copytree(model, tmp_path / "card")
+    (tmp_path / "card/README.md").write_text("---\nlicense: mit\n---\nMore.\n")
+    export.main(["--format", "hf", "--output", f"{tmp_path}/mit", "--lm", f"hf:{tmp_path}/card"])
+    assert (tmp_path / "mit/README.md").read_text() == "---\nlicense: mit\n---\n"
     assert "for a pretrained LM" in fails(export.main, [*command, tmp_path])
     into_itself = ["--format", "hf", "--output", model, "--lm", f"hf:{model}"]
     assert "holds other files already" in fails(export.main, into_itself)

@@ -1,6 +1,7 @@
 """Pretrained models, tokenizers and adapters that cannot be used: one line each, with a remedy."""
 
 import json
+from unittest.mock import Mock
 
 import pytest
 from peft import IA3Config, LoraConfig, get_peft_model
@@ -73,6 +74,15 @@ def test_marks_and_forms_that_a_tokenizer_lacks(base):
     with pytest.raises(InputError, match="no token for special marks"):
         Reader(tokenizer, TextForm("lower", "special"))
     assert {reader.form.marks for reader in candidates(tokenizer, "auto")} == {"newline"}
+
+
+def test_line_breaks_of_no_token_and_of_several():
+    none, two = (Mock(return_value={"input_ids": ids}) for ids in ([], [1, 2]))
+    none.bos_token_id = none.eos_token_id = None
+    with pytest.raises(InputError, match="neither a line break nor a token for ends of text"):
+        candidates(none, "auto")
+    two.bos_token_id = two.eos_token_id = 3
+    assert training_reader(two, "lower", "newline").start == [3]
 
 
 def test_adapters_that_no_training_can_start_from(base, tmp_path):

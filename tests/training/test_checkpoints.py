@@ -97,6 +97,10 @@ def test_folders_that_do_not_load(make, point, tmp_path):
     torch.save(means, exp / "valid.loss.ave.pth")
     with pytest.raises(InputError, match="not in the checkpoint"):
         load_lm(exp)
+    numbers = {key: value.long() for key, value in state.items()}
+    torch.save(numbers, exp / "valid.loss.ave.pth")
+    with pytest.raises(InputError, match=r"holds torch\.int64, expected torch\.float32"):
+        load_lm(exp)
     exp = shutil.copytree(point, tmp_path / "exp", symlinks=True)
     (exp / "valid.loss.ave.pth").unlink()
     (exp / "valid.loss.ave.pth").symlink_to("gone.pth")

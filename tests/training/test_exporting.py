@@ -130,6 +130,22 @@ def test_a_configuration_without_what_an_lm_needs(make, key):
         load_lm(exp)
 
 
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"lm": "pretrained"}, "an adapted pretrained LM, where an LM with tokens of its own"),
+        ({"use_preprocessor": False}, "use_preprocessor is false, so the LM cannot read text"),
+        ({"token_type": "phn"}, "token_type 'phn': expected word, char or bpe"),
+    ],
+)
+def test_a_configuration_that_cannot_read_text(make, change, message):
+    exp = make("lstm", *BAYES["lstm"])
+    config = yaml.safe_load((exp / "config.yaml").read_text())
+    (exp / "config.yaml").write_text(yaml.safe_dump({**config, **change}))
+    with pytest.raises(InputError, match=message):
+        load_lm(exp)
+
+
 @pytest.fixture
 def bpe(make, tmp_path):
     (tmp_path / "train.txt").write_text("key a bc abc cab a b c\n" * 20)
@@ -225,6 +241,8 @@ class TestFolder:
         assert trained.name == "mixture" and args.lm == "mixture"
         ids = torch.randint(1, len(trained.token_list), (3, 7))
         assert torch.equal(model.lm.eval()(ids, None)[0], trained.lm(ids, None)[0])
+        with pytest.raises(InputError, match="a mixture is exported when it is made"):
+            export_lm(mixture, mixture.parent / "again")
 
     def test_other_folders_are_not_needed(self, point, ngram, tmp_path, lms):
         exp, arpa = tmp_path / "exp", tmp_path / "a.arpa.gz"
@@ -265,6 +283,14 @@ class TestFolder:
             drawn = alone(ids, None)[0].log_softmax(-1)
             assert torch.equal(mixed(ids, None)[0], drawn)
         assert not torch.equal(mixed(ids, None)[0], drawn)
+
+    def test_an_ngram_alone_counts_unknown_words_as_its_first_lm(self, counted, tmp_path, caplog):
+        (tmp_path / "text").write_text("a b c d e f g\nb a\n")
+        path = tmp_path / "few.arpa"
+        build_ngram(tmp_path / "text", path, order=2, lmplz="none", discount_fallback=True)
+        write_mixture(tmp_path / "m", lms=[counted], ngrams=[path], weights="0,1")
+        assert "few does not know 3 of 13 tokens ('h', 'i', 'j')" in caplog.text
+        assert read_unk_size(tmp_path / "m") == 500
 
     def test_it_is_not_trained(self, corpus, tmp_path):
         data = f"{corpus}/train.txt,text,text"
@@ -355,6 +381,9 @@ def test_an_unknown_word_has_its_share_of_unk_in_exports_too(counted, tmp_path):
     export_lm(counted, tmp_path / "out")
     assert load_lm(tmp_path / "out").unk_size == 500
     assert word_log_probs(tmp_path / "out") == pytest.approx(word_log_probs(counted))
+    (counted / UNKNOWN_WORDS).write_text("unk_size: many\n")
+    with pytest.raises(InputError, match=f"{UNKNOWN_WORDS}: no number `unk_size`"):
+        read_unk_size(counted)
 
 
 @pytest.mark.parametrize("sizes", [(500.0, 500.0), (100.0, 900.0)], ids=["one text", "two texts"])
