@@ -183,6 +183,7 @@ def test_what_hurts_is_said():
         (["--seeds", "1"], "--seeds [1]: expected two or more, for an interval over them"),
         (["--seeds", "one two"], "--seeds 'one two': expected numbers"),
         (["--dropout_rates", ""], "--dropout_rates '': expected numbers"),
+        (["--dropout_rates", "0.5 1"], "--dropout_rates [0.5, 1.0]: expected one or more of"),
         (["--valid_text", "empty.txt"], "empty.txt: no sentences"),
         (["--test_text", "blank.txt"], "blank.txt: no words"),
         (["--valid_text", "keyed.txt"], "keyed.txt: the first words of all lines are unknown"),

@@ -44,6 +44,7 @@ def test_one_is_printed_and_copied_by_its_name(capsys, tmp_path, refused):
     main(["bayes_lstm", "--output", str(copy)])
     assert copy.read_text() == expected
     refused(main, ["gp_lstm", "--output", copy], "exists already")
+    refused(main, ["--output", tmp_path / "all.yaml"], "--output without a name")
     with pytest.raises(InputError, match="Did you mean bayes_lstm"):
         find_config("bayes_ltsm")
     # another folder's file is not the shipped one of its name
@@ -114,7 +115,7 @@ def test_espnets_training_finds_them_by_name(corpus, tmp_path, train_lm, monkeyp
     words = []
     monkeypatch.setattr(BayesLMTask, "main", lambda cmd: words.extend(cmd))
     lm_train.main(["--config", "bayes_transformer", "--size", "small", "--lm_conf", "head=2"])
-    args = BayesLMTask.get_parser().parse_args(words)
+    args = lm_train.get_parser().parse_args(words)
     conf = yaml.safe_load((FOLDER / "bayes_transformer.yaml").read_text())["lm_conf"]
     small = {"att_unit": 128, "unit": 512, "layer": 6, "head": 2}
     assert args.lm_conf == {**conf, **small, **SMALL}

@@ -52,6 +52,10 @@ def test_lists_text_and_word_errors_are_those_of_enumeration(folder, capsys):
     assert rates(capsys.readouterr().out) == {"1-best": best, "oracle": fewest}
     lines = [" ".join([item.utt, *item.hypotheses[0].words]) for item in lists]
     assert (folder / "out" / "text").read_text().splitlines() == lines
+    files = list(folder.rglob("*"))
+    main(words(**given, **OPTIONS, max_hyps_per_node=3))
+    assert rates(capsys.readouterr().out) == {"1-best": best, "oracle": fewest}
+    assert list(folder.rglob("*")) == files
 
 
 @pytest.mark.parametrize(

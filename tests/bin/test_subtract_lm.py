@@ -214,6 +214,8 @@ def test_bad_scales(options, tmp_path, fails):
     del options["subtract_lm"]
     command = words(**options, scales=path, output=tmp_path / "out")
     assert "--scales were tuned with the subtracted LM source" in fails(main, command)
+    command = words(**options, subtract_lm=options["ngram"], scales=path, output=tmp_path / "out")
+    assert "--scales, subtracted LMs: " in fails(main, command)
     # a weight of zero needs no LM
     path.write_text(yaml.safe_dump({**content, "subtracted": {"source": 0.0}}))
     assert "subtracted" not in settings(run(**options, scales=path, output=tmp_path / "zero"))

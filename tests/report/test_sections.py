@@ -114,6 +114,9 @@ def test_conditions_are_columns_and_perplexities_may_stand_alone(tmp_path):
     assert cells[:5] == ["system", "c0", "c1", "average", "pooled"]
     assert cells[24:29] == ["<b>new", "15.00†", "15.00†", "15.00", "15.00†"]
     assert Page(section.body).tags.count("details") == 3
+    alone = compare_systems([score_set(REF, {"first": HYPS["first"]})])
+    section = errors_section(tmp_path, scores_json({}, alone, baseline=None))
+    assert rows(section)[1:4] == ["WER %", "sub", "del"] and "†" not in section.body
     section = errors_section(tmp_path, None, ("lm", "t", [component("lm", math.inf)]))
     assert rows(section) == ["system", "ppl t", "lm", "∞"]
     assert scores_section(None, []) is None
@@ -141,9 +144,9 @@ def test_sweep(make_rescored):
     page = Page(section.body)
     assert "am_score 0.5, words -0.5: 20.00 %; first pass 25.00 %; oracle 10.00 %." in page.text
     content = json.loads((folder / "sweep.json").read_text())
-    write_json(folder / "sweep.json", {**content, "without_lm": 22.0})
+    write_json(folder / "sweep.json", {**content, "without_lm": 22.0, "first_pass": 15.0})
     section = sweep_section({"lm": read_sweep(folder)})
-    assert "first pass 25.00 %; tuned without the LM 22.00 %; oracle" in Page(section.body).text
+    assert "first pass 15.00 %; tuned without the LM 22.00 %; oracle" in Page(section.body).text
     assert page.cells[:4] == ["am_score \\ words", "-0.25", "-0.5", "-1"]
     assert page.cells[4:] == ["0.5", "30.00", "20.00", "21.00", "1", "25.00", "22.50", "20.00"]
     assert page.tags.count("svg") == 1 and page.tags.count("strong") == 1
@@ -174,6 +177,7 @@ def test_learning_curves(tmp_path):
     assert page.cells[7:14] == ["<u>one", "2", "1", "80.00", f"{math.log(50):.4f}", "0.2500", bound]
     assert page.cells[14:] == ["two", "1", "1", "70.00", "–", "–", "–"]
     assert "KL, nats per token" in page.text and "<u>one" in page.text
+    assert "KL, nats" not in Page(learning_section({"two": read_epochs(two)}).body).text
     assert learning_section({}) is None
 
 
@@ -195,6 +199,16 @@ def test_signal_to_noise(tmp_path):
     assert snr_section(*read_snr([f"{tmp_path}/snr/snr.json"])).body.count("<svg") == 1
     with pytest.raises(InputError, match=r"is in another file too"):
         read_snr([str(tmp_path / "snr")] * 2)
+    many = [LocationRow(f"ffn@{n}", "weights", SnrSummary(f"ffn@{n}", *figures)) for n in range(11)]
+    assert "#440154" in snr_section({"lm": many}, {}).body  # a scale's first colour
+    for name, change, message in [
+        ("prune.json", ('"magnitude"', '"size"'), "criterion 'size'"),
+        ("snr.json", ('"histogram": [', '"histogram": [0, '), f"a histogram of {len(BIN_EDGES)} "),
+    ]:
+        content = (tmp_path / "snr" / name).read_text()
+        (tmp_path / "snr" / name).write_text(content.replace(*change))
+        with pytest.raises(InputError, match=rf"{name}: expected.*{message}"):
+            read_snr([str(tmp_path / "snr")])
     assert snr_section({}, {}) is None
 
 
@@ -224,6 +238,7 @@ def test_architecture_weights(tmp_path):
 BAD_SCORES = [
     (["first", "deletions"], "1", "'1' is not a whole number"),
     (["first", "words"], None, "no 'words'"),
+    (["first", "unit"], "syllable", "the unit 'syllable' is none of word, char"),
     (["significance", "pairs", 0, "mapsswe", "p"], math.nan, "'nan' is not a number"),
     (["significance", "pairs", 0, "a"], 5, "'5' is not a text"),
     (["significance"], 3, "'3' is not an object"),
@@ -284,7 +299,10 @@ def test_bad_values(files, kind, place, value, message):
     assert str(error.value).startswith(f"{path}: expected") and message in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["", "[1, 2]", "{", "[" * 100000, '{"a": {}}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[1, 2]", "{", "[" * 100000, "{}", '{"a": {}}', '{"text": "t", "components": []}'],
+)
 def test_files_of_another_kind(tmp_path, text):
     for name in ("x.json", "sweep.json", "search.json", "snr.json"):
         (tmp_path / name).write_text(text)
