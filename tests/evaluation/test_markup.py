@@ -36,6 +36,7 @@ CASES = [
     ("a cow d", "a -ow d", (3, 0, 0, 0)),
     ("a co-op d", "a co d", (2, 1, 0, 0)),
     ("b c", "a {e- / @} c", (1, 1, 0, 0)),
+    ("a b", "a (uh) b", (3, 0, 0, 0)),
     ("z a;noun b\\;c", "a;verb b;c", (1, 1, 1, 0)),
 ]
 SCLITE = pytest.mark.skipif(not shutil.which("sctk"), reason="Debian's sctk is not installed")

@@ -2,14 +2,17 @@
 
 import logging
 import random
+import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from espnet_bayeslm.evaluation import normalization
 from espnet_bayeslm.evaluation.counting import (
     MENDING_STEPS,
     UnknownWords,
@@ -50,6 +53,20 @@ def test_what_stays(text):
 def test_a_number_without_a_name():
     with pytest.raises(InputError, match="cannot be written in words"):
         spoken_numbers("9" * 400)
+
+
+def test_either_package_of_whispers_normaliser_or_neither(monkeypatch):
+    names = ("whisper.normalizers", "whisper_normalizer.english")
+    for name in (None, *names):
+        for other in names:
+            stand_in = SimpleNamespace(EnglishTextNormalizer=lambda: str.swapcase)
+            monkeypatch.setitem(sys.modules, other, stand_in if other == name else None)
+        find = normalization._whisper_normalizer.__wrapped__
+        if name:
+            assert find()("It's") == "iT'S"
+        else:
+            with pytest.raises(InputError, match="pip install whisper-normalizer"):
+                find()
 
 
 def first_words(lists):

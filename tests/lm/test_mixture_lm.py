@@ -272,6 +272,7 @@ BAD = {
         "component 0 of a mixture: expected .*kind, lm, lm_conf, name",
     ),
     "extra": ([{**GOOD, "path": "x"}], "component 0 of a mixture: expected .*kind, lm, .*'path'"),
+    "weight": ([{**GOOD, "weight": -1.0}], r"weights \[-1.0\]"),
     "unknown lm": ([{**GOOD, "lm": "mixture"}], "lm 'mixture' cannot .* bayes_lstm, bayes_tra"),
     "no tokens": (
         [{"name": "y", "kind": "ngram", "weight": 1.0, "path": "z"}],

@@ -207,6 +207,8 @@ def test_bad_json_is_one_error_with_file_and_line(format, tmp_path):
         ("a\t1\n" * 3, MANIFEST, r"tsv: 3 lines, and 2 utterances in .*manifest.json"),
         ("", MANIFEST, r"tsv: 0 lines, and 2 utterances"),
         (BEAMS, [], r"manifest.json: no utterances"),
+        (BEAMS, [{**MANIFEST[0], "utt": 1}] * 2, r"manifest.json:1: utt is 1, and a string"),
+        (BEAMS, [{**MANIFEST[0], "utt": "a"}] * 2, r"manifest.json:2: the utterance 'a' stands"),
         (BEAMS, [{}, {}], r"manifest.json:1: audio_filepath is missing"),
         (BEAMS, [MANIFEST[0]] * 2, r"manifest.json:2: .* stands already in .*json:1"),
         (BEAMS, [{**m, "num_hypotheses": 3} for m in MANIFEST], r"tsv: 4 lines, .* 6 hypotheses"),

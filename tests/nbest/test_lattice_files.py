@@ -2,6 +2,7 @@
 
 import gzip
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -298,6 +299,9 @@ DAMAGED_HTK = [
     ("S=7\tE=5", "E=5", "u.lat:14: the field S is missing"),
     ("S=7\tE=5", "S=-7\tE=5", "u.lat:14: S=-7: expected a number from 0"),
     ("I=2\t", "I=2\tL=part\t", "u.lat:8: a sub-lattice in place of a word"),
+    ("W=c\t", 'W="a b"\t', "u.lat:7: W='a b': expected one word without white space"),
+    ("VERSION=1.0\n", "VERSION=1.0\n" * 2, "u.lat:3: the field 'VERSION' stands already in line 2"),
+    (HTK, re.sub("W=.*", "", HTK).replace("J=0", "W=x\tJ=0"), "u.lat:15: the field W is missing"),
     ("W=c\t", "W=\\351\t", "u.lat:7: the bytes of .* are not UTF-8"),
     ("VERSION=1.0\n", "VERSION=1.0\nbase=0\n", "u.lat:15: the probability -1.5 has no logarithm"),
     (

@@ -34,6 +34,7 @@ punct           | हिन्दी, भाषा में!           | हि
 punct           | மொழி. ¿qué? «naïve» n\u0303a\u0301'o | மொழி qué naïve n\u0303a\u0301'o
 punct           | می\u200cخواهم \u200d😀\u200d ന്\u200d. | می\u200cخواهم ന്\u200d
 punct           | i love it \u2764\ufe0f \u2764\ufe0f\u200d\U0001f525 x | i love it x
+punct           | \u0301a b                  | a b
 punct           | hello \u0301 press 1\ufe0f\u20e3 now | hello press 1 now
 nfc             | cafe\u0301                 | café
 lower,punct     | Well, I DO.                | well i do

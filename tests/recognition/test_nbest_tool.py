@@ -108,6 +108,7 @@ def test_a_wav_scp_names_the_utterances(audio, tmp_path):
     scp = tmp_path / "wav.scp"
     scp.write_text(f"b {audio}/u1.flac\na {audio}/u2.wav\n")
     assert find_recordings(scp) == {"a": audio / "u2.wav", "b": audio / "u1.flac"}
+    assert find_recordings(audio / "u2.wav") == {"u2": audio / "u2.wav"}
 
 
 @pytest.mark.parametrize(

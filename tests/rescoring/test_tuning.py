@@ -1,5 +1,6 @@
 """Tuned scales: they make the errors that tuning reports, in memory and from their file."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -174,6 +175,14 @@ def test_folds_are_said_and_have_no_say_in_their_scales():
     assert lines[4].startswith(f"errors: {first} in the first pass, {held_out} held out in 3 folds")
     kept = tuned._replace(found=tuned.found._replace(errors={**tuned.found.errors, "tuned": 999}))
     assert kept.fold_lines()[-1].startswith("the weights of all lists make more errors than")
+    by_risk = dataclasses.replace(tuned.scales, decision="mbr")
+    alone = [fold._replace(control=None) for fold in tuned.folds]
+    lines = tuned._replace(scales=by_risk, risk_errors=77, folds=alone).fold_lines()
+    assert "held out in 3 folds, 77 with the weights of all lists" in lines[4]
+    assert not any("without the LM" in line for line in lines)
+    recordings = {utt: f"r{n % 3}" for n, utt in enumerate(refs)}
+    parts = fold_lists([item.nbest for item in lists], 2, recordings)
+    assert not set.intersection(*({n % 3 for n in part.tolist()} for part in parts))
     held = set(
         np.array([item.nbest.utt for item in lists])[
             fold_lists([item.nbest for item in lists], 3)[0]
@@ -245,3 +254,5 @@ def test_errors_and_words_with_confidences_are_counted():
         tally.add(item)
     assert list(tally.errors) == ["first pass", "rescored", "oracle"]
     assert tally.errors["rescored"].errors == 1 and tally.calibration().words == 4
+    assert ", AUROC " in str(tally.calibration())
+    assert "AUROC" not in str(dataclasses.replace(tally.calibration(), auroc_of_posterior=None))

@@ -180,6 +180,15 @@ def test_the_look_ahead_of_a_bigram_is_exact_where_words_are_on_nodes(bigram):
             assert not all(by_acoustics)
 
 
+def test_estimates_pass_over_silences(lattices, bigram):
+    """Wide beams are exact, from lattices whose LM scores must be estimated."""
+    arcs = [tuple(arc._replace(lm_score=0.0) for arc in item.arcs) for item in lattices]
+    known = ("am_score", "graph_score")
+    pairs = zip(lattices, arcs, strict=True)
+    without = [dataclasses.replace(item, arcs=own, scores=known) for item, own in pairs]
+    check_exact(without, [bigram], [1.0], EXACT._replace(beam=1e4, prune=1e4))
+
+
 def test_a_scorer_that_scores_no_words(lattices):
     with pytest.raises(InputError, match="cannot be rescored by a"):
         rescore_lattices(lattices, [object()], linear([1.0]))

@@ -6,6 +6,7 @@ import re
 import sys
 import time
 import tracemalloc
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,7 @@ def test_errors_of_dask_are_told_as_of_any_engine(monkeypatch):
     lost = RuntimeError("Error during deserialization of the task graph.")
     lost.__cause__ = ModuleNotFoundError("No module named 'espnet_bayeslm'")
     assert "lacks a package (No module named 'espnet_bayeslm'). pip install" in str(explain(lost))
+    assert "the scheduler has gone. Start it again" in str(explain(CancelledError()))
     other = ValueError("other")
     assert explain(other) is other
     monkeypatch.setitem(sys.modules, "distributed", None)
