@@ -385,9 +385,9 @@ class Sample:
         return self.posterior.kl(per_weight=per_weight, known=self._terms)
 
     def token_kl(self) -> Optional[torch.Tensor]:
-        """KL of the latent outputs of the last forward pass, in nats, (B, L), summed over them.
+        """KL of the latent outputs of the last forward pass, in nats, summed over them.
 
-        None where there are none.
+        (B, L), or (N,) after a pass on N rows; None where there are none.
         """
         terms = [how.kl for how in self.latents.values() if how.kl is not None]
         return torch.stack(terms).sum(0) if terms else None

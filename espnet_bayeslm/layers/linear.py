@@ -111,12 +111,6 @@ def _fast_nll(
     return total
 
 
-def rows_at(values: torch.Tensor, places: Optional[torch.Tensor]) -> torch.Tensor:
-    """Values (B, L, ...) at N places among the B L, (N, ...); None: all of them, in one row."""
-    rows = values.flatten(0, 1)
-    return rows if places is None else rows.index_select(0, places)
-
-
 @has_kernel(_fast_nll)
 def summed_nll(
     outputs: torch.Tensor,

@@ -15,6 +15,7 @@ from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.bayes.kinds import Function
 from espnet_bayeslm.layers.key_value_cache import CachedStep, KeyValueCache, Prefix
 from espnet_bayeslm.layers.transformer import TransformerBlock, attention, sinusoids
+from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree, TreeAttention
 from espnet_bayeslm.lm.uncertain import UncertainLM
@@ -39,6 +40,7 @@ class AttentionLM(UncertainLM):
     att_unit: int
     attention_dropout_rate: float
     hides_padding = False
+    skips_padding = True
 
     @abstractmethod
     def num_layers(self) -> int:
@@ -57,14 +59,31 @@ class AttentionLM(UncertainLM):
         length, mask = input.size(1), None
         if self.hides_padding:
             causal = torch.ones(length, length, dtype=torch.bool, device=input.device).tril()
-            mask = (causal & (input != 0).unsqueeze(1)).unsqueeze(1)  # (B, 1, L, L)
-        rate = self.attention_dropout_rate if self.training else 0.0
+            mask = causal & _is_visible(input)
+        positions = torch.arange(length, device=input.device)
+        x = self.embed_at(input, positions, length)
+        return self.run_layers(x, functools.partial(self._attend, mask=mask))
+
+    def packed(self, input: torch.Tensor, packing: Packing) -> torch.Tensor:
+        """Input of the output projection for the tokens of (B, L) that are no padding, (N, M)."""
+        tokens, slots, mask = packing.rows
+        input = packing.pick(input)
+        if self.hides_padding:
+            mask = mask & _is_visible(input[tokens])
 
         def attend(layer: int, *heads: torch.Tensor) -> torch.Tensor:
-            return attention(*heads, heads=self.head, mask=mask, dropout_rate=rate)
+            rows = (x.index_select(0, tokens.flatten()).view(*tokens.shape, -1) for x in heads)
+            return self._attend(layer, *rows, mask=mask).flatten(0, 1).index_select(0, slots)
 
-        positions = torch.arange(length, device=input.device)
-        return self.run_layers(self.embed_at(input, positions, length), attend)
+        end = tokens.size(1)
+        return self.run_layers(self.embed_at(input, packing.positions, end), attend)
+
+    def _attend(
+        self, layer: int, *heads: torch.Tensor, mask: Optional[torch.Tensor]
+    ) -> torch.Tensor:
+        """Attention of a forward pass, (B, L, M)."""
+        rate = self.attention_dropout_rate if self.training else 0.0
+        return attention(*heads, heads=self.head, mask=mask, dropout_rate=rate)
 
     def tree_outputs(self, tree: TokenTree) -> torch.Tensor:
         """Input of the output projection at each node of prefix trees, (T, M).
@@ -90,6 +109,11 @@ class AttentionLM(UncertainLM):
         step = CachedStep(states)
         x = self.embed_at(tokens, step.positions, step.end)
         return self.project(self.run_layers(x, step.attend)), step.prefixes
+
+
+def _is_visible(tokens: torch.Tensor) -> torch.Tensor:
+    """True for the tokens (B, L) that are not 0, as keys of an attention mask, (B, 1, 1, L)."""
+    return (tokens != 0)[:, None, None]
 
 
 def weights_of(*layers: str) -> Tuple[Weights, ...]:

@@ -27,8 +27,9 @@ from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.bayes.posterior import DEFAULTS
 from espnet_bayeslm.kernels.product import Contents
 from espnet_bayeslm.layers.latent import LatentOutput
-from espnet_bayeslm.layers.linear import project, rows_at
+from espnet_bayeslm.layers.linear import project
 from espnet_bayeslm.lm.adapted_state import adapt_checkpoint, drop_posterior
+from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
 from espnet_bayeslm.utils.errors import InputError
 
@@ -52,10 +53,13 @@ class UncertainLM(IncrementalLM):
         projected: Maps tokens (B, L) to the input of the output projection, (B, L, M).
         computes_trees: True if it computes prefix trees, each distinct prefix once, by
             `tree_outputs`.
+        skips_padding: True if training computes the tokens of a batch and little else, so that
+            sentences of all lengths may be in it.
         continues_trees: True if it continues from its state after a node, by `tree_states`.
     """
 
     continues_trees = False
+    skips_padding = False
     projection = "decoder"
     projected: Callable[[torch.Tensor], torch.Tensor]
     _drawn: Optional[Tuple[Contents, List[Sample]]] = None
@@ -219,7 +223,7 @@ class UncertainLM(IncrementalLM):
         return is_linear and self.decoder not in sampled
 
     def outputs(
-        self, input: torch.Tensor, places: Optional[torch.Tensor] = None
+        self, input: torch.Tensor, packing: Optional[Packing] = None
     ) -> Optional[Projected]:
         """Input of the output projection `decoder` in a forward pass, and the projection's weight.
 
@@ -229,7 +233,7 @@ class UncertainLM(IncrementalLM):
 
         Args:
             input: Token ids, (B, L).
-            places: Tokens after which outputs are wanted, among the B L, (N,); None: after all.
+            packing: The N tokens that are no padding; None: all B L.
 
         Returns:
             Outputs (N, M), and the weight.
@@ -237,11 +241,13 @@ class UncertainLM(IncrementalLM):
         if not self.keeps_projection():
             return None
         with self.drawn():
-            return self.projected_at(input, places), self.decoder.weight
+            if packing is None:
+                return self.projected(input).flatten(0, 1), self.decoder.weight
+            return self.packed(input, packing), self.decoder.weight
 
-    def projected_at(self, input: torch.Tensor, places: Optional[torch.Tensor]) -> torch.Tensor:
-        """Input of the output projection at some places of (B, L), (N, M)."""
-        return rows_at(self.projected(input), places)
+    def packed(self, input: torch.Tensor, packing: Packing) -> torch.Tensor:
+        """Input of the output projection for the tokens of (B, L) that are no padding, (N, M)."""
+        return packing.pick(self.projected(input))
 
     @property
     def computes_trees(self) -> bool:

@@ -12,6 +12,7 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.bayes.kinds import is_posterior_key
+from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
 from espnet_bayeslm.pretrained.causal_lm import add_adapter, load_causal_lm
 from espnet_bayeslm.pretrained.names import is_adapter
@@ -58,6 +59,7 @@ class AdaptedLM(UncertainLM):
 
     rnn_type = "pretrained"
     computes_trees = False
+    skips_padding = True
     trained = "*.lora_*"
 
     @typechecked
@@ -160,31 +162,25 @@ class AdaptedLM(UncertainLM):
         return (self.decoder(outputs) if self._is_linear else outputs)[..., : self.vocab_size]
 
     def outputs(
-        self, input: torch.Tensor, places: Optional[torch.Tensor] = None
+        self, input: torch.Tensor, packing: Optional[Packing] = None
     ) -> Optional[Projected]:
         """Input of the output projection and its weight; None where logits come otherwise."""
-        return super().outputs(input, places) if self._is_linear else None
+        return super().outputs(input, packing) if self._is_linear else None
 
-    def projected_at(self, input: torch.Tensor, places: Optional[torch.Tensor]) -> torch.Tensor:
-        """Input of the output projection at some places of (B, L), (N, M).
-
-        The tokens of all sentences are one row without padding, and a 4-D mask parts them.
-        """
-        if places is None or not self.takes_masks:
-            return super().projected_at(input, places)
-        sentences = places // input.size(1)
-        positions = places % input.size(1)
-        seen = (sentences[:, None] == sentences) & (positions[:, None] >= positions)
+    def packed(self, input: torch.Tensor, packing: Packing) -> torch.Tensor:
+        """Input of the output projection for the tokens of (B, L) that are no padding, (N, M)."""
+        if not self.takes_masks:
+            return super().packed(input, packing)
+        tokens, slots, seen = packing.rows
         dtype = self.causal.dtype
         mask = torch.zeros(seen.shape, dtype=dtype, device=input.device)
-        mask.masked_fill_(~seen, torch.finfo(dtype).min)
         states = self.causal.base_model(
-            input_ids=input.flatten()[places][None],
-            attention_mask=mask[None, None],
-            position_ids=positions[None],
+            input_ids=packing.pick(input)[tokens],
+            attention_mask=mask.masked_fill_(~seen, torch.finfo(dtype).min),
+            position_ids=packing.positions[tokens],
             use_cache=False,
         )
-        return states.last_hidden_state[0]
+        return states.last_hidden_state.flatten(0, 1).index_select(0, slots)
 
     def is_own(self, name: str) -> bool:
         """True for a tensor of the adapter or of its posterior, by its name in the state_dict."""

@@ -25,7 +25,7 @@ from espnet_bayeslm.bayes.objective import KL_SCALES, REGULARIZERS, penalty
 from espnet_bayeslm.kinds.architectures import ArchitectureLog
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.scoring.log_probs import log_probs_of_logits
-from espnet_bayeslm.training.nll import batch_nll, lowered, token_batch
+from espnet_bayeslm.training.nll import batch_logits, batch_nll, lowered, token_batch
 from espnet_bayeslm.utils.errors import InputError
 
 # What `prior` is in place of a checkpoint where the prior's means are zero.
@@ -325,7 +325,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
             weight_kl = learns_posterior and first is None
             with self.lm.drawn(weight_kl=weight_kl, token_kl=True) as sample:
                 if self.self_normalization > 0:
-                    logits = batch.counted(self.lm(batch.inputs, None)[0])
+                    logits = batch_logits(self, batch)
                     log_probs, log_z = log_probs_of_logits(logits, batch.targets)
                     total = total - log_probs.sum()
                     mean = log_z.sum() / max(len(log_z), 1)
@@ -336,8 +336,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
             first = first or sample
             kl = sample.token_kl()
             if kl is not None:
-                # (B, L): padding has a latent output too
-                total_kl = total_kl + batch.counted(kl).sum()
+                # padding has a latent output too, unless only rows that count were computed
+                total_kl = total_kl + (kl if kl.dim() == 1 else batch.counted(kl)).sum()
         log_z_spread = torch.stack(spreads).mean(0) if spreads else None
         per_token = draws * num_tokens
         assert first is not None

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.kernels.product import has_onednn
-from espnet_bayeslm.layers.linear import rows_at, summed_nll
+from espnet_bayeslm.layers.linear import summed_nll
+from espnet_bayeslm.lm.packing import Packing
 
 
 class TokenBatch(NamedTuple):
@@ -21,16 +22,16 @@ class TokenBatch(NamedTuple):
     Attributes:
         inputs: Token ids, each sentence with its start, (B, L + 1).
         targets: The ids of the N tokens that count, end tokens too, (N,).
-        places: Where they are among the B (L + 1), (N,); None: everywhere.
+        packing: Where they are among the B (L + 1); None: everywhere.
     """
 
     inputs: torch.Tensor
     targets: torch.Tensor
-    places: Optional[torch.Tensor]
+    packing: Optional[Packing]
 
     def counted(self, values: torch.Tensor) -> torch.Tensor:
         """Values (B, L + 1, ...) of the tokens that count, (N, ...)."""
-        return rows_at(values, self.places)
+        return values.flatten(0, 1) if self.packing is None else self.packing.pick(values)
 
 
 def token_batch(
@@ -41,19 +42,26 @@ def token_batch(
 ) -> TokenBatch:
     """Batch of sentences, padded (B, L) or longer, as its LM reads it.
 
-    Where the tokens are is found by `lengths` on the host: the device would have to be waited for.
+    Where the tokens are is found by `lengths` on the host.
     """
     text = text[:, : int(lengths.max())]
     inputs = F.pad(text, [1, 0], value=model.sos)
     targets = F.pad(text, [0, 1], value=model.ignore_id)
     targets = targets.scatter(1, text_lengths.unsqueeze(1), model.eos)
-    # with the end token
-    counts = torch.arange(inputs.size(1)) <= lengths.unsqueeze(1)
-    places = None
-    if not counts.all():
-        places = counts.flatten().nonzero().squeeze(1).to(text.device, non_blocking=True)
-    batch = TokenBatch(inputs, targets, places)
+    packing = None
+    if lengths.min() < lengths.max():
+        packing = Packing(lengths + 1, inputs.size(1), text.device)  # with the end token
+    batch = TokenBatch(inputs, targets, packing)
     return batch._replace(targets=batch.counted(targets))
+
+
+def batch_logits(model: ESPnetLanguageModel, batch: TokenBatch) -> torch.Tensor:
+    """Logits of a batch's tokens, (N, V)."""
+    projected = model.lm.outputs(batch.inputs, batch.packing)
+    if projected is None:
+        return batch.counted(model.lm(batch.inputs, None)[0])
+    outputs, weight = projected
+    return F.linear(outputs, weight, model.lm.decoder.bias)
 
 
 def batch_nll(model: ESPnetLanguageModel, batch: TokenBatch) -> torch.Tensor:
@@ -62,11 +70,11 @@ def batch_nll(model: ESPnetLanguageModel, batch: TokenBatch) -> torch.Tensor:
     As the sum of the model's `nll`, but neither padding nor the logits of the whole batch are
     computed, where the LM has an output projection of its own (`UncertainLM.outputs`).
     """
-    projected = model.lm.outputs(batch.inputs, batch.places)
+    projected = model.lm.outputs(batch.inputs, batch.packing)
     if projected is not None:
         outputs, weight = projected
         return summed_nll(outputs, weight, model.lm.decoder.bias, batch.targets)
-    logits = batch.counted(model.lm(batch.inputs, None)[0])
+    logits = batch_logits(model, batch)
     # half precision would lose the sum
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return F.cross_entropy(logits, batch.targets, reduction="sum")

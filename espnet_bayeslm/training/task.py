@@ -313,15 +313,15 @@ class BayesLMTask(LMTask):
     ) -> Any:
         """Build ESPnet's epochs; those of training are not shorter than `min_iters_per_epoch`.
 
-        Batches of so many tokens (`length`, `numel`) count the ends of sentences. Those of an
-        adapter, which reads them without padding, have sentences of all lengths.
+        Batches of so many tokens (`length`, `numel`) count the ends of sentences. In training they
+        have sentences of all lengths, where the LM computes no padding.
         """
         files = iter_options.shape_files
         counted = iter_options.batch_type in ("length", "numel")
         with with_sentence_ends(files) if counted else contextlib.nullcontext(files) as shapes:
             options = dataclasses.replace(iter_options, shape_files=shapes)
             factory = super().build_sequence_iter_factory(args, options, mode)
-        if mode == "train" and args.lm == PRETRAINED:
+        if mode == "train" and counted and lm_choices.get_class(args.lm).skips_padding:
             factory.sampler = MixedSampler(list(factory.sampler))
         least = args.model_conf.get("min_iters_per_epoch", 0)
         if mode == "train" and args.multiple_iterator:

@@ -1,0 +1,74 @@
+"""Sentences of a batch without their padding, packed into rows for attention."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+from typing import NamedTuple
+
+import torch
+
+
+class PackedRows(NamedTuple):
+    """R rows of W slots, each with the tokens of some sentences.
+
+    Attributes:
+        tokens: Which of the N tokens is in a slot, the first one in padding, (R, W).
+        slots: Where each token is among the R W slots, (N,).
+        seen: True from a token to itself and to earlier ones of its sentence, (R, 1, W, W).
+    """
+
+    tokens: torch.Tensor
+    slots: torch.Tensor
+    seen: torch.Tensor
+
+
+class Packing:
+    """The N tokens of the sentences of a padded batch, sentence by sentence.
+
+    It is made of lengths on the host, so that a device is not waited for.
+
+    Args:
+        lengths: Number of tokens of each sentence, on the host, (B,).
+        width: L, the length with padding.
+        device: Device of the tensors.
+
+    Attributes:
+        places: Where the tokens are among the B L of the batch, (N,).
+        positions: The tokens' positions in their sentences, (N,).
+    """
+
+    def __init__(self, lengths: torch.Tensor, width: int, device: torch.device):
+        counts = torch.arange(width) < lengths.unsqueeze(1)
+        self._lengths, self._width = lengths, width
+        self._places = counts.flatten().nonzero().squeeze(1)
+        self.places = self._places.to(device, non_blocking=True)
+        self.positions = self.places % width
+
+    def pick(self, values: torch.Tensor) -> torch.Tensor:
+        """The tokens' values of those of the padded batch, (B, L, ...) -> (N, ...)."""
+        return values.flatten(0, 1).index_select(0, self.places)
+
+    @functools.cached_property
+    def rows(self) -> PackedRows:
+        """Rows about as long as the longest sentence, as even as may be."""
+        lengths = self._lengths.tolist()
+        number = max(sum(lengths) // max(lengths), 1)
+        rows = [(0, row) for row in range(number)]  # by their loads
+        starts = [(0, 0)] * len(lengths)
+        # the longest first, each into the row that has the least
+        for sentence in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+            load, row = rows[0]
+            starts[sentence] = row, load
+            heapq.heapreplace(rows, (load + lengths[sentence], row))
+        width = max(load for load, _ in rows)
+        firsts = torch.tensor([row * width + load for row, load in starts])
+        slots = firsts.repeat_interleave(self._lengths) + self._places % self._width
+        slots = slots.to(self.places.device, non_blocking=True)
+        tokens = slots.new_zeros(number * width)
+        tokens[slots] = torch.arange(len(slots), device=slots.device)
+        owners = torch.full_like(tokens, -1)
+        owners[slots] = self.places // self._width
+        owners = owners.view(number, width)
+        seen = (owners.unsqueeze(2) == owners.unsqueeze(1)).tril()
+        return PackedRows(tokens.view(number, width), slots, seen.unsqueeze(1))
