@@ -11,6 +11,7 @@ from torch.func import functional_call
 from espnet_bayeslm.layers.gp import BASIS, mixture
 from espnet_bayeslm.layers.latent import LatentOutput, LatentSampling
 from espnet_bayeslm.layers.lstm import GATES
+from espnet_bayeslm.layers.transformer import TransformerBlock
 from espnet_bayeslm.lm import BayesLSTMLM
 
 SIZE = 6
@@ -164,3 +165,14 @@ def test_gradients_of_coefficients_are_summed_in_single_precision():
         found.append(given.grad)
     exact, low = found
     assert ((low - exact).norm(dim=1) / exact.norm(dim=1)).max() < 0.02
+
+
+def test_a_pass_without_gradients_drops_the_units_of_the_pass_with_them():
+    """A checkpointed pass runs twice, and the second one has gradients."""
+    block = TransformerBlock(8, 32, dropout_rate=0.5, norm_first=False)
+    x, passes = torch.randn(3, 8), []
+    for learns in (False, True):
+        torch.manual_seed(1)
+        with torch.set_grad_enabled(learns):
+            passes.append(block(x, lambda query, key, value: value).detach())
+    torch.testing.assert_close(*passes)

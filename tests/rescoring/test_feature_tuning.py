@@ -165,3 +165,10 @@ def test_a_gain_is_sure_above_the_standard_error_of_its_sum(better, sure):
     gains = np.where(np.arange(100) < better, 1, -1)
     held_out = {AS_IT_CAME: np.full(100, 3), "all features": 3 - gains}
     assert (feature_tuning._choose(held_out) != AS_IT_CAME) == sure
+
+
+def test_weights_of_a_larger_set_are_the_start_of_a_smaller_one():
+    weights, spreads = np.array([2.0, -1.0, 0.5]), np.array([4.0, 0.5, 3.0])
+    known = dict(zip([("lm",), ("graph",), ("penalty",)], weights / spreads, strict=True))
+    start = feature_tuning._spread_over([("lm",), ("penalty",)], known, spreads[[0, 2]])
+    np.testing.assert_allclose(start, feature_tuning.normalised(weights[[0, 2]]))
