@@ -33,7 +33,7 @@ from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
 from espnet_bayeslm.utils.errors import InputError
 
-# Input of an output projection, (B, L, M), and the projection's weight, (V, M).
+# Input of an output projection, (N, M), and the projection's weight, (V, M).
 Projected = Tuple[torch.Tensor, torch.Tensor]
 
 
