@@ -186,6 +186,7 @@ class ComponentOptions(LMOptions):
                 )
             options = dict(text_form=self.text_form, precision=self.precision)
             lm = load(given, device=device, **options)
+            lm = lm if self.num_samples else lm.at_mean()
         scorer = PretrainedScorer(lm, **reading)
         if lm is given:
             return Component(lm.name, "lm", scorer, lm.fingerprint)

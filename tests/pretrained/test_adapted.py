@@ -10,6 +10,7 @@ from pretrained.tiny_models import FAMILIES, write_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, Gemma2Config
 
 import espnet_bayeslm
+from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.task import BayesLMTask
@@ -189,6 +190,23 @@ def test_half_precision_is_near(trained):
         assert 1e-4 < difference < 0.05 * abs(whole.score(text))
     with pytest.raises(InputError, match="valid are float32, bfloat16"):
         espnet_bayeslm.load(f"hf:{trained / 'base'}", precision="int8")
+
+
+def test_scores_at_the_mean_are_by_one_set_of_weights(trained, tmp_path):
+    """The adapter is added to the base's weights; samples have it beside them."""
+    from espnet_bayeslm.bin.export import main
+
+    main(["--lm", str(trained / "exp"), "--format", "peft", "--output", str(tmp_path / "peft")])
+    expected = espnet_bayeslm.load(trained / "exp").word_scores(SENTENCES)
+    for source in (trained / "exp", tmp_path / "peft"):
+        (component,) = ComponentOptions(lms=[source], text_form="as_is").components()
+        names = [name for name, _ in component.scorer.lm.model.named_modules()]
+        assert not any("lora" in name for name in names)
+        found = component.scorer.word_scores([sentence.split() for sentence in SENTENCES])
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-4)
+    (component,) = ComponentOptions(lms=[trained / "exp"], num_samples=2).components()
+    assert component.scorer.is_uncertain
 
 
 def test_an_exported_adapter_is_peft_s(trained, tmp_path):
