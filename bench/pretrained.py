@@ -3,10 +3,11 @@
 Scoring: prefix trees, against what is usual in transformers: a padded batch for each list, one
 hypothesis at a time, and `past_key_values`, where the beginning that all hypotheses share is read
 once, and their ends as a padded batch. The lists are the quick start's, or `--nbest`. Training: a
-step of LoRA in peft with a plain loop, of the LM `pretrained` with LoRA, and with a Bayesian
-adapter. Weights are random, a word is a token: `--base` gives a real LM. Values of weights change
-no time. `--lm` compares LMs of any kind, at the same lists. Seconds are of the CPU, since another
-process takes none of them; rounds are interleaved, and medians of the rounds' ratios are printed.
+step of LoRA in peft with a plain loop over padded batches, of the LM `pretrained` with LoRA, and
+with a Bayesian adapter. Weights are random, a word is a token: `--base` gives a real LM. Values of
+weights change no time. `--lm` compares LMs of any kind, at the same lists. Seconds are of the CPU,
+since another process takes none of them; rounds are interleaved, and medians of the rounds' ratios
+are printed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import gc
 import gzip
 import json
 import logging
+import math
 import statistics
 import tempfile
 import time
@@ -53,8 +55,11 @@ SIZES: Dict[str, Any] = dict(
 TREE, PADDED, ONE, CACHE = "prefix trees", "padded", "one at a time", "past_key_values"
 PEFT, LORA, BAYES = "peft, plain loop", "LoRA", "Bayesian LoRA"
 RANK = 16
-# Sentences of a training batch and their tokens: the `batch_bins` of configs/lora.yaml
-BATCH = (28, 18)
+# Tokens of the sentences of a training batch: about the `batch_bins` of configs/lora.yaml
+BATCHES = {
+    "of one length": [18] * 28,
+    "of all lengths": [1 + round(-17 * math.log(1 - (n + 0.5) / 28)) for n in range(28)],
+}
 Ids = Tuple[int, ...]
 Words = Tuple[str, ...]
 Scores = Dict[Ids, np.ndarray]
@@ -162,22 +167,25 @@ def ways(model: Any, lists: Sequence[Sequence[Ids]]) -> Dict[str, Callable[[], S
     }
 
 
-def training_step(folder: Path, name: str) -> Call:
+def training_step(folder: Path, batch: Sequence[int], name: str) -> Call:
     """Return a call of a training step: forward, backward, clipping, AdamW."""
-    tokens = torch.randint(1000, 30_000, BATCH)
+    lengths = torch.tensor(batch)
+    tokens = torch.randint(1000, 30_000, (len(batch), max(batch)))
+    places = torch.arange(-1, max(batch) + 1)
     if name == PEFT:
         base = read_lm(folder, torch.float32)
         model = add_adapter(base, {"r": RANK})
-        whole = torch.cat([torch.full((len(tokens), 1), START), tokens], 1)
-        whole = torch.cat([whole, torch.full((len(tokens), 1), START)], 1)
+        inside = (places >= 0) & (places < lengths[:, None])
+        whole = nn.functional.pad(tokens, (1, 1)).where(inside, START)
+        mask = places <= lengths[:, None]
+        labels = whole.where(mask, -100)
 
         def loss() -> torch.Tensor:
-            return model(input_ids=whole, labels=whole).loss
+            return model(input_ids=whole, attention_mask=mask.long(), labels=labels).loss
     else:
         conf = {"lora_a@*": "bayes"} if name == BAYES else {}
         lm = AdaptedLM(VOCAB, model=f"hf:{folder}", lora={"r": RANK}, uncertainty=conf)
         model = BayesLanguageModel(lm, VOCAB, kl_weight=0.1, num_train_tokens=100_000)
-        lengths = torch.full(BATCH[:1], BATCH[1])
 
         def loss() -> torch.Tensor:
             return model(tokens, lengths)[0]
@@ -246,11 +254,11 @@ def scoring_mib(folder: Path, dtype: torch.dtype, args: argparse.Namespace, name
     return max(0.0, resident_mib("VmHWM") - before)
 
 
-def training_mib(folder: Path, name: str) -> float:
+def training_mib(folder: Path, batch: Sequence[int], name: str) -> float:
     """Return the memory that a training takes at most, with its LM, in this process."""
     torch.set_num_threads(1)
     before = resident_mib("VmRSS")
-    step = training_step(folder, name)
+    step = training_step(folder, batch, name)
     for _ in range(2):
         step()
     return resident_mib("VmHWM") - before
@@ -293,13 +301,15 @@ def measure_lms(args: argparse.Namespace) -> None:
 
 
 def measure_training(folder: Path, rounds: int) -> None:
-    """Print a table of training steps."""
+    """Print a table of training steps for each kind of batch."""
     names = (PEFT, LORA, BAYES)
-    seconds = interleave({name: training_step(folder, name) for name in names}, rounds)
-    title = f"training, float32: {BATCH[0]} x {BATCH[1]} tokens, rank {RANK}"
-    print_rows(title, seconds, base=PEFT)
-    print(f"{BAYES} / {LORA}: {ratio(seconds[BAYES], seconds[LORA]):.2f}", flush=True)
-    print_memory("with the model", names, training_mib, folder)
+    for what, batch in BATCHES.items():
+        steps = {name: training_step(folder, batch, name) for name in names}
+        seconds = interleave(steps, rounds)
+        title = f"training, float32, sentences {what}: {sum(batch)} tokens, rank {RANK}"
+        print_rows(title, seconds, base=PEFT)
+        print(f"{BAYES} / {LORA}: {ratio(seconds[BAYES], seconds[LORA]):.2f}", flush=True)
+        print_memory("with the model", names, training_mib, folder, batch)
 
 
 def main() -> None:
