@@ -19,6 +19,7 @@ from espnet2.train.distributed_utils import get_node_rank, get_rank
 
 from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
 from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.lm.espnet import BACKBONES
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.scoring import is_random
 from espnet_bayeslm.loading.checkpoint import check_fits, load_state, read_checkpoint
@@ -314,14 +315,17 @@ class BayesLMTask(LMTask):
         """Build ESPnet's epochs; those of training are not shorter than `min_iters_per_epoch`.
 
         Batches of so many tokens (`length`, `numel`) count the ends of sentences. In training they
-        have sentences of all lengths, where the LM computes no padding.
+        have sentences of all lengths, where the LM computes no padding. ESPnet's own LMs have
+        ESPnet's batches.
         """
-        files = iter_options.shape_files
-        counted = iter_options.batch_type in ("length", "numel")
+        files, lm = iter_options.shape_files, lm_choices.get_class(args.lm)
+        counted = issubclass(lm, UncertainLM) and iter_options.batch_type in ("length", "numel")
         with with_sentence_ends(files) if counted else contextlib.nullcontext(files) as shapes:
             options = dataclasses.replace(iter_options, shape_files=shapes)
             factory = super().build_sequence_iter_factory(args, options, mode)
-        if mode == "train" and counted and lm_choices.get_class(args.lm).skips_padding:
+        # `bayes_espnet` is of its backbone's class
+        own = BACKBONES.get(args.lm_conf.get("backbone"), lm)
+        if mode == "train" and counted and own.skips_padding:
             factory.sampler = MixedSampler(list(factory.sampler))
         least = args.model_conf.get("min_iters_per_epoch", 0)
         if mode == "train" and args.multiple_iterator:

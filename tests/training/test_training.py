@@ -110,6 +110,34 @@ def test_batches_have_equally_many_tokens(train_lm, tmp_path, monkeypatch, batch
     assert len(tokens) > 20 and max(tokens) <= 70  # ESPnet adds a sentence that exceeds the bins
 
 
+SMALL = "att_unit: 8, head: 2, unit: 8, layer: 1"
+BACKBONE = ["--lm", "bayes_espnet", "--lm_conf", "backbone=transformer"]
+
+
+@pytest.mark.parametrize(
+    "options, mixes",
+    [
+        (TRANSFORMER, True),
+        ([*BACKBONE, "--lm_conf", f"backbone_conf={{{SMALL}, embed_unit: 8}}"], True),
+        (LSTM, False),
+        # ESPnet's own batches
+        (["--lm", "seq_rnn", "--lm_conf", "{unit: 8, nlayers: 1}"], False),
+    ],
+)
+def test_batches_of_transformers_have_all_lengths(train_lm, tmp_path, monkeypatch, options, mixes):
+    build, samplers = BayesLMTask.build_sequence_iter_factory, {}
+
+    def built(args, iter_options, mode):
+        factory = build(args, iter_options, mode)
+        samplers[mode] = factory.sampler
+        return factory
+
+    monkeypatch.setattr(BayesLMTask, "build_sequence_iter_factory", built)
+    output = train_lm(tmp_path / "exp", *options, "--batch_bins", 4000, batch_type="numel")
+    assert isinstance(samplers["train"], MixedSampler) == mixes
+    assert math.isfinite(stats(output, 1)["loss"])
+
+
 def test_mixed_batches_are_the_same_sentences_in_another_order_each_epoch():
     batches = [("a", "b", "c"), ("d", "e"), ("f",), ("g", "h", "i", "j")]
     sampler = MixedSampler(batches)
