@@ -23,6 +23,7 @@ from espnet_bayeslm.layers.lstm import (
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.lm.uncertain import UncertainLM
+from espnet_bayeslm.utils.options import check_least, check_rates
 
 
 class RecurrentLM(UncertainLM):
@@ -162,6 +163,8 @@ class BayesLSTMLM(RecurrentLM):
         num_samples: int = 0,
     ):
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
+        check_least(1, unit=unit, nlayers=nlayers)
+        check_rates(dropout_rate=dropout_rate)
         self.drop = nn.Dropout(dropout_rate)
         self.encoder = nn.Embedding(vocab_size, unit, padding_idx=ignore_id)
         # nn.LSTM warns about a dropout between layers where there is only one

@@ -20,6 +20,7 @@ from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree, TreeAttention
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.options import check_least, check_rates
 
 # Maps (layer from 0, query, key, value) to the attention of all heads, (..., M) each
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -188,6 +189,8 @@ class BayesTransformerLM(AttentionLM):
         num_samples: int = 0,
     ):
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
+        check_least(1, att_unit=att_unit, head=head, unit=unit, layer=layer)
+        check_rates(dropout_rate=dropout_rate)
         embed_unit = embed_unit or att_unit
         _check_sizes(pos_enc, embed_unit, att_unit, head, tie_weights)
         self.embed = nn.Embedding(vocab_size, embed_unit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 from typing import Any, Dict, List, Mapping
 
 import numpy as np
@@ -20,6 +21,9 @@ REPORTER_TYPES: List[Any] = [
 
 def read_checkpoint(path: Any) -> Any:
     """Content of a checkpoint, read with `weights_only=True`."""
+    if Path(path).is_dir():
+        remedy = "Give a checkpoint in it, such as valid.loss.ave.pth."
+        raise InputError("a folder, where a checkpoint was expected", path=path, remedy=remedy)
     try:
         with torch.serialization.safe_globals(REPORTER_TYPES):
             return torch.load(path, map_location="cpu", weights_only=True)

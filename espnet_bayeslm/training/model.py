@@ -27,6 +27,7 @@ from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.scoring.log_probs import log_probs_of_logits
 from espnet_bayeslm.training.nll import batch_logits, batch_nll, lowered, token_batch
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.options import check_least
 
 # What `prior` is in place of a checkpoint where the prior's means are zero.
 ZERO_PRIOR = "zero"
@@ -39,13 +40,6 @@ def check_known(valid: Sequence[str], **options: Optional[str]) -> None:
     for name, value in options.items():
         if value not in valid:
             raise InputError(f"{name} {value!r}: valid are {', '.join(valid)}")
-
-
-def check_least(least: int, **options: Optional[float]) -> None:
-    """Raise an InputError where an option, if it is given, is below a number or not finite."""
-    for name, value in options.items():
-        if value is not None and not least <= value < math.inf:
-            raise InputError(f"{name} {value}: expected {least} or more")
 
 
 def check_regularizer(regularizer: Optional[str], weight: Optional[float], lm: UncertainLM) -> None:
@@ -176,8 +170,9 @@ class BayesLanguageModel(ESPnetLanguageModel):
         # What ESPnet's lm_inference reads
         self.sos_ids, self.eos_id = [self.sos], self.eos
         check_known(KL_SCALES, kl_scale=kl_scale)
-        check_least(1, num_samples=num_samples)
-        check_least(0, kl_warmup_epochs=kl_warmup_epochs, self_normalization=self_normalization)
+        check_least(1, num_samples=num_samples, num_train_tokens=num_train_tokens)
+        check_least(0, kl_weight=kl_weight, kl_warmup_epochs=kl_warmup_epochs)
+        check_least(0, self_normalization=self_normalization)
         # read by the task, which makes the epochs
         check_least(0, min_iters_per_epoch=min_iters_per_epoch)
         check_regularizer(regularizer, regularizer_weight, lm)

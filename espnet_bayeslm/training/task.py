@@ -29,7 +29,7 @@ from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.names import PRETRAINED, TOKEN_TYPE
 from espnet_bayeslm.training.batches import MixedSampler, count_tokens, with_sentence_ends
 from espnet_bayeslm.training.ivon import IVON
-from espnet_bayeslm.training.model import START_PRIOR, ZERO_PRIOR, BayesLanguageModel, check_least
+from espnet_bayeslm.training.model import START_PRIOR, ZERO_PRIOR, BayesLanguageModel
 from espnet_bayeslm.training.optimizer import (
     POSTERIOR,
     adam_groups,
@@ -45,7 +45,7 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, split_files
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.locks import folder_lock
-from espnet_bayeslm.utils.options import conf_numbers
+from espnet_bayeslm.utils.options import check_least, conf_numbers
 
 with quiet_imports():
     from espnet2.tasks.abs_task import optim_classes, scheduler_classes
@@ -182,8 +182,8 @@ def check_warmup(model: BayesLanguageModel, args: argparse.Namespace) -> None:
             remedy="Train a point-estimate LM, then this one by `bayeslm train --from`.",
         )
     stopped = args.resume and (Path(args.output_dir) / "checkpoint.pth").exists()
-    # an adapter's base is trained
-    from_scratch = bool(lm.posterior.blocks()) and not isinstance(lm, AdaptedLM)
+    # an adapter's base is trained, and a posterior of the optimizer has no other start
+    from_scratch = not isinstance(lm, AdaptedLM) and args.optim != OPTIM and lm.posterior.blocks()
     if from_scratch and not (args.init_param or model.warmup_epochs or stopped):
         logging.warning(
             "random weights are trained from scratch: start from a trained point-estimate LM"

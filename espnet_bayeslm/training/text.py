@@ -144,12 +144,18 @@ def write_counts(folder: Path, tokens: Tokens, reading: Reading) -> None:
         left_out = len(lines) - len(of_known)
         if part == "train":
             unk_is_trained = left_out > 0
-        elif of_known and left_out and not unk_is_trained:
+        elif left_out and not unk_is_trained:
             logging.warning(
                 f"{folder}/valid.txt: {left_out} of {len(lines)} sentences have tokens that the"
-                " training text has not: left out of the validation"
+                " training text has not: "
+                + (
+                    "left out of the validation"
+                    if of_known
+                    else "the best epoch is chosen by <unk>. Give a --valid_text that is written"
+                    " like the training text"
+                )
             )
-            lines = of_known
+            lines = of_known or lines
         write_text(folder / f"{part}.shape", "".join(lines))
     if tokens.token_type == "word":
         write_yaml(folder / UNKNOWN_WORDS.name, unknown_words(counts, set(tokens.tokens)))

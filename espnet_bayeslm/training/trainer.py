@@ -380,6 +380,10 @@ class BayesLMTrainer(Trainer):
             Trainer.resume(checkpoint, model, reporter, **kwargs)
         options = cls.options
         cls.first_epoch = min(reporter.stats, default=reporter.get_epoch() + 1)
+        if cls.first_epoch > 1 and isinstance(model, BayesLanguageModel):
+            # the point-estimate phase may have ended early
+            options.max_epoch += cls.first_epoch - 1 - model.warmup_epochs
+            cls.lines.max_epoch = options.max_epoch
         cls.lines.best = min(valid_perplexities(reporter.stats).values(), default=math.inf)
         stops = options.early_stopping_criterion
         if (

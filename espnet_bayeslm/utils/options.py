@@ -19,6 +19,7 @@ import collections.abc
 import dataclasses
 import inspect
 import keyword
+import math
 import re
 from pathlib import Path
 from typing import (
@@ -35,6 +36,8 @@ from typing import (
     get_origin,
     get_type_hints,
 )
+
+from espnet_bayeslm.utils.errors import InputError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable)
@@ -193,3 +196,17 @@ def _argument(value: Any, parameter: Optional[inspect.Parameter]) -> Any:
     if "float" in types or not types & {"str", "int"}:
         return number
     return int(number) if "int" in types and number.is_integer() else value
+
+
+def check_least(least: int, **options: Optional[float]) -> None:
+    """Raise an InputError where an option, if it is given, is below a number or not finite."""
+    for name, value in options.items():
+        if value is not None and not least <= value < math.inf:
+            raise InputError(f"{name} {value}: expected {least} or more")
+
+
+def check_rates(**rates: float) -> None:
+    """Raise an InputError where a dropout rate is below 0, or 1 or above."""
+    for name, rate in rates.items():
+        if not 0 <= rate < 1:
+            raise InputError(f"{name} {rate}: expected a number from 0 to below 1")

@@ -256,8 +256,21 @@ def test_a_start_within_the_range_has_a_gradient(value):
 
 
 @pytest.mark.parametrize(
-    "options", [{"att_unit": 10, "head": 3}, {"pos_enc": "learned"}, {"embed_unit": 4}]
+    "options, message",
+    [
+        ({"att_unit": 10, "head": 3}, "not a multiple"),
+        ({"pos_enc": "learned"}, "valid are 'sinusoidal'"),
+        ({"embed_unit": 4}, "tie_weights needs"),
+        ({"head": 0}, "head 0: expected 1 or more"),
+        ({"dropout_rate": 1.5}, "dropout_rate 1.5: expected a number from 0 to below 1"),
+    ],
 )
-def test_sizes_that_do_not_fit(options):
-    with pytest.raises(ValueError):
+def test_sizes_that_do_not_fit(options, message):
+    with pytest.raises(ValueError, match=message):
         BayesTransformerLM(VOCAB, **{**TRANSFORMER, **options})
+
+
+@pytest.mark.parametrize("options", [{"unit": 0}, {"nlayers": 0}, {"dropout_rate": -0.1}])
+def test_sizes_of_no_lstm(options):
+    with pytest.raises(ValueError, match=f"{next(iter(options))} .*: expected"):
+        BayesLSTMLM(VOCAB, **options)

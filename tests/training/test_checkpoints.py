@@ -112,6 +112,8 @@ def test_folders_that_do_not_load(make, point, tmp_path):
             return os.system, ("touch " + str(tmp_path / "ran"),)
 
     torch.save({"lm": Code()}, tmp_path / "bad.pth")
+    with pytest.raises(ValueError, match="a folder, where a checkpoint was expected"):
+        load_state(point)
     with pytest.raises(ValueError, match="cannot be read"):
         load_state(tmp_path / "bad.pth")
     assert not (tmp_path / "ran").exists()

@@ -396,3 +396,9 @@ def test_a_mixture_has_the_size_of_its_lms(point, tmp_path, sizes):
     assert word_log_probs(tmp_path / "m") == pytest.approx(expected, rel=1e-5)
     write_mixture(tmp_path / "m", lms=[point])
     assert read_unk_size(tmp_path / "m") is None
+
+
+def test_a_subtracted_lm_is_for_decoding_alone(point, tmp_path):
+    write_mixture(tmp_path / "m", lms=[point], subtract_lms=[point], subtract_weights=[-0.3])
+    with pytest.raises(InputError, match="its scores are no probabilities"):
+        load_lm(tmp_path / "m")

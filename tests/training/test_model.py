@@ -99,6 +99,7 @@ def test_models_that_cannot_train(text):
     [
         ("kl_scale", ["batch"], "'batch': valid are elbo, release"),
         ("num_samples", [0], "0: expected 1 or more"),
+        ("kl_weight", [-1.0], "-1.0: expected 0 or more"),
         ("kl_warmup_epochs", [-1], "-1: expected 0 or more"),
         ("posterior_lr", [0.0, -1.0, math.nan], ".*: expected a number above 0, or null"),
         ("self_normalization", [-0.1, math.nan, math.inf], ".*: expected 0 or more"),
@@ -112,6 +113,8 @@ def test_bad_options(option, values, message):
     for value in values:
         with pytest.raises(InputError, match=f"{option} {message}"):
             build(10, **{option: value})
+    with pytest.raises(InputError, match="num_train_tokens 0: expected 1 or more"):
+        build(0)
 
 
 def test_autocast_keeps_the_kl_in_float32(text):

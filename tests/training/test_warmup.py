@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from training_options import ADAM, CELL, LSTM, assert_same
+from training_options import ADAM, CELL, IVON, LSTM, assert_same
 
 from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
@@ -45,6 +45,16 @@ def test_the_phases(whole):
     assert sorted(stats) == [3, 4] and all(stats[e]["train"]["kl"] > 0 for e in stats)
     # no checkpoint of the warm-up can be the best
     assert (whole / "valid.loss.ave.pth").resolve().name in ("3epoch.pth", "4epoch.pth")
+
+
+def test_a_phase_that_ends_early_does_not_lengthen_the_next(train_lm, tmp_path):
+    """Without learning no epoch is better than the first. A stopped training has as many."""
+    still = ["--optim_conf", "lr=0.0", "--model_conf", "warmup_epochs=5", "--patience", "1"]
+    for max_epoch in (1, 2):
+        output = train_lm(tmp_path / "exp", *WARM, *still, max_epoch=max_epoch, resume="true")
+        reporter = read_checkpoint(output / "checkpoint.pth")["reporter"]
+        # the first three are of the point-estimate phase
+        assert sorted(reporter["stats"]) == list(range(4, 4 + max_epoch))
 
 
 def test_the_uncertain_phase_starts_from_the_trained_weights(train_lm, tmp_path, monkeypatch):
@@ -139,6 +149,7 @@ def test_a_warning_of_random_weights_from_scratch(whole, train_lm, tmp_path, cap
     caplog.clear()
     train_lm(tmp_path / "point", *POINT)
     train_lm(tmp_path / "from", *BAYES, "--init_param", whole / "warmup.pth")
+    train_lm(tmp_path / "ivon", *LSTM, *IVON)
     assert words not in caplog.text
 
 
