@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import logging
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence
@@ -20,7 +21,7 @@ from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.decision import CONTROL, ListTally
 from espnet_bayeslm.rescoring.feature_tuning import TunedWeights
 from espnet_bayeslm.rescoring.features import LM
-from espnet_bayeslm.rescoring.list_worker import rescored_on
+from espnet_bayeslm.rescoring.list_worker import recordings, rescored_on
 from espnet_bayeslm.rescoring.options import NO_LMWT, RescoreOptions
 from espnet_bayeslm.rescoring.output_files import (
     JOB,
@@ -269,7 +270,10 @@ def merged_jobs(lists: CheckedLists, options: RescoreCommand, refs: Optional[Ref
         options.check_untuned()
     folders = [Path(folder) for folder in options.merge]
     known = check_jobs(folders, digest=lists.digest)
-    scores = merged_lists(lists, folders, token_scores=options.token_scores, subtracted=bool(known))
+    ordered = itertools.chain.from_iterable(recordings(lists, options.segments))
+    scores = merged_lists(
+        ordered, folders, token_scores=options.token_scores, subtracted=bool(known)
+    )
     scales = options.scales if isinstance(options.scales, Scales) else Scales()
     jobs_own = known if any(row.weight for row in known) else ()
     given = scales.subtracted or jobs_own, options.subtract_weights

@@ -28,7 +28,7 @@ from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, word_errors
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import check_least, option
 
 Words = Tuple[str, ...]
 
@@ -150,6 +150,7 @@ class UnknownWords:
         counting: Counting = ALL_WORDS,
         scorer: Any = None,
     ):
+        check_least(0, max_oov_rate=max_oov_rate)
         self.name, self.max_oov_rate, self.counting = name, max_oov_rate, counting
         self.scorer = scorer
         self.words: Counter = Counter()

@@ -5,9 +5,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import itertools
 import re
 import unicodedata
-from typing import Any, Callable, Collection, Dict, Iterable, Mapping, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from espnet_bayeslm.evaluation.markup import mapped
 from espnet_bayeslm.utils.errors import InputError
@@ -263,14 +275,13 @@ class Normalization:
         return mapped(words, self._plain_words if self.steps else tuple)
 
     def _plain_words(self, words: Sequence[str]) -> Words:
-        for place, word in enumerate(words):
-            if word in self._kept:
-                rest = self._plain_words(words[place + 1 :])
-                return (*self._plain_words(words[:place]), word, *rest)
-        text = " ".join(words)
-        for name in self.steps:
-            text = STEPS[name](text)
-        return tuple(text.split())
+        found: List[str] = []
+        for is_kept, run in itertools.groupby(words, self._kept.__contains__):
+            text = " ".join(run)
+            for name in () if is_kept else self.steps:
+                text = STEPS[name](text)
+            found += text.split()
+        return tuple(found)
 
     def each(self, words: Iterable[str]) -> Words:
         """Words, each normalised by itself, as a lattice needs them."""

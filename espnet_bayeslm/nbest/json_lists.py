@@ -40,6 +40,7 @@ from espnet_bayeslm.utils.files import PathLike, read_lines, read_text
 
 KEYS = ("utt", "hypotheses", "ref", "speaker")
 HYPOTHESIS_KEYS = ("text", *SCORES)
+LIST = "a list of one or more"
 READ_AS_OTHERS = {"score", "rank"}
 JSONL = (
     'Lines are {"utt": .., "hypotheses": [{"text": .., "am_score": .., "lm_score": ..}, ..],'
@@ -125,7 +126,7 @@ def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
 # Kind of a value -> test of it; integers of JSON may be larger than a float
 _KINDS: Dict[str, Callable[[Any], bool]] = {
     "an object": lambda value: isinstance(value, dict),
-    "a list": lambda value: isinstance(value, list) and bool(value),
+    LIST: lambda value: isinstance(value, list) and bool(value),
     "a string": lambda value: isinstance(value, str) and is_utf8(value),
     "a finite number": lambda value: (
         type(value) in (int, float) and abs(value) <= sys.float_info.max
@@ -136,7 +137,7 @@ _KINDS: Dict[str, Callable[[Any], bool]] = {
 def checked(value: Any, what: str, kind: str) -> Any:
     """JSON value of a kind; `what` names it in the error."""
     if not _KINDS[kind](value):
-        verb = "are" if kind == "a list" else "is"
+        verb = "are" if kind == LIST else "is"
         raise BadValue(f"{what} {verb} {_shown(value)}, and {kind} was expected")
     return value
 
@@ -271,7 +272,7 @@ def _list(text: str, _: str) -> NBest:
         raise BadValue(f"utt is {_shown(utt)}, and a string was expected")
     hyps = [
         {"text": hyp} if isinstance(hyp, str) else checked(hyp, "a hypothesis", "an object")
-        for hyp in checked(content.get("hypotheses"), "hypotheses", "a list")
+        for hyp in checked(content.get("hypotheses"), "hypotheses", LIST)
     ]
     ranks = [hyp.get("rank") for hyp in hyps]
     if all(type(rank) is int for rank in ranks):
@@ -322,13 +323,13 @@ def jsonl_writer(path: Path) -> Iterator[AddList]:
 
 def _whisper_list(value: Any, name: str) -> NBest:
     content = checked(value, "it", "an object")
-    inputs = checked(content.get("input"), "input", "a list")
+    inputs = checked(content.get("input"), "input", LIST)
     texts = [_words(text, "a hypothesis") for text in inputs]
     key, scores = "scores", content.get("scores")
     if scores is None:
         key = next((key for key in WHISPER_SCORES if isinstance(content.get(key), list)), key)
         scores = content.get(key)
-    scores = [None] * len(texts) if scores is None else checked(scores, key, "a list")
+    scores = [None] * len(texts) if scores is None else checked(scores, key, LIST)
     if len(scores) != len(texts):
         raise BadValue(f"{len(texts)} hypotheses and {len(scores)} {key}")
     found = [_score(score, key) for score in scores]
@@ -349,7 +350,7 @@ def _vosk_values(path: Path, remedy: str) -> Iterator[Value]:
 def _vosk_list(value: Any, name: str) -> NBest:
     content = checked(value, "it", "an object")
     hyps = []
-    for item in checked(content.get("alternatives"), "alternatives", "a list"):
+    for item in checked(content.get("alternatives"), "alternatives", LIST):
         item = checked(item, "an alternative", "an object")
         score = _score(item.get("confidence"), "confidence")
         words = _words(item.get("text"), "text")
@@ -372,7 +373,7 @@ def _beams_values(path: Path, remedy: str) -> Iterator[Value]:
 def _beams_list(value: Any, name: str) -> NBest:
     """List of hypotheses that are a text and its last two values."""
     hyps = []
-    for row in checked(value, "hypotheses", "a list"):
+    for row in checked(value, "hypotheses", LIST):
         if not isinstance(row, list) or len(row) < TRIPLE:
             expected = "a text with two scores was expected"
             raise BadValue(f"a hypothesis is {_shown(row)}, and {expected}")

@@ -208,8 +208,13 @@ class RescoredList(NamedTuple):
         """
         nbest = self.nbest.source or self.nbest
         others = (k for k in np.argsort(-self.totals, kind="stable").tolist() if k != self.best)
-        kept = [self.best, *others][:size]
-        return dataclasses.replace(nbest, hypotheses=tuple(nbest.hypotheses[k] for k in kept))
+        kept = [nbest.hypotheses[k] for k in [self.best, *others][:size]]
+        # a reader would sort by the ranks that they had
+        extras = ({k: v for k, v in hyp.extra.items() if k != "rank"} for hyp in kept)
+        pairs = zip(kept, extras, strict=True)
+        return dataclasses.replace(
+            nbest, hypotheses=tuple(dataclasses.replace(hyp, extra=own) for hyp, own in pairs)
+        )
 
 
 def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:

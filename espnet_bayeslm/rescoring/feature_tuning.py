@@ -44,6 +44,7 @@ Column = Tuple[str, ...]
 # The score of the recogniser first, then that of the LM, then others
 Columns = Tuple[Column, ...]
 Weights = Tuple[Tuple[str, float], ...]
+Ranked = Tuple[Tuple[Column, float], ...]
 
 
 class TunedWeights(NamedTuple):
@@ -55,7 +56,8 @@ class TunedWeights(NamedTuple):
         errors: Word errors of the tuning lists: "first pass", "tuned", "oracle".
         held_out: Candidate -> its word errors, each list's counted where it was held out.
         num_folds: Of the cross-validation.
-        scaled: (feature, weight in units of the feature's spread), the largest first.
+        scaled: (features, their weight in units of their spread), the largest first; none where
+            the lists stay as they came.
     """
 
     kept: str
@@ -63,7 +65,7 @@ class TunedWeights(NamedTuple):
     errors: Dict[str, int]
     held_out: Dict[str, int]
     num_folds: int
-    scaled: Weights
+    scaled: Ranked
 
 
 def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> Dict[str, Columns]:
@@ -122,14 +124,14 @@ def tune_features(
     held_out = held_out_errors(problem, sets, parts)
     kept = _choose(held_out)
     weights: Weights = FIRST_PASS
-    scaled: Weights = FIRST_PASS
+    scaled: Ranked = ()
     if kept != AS_IT_CAME:
         found = solve(problem, sets)[kept]
         weights, scaled = _named(sets[kept], found, problem.columns(sets[kept]).spreads)
     first = sum(int(counts[0]) for counts in errors)
     tuned = chosen_errors(lists, errors, dict(weights))
     if tuned > first:
-        kept, weights, scaled, tuned = AS_IT_CAME, FIRST_PASS, FIRST_PASS, first
+        kept, weights, scaled, tuned = AS_IT_CAME, FIRST_PASS, (), first
     oracle = sum(int(counts.min()) for counts in errors)
     totals = {name: int(counts.sum()) for name, counts in held_out.items()}
     counts = {"first pass": first, "tuned": tuned, "oracle": oracle}
@@ -234,11 +236,11 @@ def _choose(held_out: Mapping[str, np.ndarray]) -> str:
     return best if gains.sum() > SURE * error else AS_IT_CAME
 
 
-def _named(columns: Columns, weights: np.ndarray, spreads: np.ndarray) -> Tuple[Weights, Weights]:
+def _named(columns: Columns, weights: np.ndarray, spreads: np.ndarray) -> Tuple[Weights, Ranked]:
     """Weights of features in their own units, and in units of spread with the largest first."""
     own: Dict[str, float] = {}
     for column, weight in zip(columns, weights / spreads, strict=True):
         own.update(dict.fromkeys(column, float(weight)))
-    pairs = [("+".join(column), float(w)) for column, w in zip(columns, weights, strict=True)]
+    pairs = zip(columns, weights.tolist(), strict=True)
     ranked = sorted(pairs, key=lambda pair: -abs(pair[1]))
     return tuple((name, w) for name, w in own.items() if w), tuple(ranked)

@@ -18,6 +18,7 @@ from typing import (
     Sequence,
     Tuple,
     TypeVar,
+    Union,
 )
 
 import numpy as np
@@ -154,10 +155,7 @@ def score_lists(
 
 def blocks_of_job(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Block, Iterator[Block]]:
     """First block of all jobs, where LMs are prepared with it, and the blocks of this job."""
-    segments = options.segments
-    path = segments if isinstance(segments, (str, os.PathLike)) else ""
-    known = None if segments is None else known_segments(segments)
-    every = blocks(by_recording(lists, known, path=path))
+    every = blocks(recordings(lists, options.segments))
     # taken only where it is needed: lists are read as they are asked for
     first: Block = next(every, []) if options.self_normalized else []
     work = itertools.chain([first] if first else [], every)
@@ -297,18 +295,20 @@ class ListWorker:
         return lists
 
 
-def by_recording(
-    nbests: Iterable[NBest], segments: Optional[Mapping[str, Segment]], *, path: PathLike = ""
+def recordings(
+    nbests: Iterable[NBest], given: Union[PathLike, Mapping[str, Segment], None]
 ) -> Iterator[Recording]:
     """Yield the lists of each recording in the order of time, recordings as they come first.
 
-    Without segments each list is a recording by itself. The path is for messages.
+    Without segments (a file, or by utterance) each list is a recording by itself.
     """
-    if segments is None:
+    if given is None:
         for item in nbests:
             yield [item]
         return
-    recordings: Dict[str, List[NBest]] = {}
+    path = given if isinstance(given, (str, os.PathLike)) else ""
+    found: Dict[str, List[NBest]] = {}
+    segments: Any = known_segments(given)
     for item in nbests:
         if item.utt not in segments:
             raise InputError(
@@ -316,8 +316,8 @@ def by_recording(
                 path=path,
                 remedy="Give the segments of all utterances.",
             )
-        recordings.setdefault(segments[item.utt].recording, []).append(item)
-    for items in recordings.values():
+        found.setdefault(segments[item.utt].recording, []).append(item)
+    for items in found.values():
         yield sorted(items, key=lambda item: (segments[item.utt].start, item.utt))
 
 
@@ -369,6 +369,11 @@ def rescored_on(
     seen = _bare(first)
     work = Blocks(pool, ListWorker.load, plain, ngpu, seen, refs is not None)
     weighting: Weighting = work.ask("weighting")
+    if options.num_jobs > 1 and weighting.scales.of_each_lm:
+        raise InputError(
+            "--num_jobs with a weight of each LM (--tune_lms): jobs keep the mixture's scores",
+            remedy="Give --workers in place of jobs, or scales that are tuned without --tune_lms.",
+        )
     same = dataclasses.replace(plain, job=1, num_jobs=1, cache=None)
 
     def whole(block: Block, rows: Iterable[Tuple[np.ndarray, Any]]) -> Iterator[ListScores]:
@@ -377,7 +382,7 @@ def rescored_on(
             ends = np.cumsum([len(hyp.words) + 1 for hyp in item.hypotheses])
             yield ListScores(item, tuple(np.split(log_probs, ends[:-1], axis=1)), uncertainty)
 
-    with work.kept(output, f"{same} {weighting.fingerprints} {seen}"):
+    with work.kept(output, f"{same} {weighting.digests} {seen}"):
         total = -(-total // options.num_jobs)
         found = work.map("sent", todo, desc="rescoring", unit="list", total=total, sent=_bare)
         scores = ((whole(block, rows), unknown) for block, (rows, unknown) in found)
@@ -443,7 +448,7 @@ def rescored_lattices(
     weighting: Weighting = work.ask("weighting")
     remaining = iter(lattices)
     todo = iter(lambda: list(itertools.islice(remaining, LATTICES)), [])
-    identity = f"{options!r} {how!r} {weighting.fingerprints}"
+    identity = f"{options!r} {how!r} {weighting.digests}"
     with work.kept(output, identity):
         found = work.map("rescore", todo, desc="rescoring", unit="lattice", total=total)
         yield checked(result for _, result in found)

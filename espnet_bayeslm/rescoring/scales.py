@@ -249,11 +249,20 @@ class Weighting(NamedTuple):
         """True if words get confidences."""
         return self.confidence or self.scales.decision == "mbr"
 
+    @property
+    def digests(self) -> Dict[str, str]:
+        """The digests of all files that are known, those of subtracted LMs too, by name."""
+        names, found = [*self.names, *self.subtracted], [*self.fingerprints]
+        found += [""] * (len(self.names) - len(found))
+        found += [row.fingerprint for row in self.scales.subtracted]
+        return {name: digest for name, digest in zip(names, found, strict=True) if digest}
+
     def warn_of_other_lms(self) -> None:
         """Warn where the scales were tuned with other LMs than these."""
-        then, now = self.scales.fingerprints, self.content().get("fingerprints", {})
-        # merged jobs do not know the digests of theirs
-        if then and any(self.fingerprints) and {*then.values()} != {*now.values()}:
+        then, now = self.scales.fingerprints, self.digests
+        # merged jobs do not know the digests of theirs, but those of subtracted LMs
+        knows_all = {*then} - {*self.subtracted} and any(self.fingerprints)
+        if knows_all and {*then.values()} != {*now.values()}:
             logging.warning(
                 f"--scales was tuned with {', '.join(then)}, and this run has {', '.join(now)}:"
                 " give the same LMs, or tune again"
@@ -265,10 +274,8 @@ class Weighting(NamedTuple):
         content = {**self.scales.content(), "components": dict(pairs)}
         if self.scales.decision != "max":
             content["decision"] = self.scales.decision
-        others = {row.name: row.fingerprint for row in self.scales.subtracted if row.fingerprint}
-        if any(self.fingerprints) or others:
-            digests = zip(self.names, self.fingerprints, strict=False)
-            content["fingerprints"] = {**dict(digests), **others}
+        if self.digests:
+            content["fingerprints"] = self.digests
         return content
 
 

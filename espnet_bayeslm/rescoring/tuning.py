@@ -34,7 +34,7 @@ from espnet_bayeslm.rescoring.decision import (
     ScoredList,
     rescored_list,
 )
-from espnet_bayeslm.rescoring.feature_tuning import AS_IT_CAME, TunedWeights, tune_features
+from espnet_bayeslm.rescoring.feature_tuning import AS_IT_CAME, Column, TunedWeights, tune_features
 from espnet_bayeslm.rescoring.features import (
     FIRST_PASS,
     LM,
@@ -53,7 +53,6 @@ Refs = Mapping[str, Sequence[str]]
 AS_USUAL = RescoreOptions()
 # Factors of a weight, in a log scale
 FACTORS = 2.0 ** np.arange(-5, 5.5, 0.5)
-NAMED_SUMS = "+"
 
 
 class Sweep(NamedTuple):
@@ -285,11 +284,11 @@ def sweep(
     errors: Sequence[np.ndarray],
     *,
     weights: Mapping[str, float],
-    scaled: Sequence[Tuple[str, float]],
+    scaled: Sequence[Tuple[Column, float]],
 ) -> Sweep:
     """Errors where the weights after the largest one are multiplied."""
-    names = [name for name, weight in scaled[1:3] if weight]
-    parts = [name.split(NAMED_SUMS) for name in names]
+    parts = [column for column, weight in scaled[1:3] if weight]
+    names = ["+".join(column) for column in parts]
     total = np.zeros((len(FACTORS) if names else 1, len(FACTORS) if len(names) > 1 else 1), int)
     for features, counts in zip(lists, errors, strict=True):
         grid = totals(features, weights)[None, None, :]

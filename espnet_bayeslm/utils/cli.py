@@ -101,6 +101,42 @@ class ToolHelp(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_default_metavar_for_optional(action)
 
 
+class ToolParser(config_argparse.ArgumentParser):
+    """ESPnet's parser with `--config FILE.yaml`, whose values are read as the command line's."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse a command line; what it needs may stand in the file."""
+        needed = [action for action in self._actions if action.required]
+        for action in needed:
+            action.required = False
+        try:
+            found, unknown = super().parse_known_args(args, namespace)
+        finally:
+            for action in needed:
+                action.required = True
+        missing = [a for a in needed if getattr(found, a.dest) in (None, [])]
+        if missing:
+            names = ", ".join("/".join(a.option_strings) or a.dest for a in missing)
+            self.error(f"the following arguments are required: {names}")
+        return found, unknown
+
+    def set_defaults(self, **values: Any) -> None:
+        """Take the values of a file."""
+        for action in self._actions:
+            value = values.get(action.dest)
+            if value is not None:
+                words = list(map(_word, value if isinstance(value, list) else [value]))
+                repeated = isinstance(action.default, list)
+                read = [self._get_value(action, word) for word in words] if repeated else []
+                values[action.dest] = read or ",".join(words)
+        super().set_defaults(**values)
+
+
+def _word(value: Any) -> str:
+    """A value of yaml as the command line has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def tool_parser(
     tool: str, description: str, *, log_level: str = "INFO", trains: bool = False
 ) -> argparse.ArgumentParser:
@@ -108,7 +144,7 @@ def tool_parser(
 
     With `trains` `--config` and unknown options go to ESPnet's training.
     """
-    make = argparse.ArgumentParser if trains else config_argparse.ArgumentParser
+    make = argparse.ArgumentParser if trains else ToolParser
     parser = make(
         prog=f"bayeslm {tool}",
         description=description,

@@ -79,18 +79,18 @@ def write_text(path: PathLike, text: str) -> None:
 def write_json(path: PathLike, content: Any, **options: Any) -> None:
     """Write a JSON file whole or not at all; options of `json.dumps`.
 
-    NaN, which JSON does not have, becomes null, or with `allow_nan=False` an error.
+    NaN and infinity, which JSON does not have, become null, or with `allow_nan=False` an error.
     """
-    content = _nan_as_none(content) if options.get("allow_nan", True) else content
+    content = _as_json(content) if options.get("allow_nan", True) else content
     write_text(path, json.dumps(content, **{"indent": 1, **options}) + "\n")
 
 
-def _nan_as_none(content: Any) -> Any:
+def _as_json(content: Any) -> Any:
     if isinstance(content, Mapping):
-        return {key: _nan_as_none(value) for key, value in content.items()}
+        return {key: _as_json(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):
-        return [_nan_as_none(value) for value in content]
-    return None if isinstance(content, float) and math.isnan(content) else content
+        return [_as_json(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def write_yaml(path: PathLike, content: Mapping[str, Any]) -> None:

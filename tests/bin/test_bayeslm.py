@@ -12,11 +12,12 @@ import sys
 import numpy as np
 import pytest
 import torch
+import yaml
 from command_lines import run, settings
 from tiny_training import words
 
 import espnet_bayeslm
-from espnet_bayeslm.bin import perplexity, score
+from espnet_bayeslm.bin import perplexity, rescore, score
 from espnet_bayeslm.bin.bayeslm import TOOLS, main
 from espnet_bayeslm.bin.ngram import NgramOptions
 from espnet_bayeslm.bin.rescore import RescoreCommand
@@ -63,7 +64,7 @@ def test_every_tool_is_a_module(tool, capsys, monkeypatch):
     assert tool == "lm_train" or not re.search(r"default:\s+(None|True|False|\[\])", out)
 
 
-def test_tools_by_the_package_and_with_a_config_file(tmp_path):
+def test_tools_by_the_package_and_with_a_config_file(tmp_path, capsys):
     config = tmp_path / "ngram.yaml"
     config.write_text("order: 2\nlmplz: none\ndiscount_fallback: true\n")
     (tmp_path / "text").write_text("a b c\na b d\n")
@@ -71,6 +72,21 @@ def test_tools_by_the_package_and_with_a_config_file(tmp_path):
     main(["ngram", *words(**options)])
     arpa = (tmp_path / "out.arpa").read_text()
     assert "\\2-grams:" in arpa and "\\3-grams:" not in arpa
+    # what is needed, numbers for words, one value of a repeated option
+    (tmp_path / "ref").write_text("u a b c\n")
+    content = {"ref": str(tmp_path / "ref"), "hyp": f"x={tmp_path}/ref", "ignore_words": None}
+    config.write_text(yaml.safe_dump(content))
+    main(["score", "--config", str(config)])
+    assert "0.00" in capsys.readouterr().out
+    options = {"nbest": "x.jsonl", "ngram": "x.arpa", "weights": 1.0, "subtract_weight": -0.3}
+    config.write_text(yaml.safe_dump({**options, "tune_lms": True, "output": "o"}))
+    found = rescore.TOOL.parser().parse_args(["--config", str(config)])
+    assert (found.ngram, found.weights, found.tune_lms) == (["x.arpa"], "1.0", True)
+    assert found.subtract_weight == [-0.3] and found.nbest == "x.jsonl"
+    config.write_text("weights: [0.4, 0.6]\n")
+    with pytest.raises(SystemExit):
+        rescore.TOOL.parser().parse_args(["--config", str(config)])
+    assert "arguments are required: --nbest, --output" in capsys.readouterr().err
     command = [sys.executable, "-m", "espnet_bayeslm", "lattice", "--help"]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0 and result.stdout.startswith("usage: bayeslm lattice")

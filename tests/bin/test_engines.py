@@ -157,6 +157,22 @@ def test_other_options_do_not_take_the_blocks(lists, watched, tmp_path):
     assert len(counts) == 8
 
 
+def test_another_lm_under_the_same_name_does_not_take_the_blocks(lists, watched, tmp_path):
+    """Of one that is subtracted too."""
+    source = tmp_path / "source.arpa"
+    source.write_bytes(Path(lists["ngram"]).read_bytes())
+    lists.update(subtract_lm=source, subtract_weight=-0.3)
+    acts, counts = watched
+    acts[2] = lambda: (_ for _ in ()).throw(KeyboardInterrupt)
+    with pytest.raises(SystemExit):
+        run(**lists, output=tmp_path / "out")
+    counts.clear()
+    acts.clear()
+    source.write_text(source.read_text() + "\n")
+    run(**lists, output=tmp_path / "out")
+    assert len(counts) == 8
+
+
 def test_a_task_that_ends_its_workers_is_blamed(lists, tmp_path, monkeypatch, refused):
     """As of a list that takes more memory than a worker has."""
     monkeypatch.setattr(blocks, "_call", end_of_a_worker)

@@ -273,6 +273,19 @@ def test_each_word_of_a_bayesian_lm_has_its_uncertainty(
     refused(main, words(**lists, lm=point, num_samples=3), "no LM is uncertain")
 
 
+def test_the_best_of_lists_with_ranks_are_read_in_their_new_order(ngram, tmp_path):
+    hyps = [{"text": text, "am_score": -score, "rank": rank} for rank, text, score in RANKED]
+    (tmp_path / "dev.jsonl").write_text(json.dumps({"utt": "u", "hypotheses": hyps}) + "\n")
+    out = run(
+        nbest=tmp_path / "dev.jsonl", ngram=ngram, lmwt=1, write_best=2, output=tmp_path / "o"
+    )
+    (item,) = read_nbest(out / "best")
+    assert [" ".join(hyp.words) for hyp in item.hypotheses] == ["b", "a a a a"]
+
+
+RANKED = [(1, "a a a a", 40.0), (2, "b", 1.0)]
+
+
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr("espnet_bayeslm.rescoring.list_worker.BLOCK_SIZE", 20)
@@ -288,12 +301,11 @@ def test_merged_jobs_are_one_job_bit_for_bit(
     nbest, two_lms, ngram, tmp_path, small_blocks, segments, with_segments
 ):
     given = {"nbest": nbest / "dev", "token_scores": "true", "lmwt": 9, "subtract_weight": -0.3}
-    two_lms = {**two_lms, "subtract_lm": ngram, **({"segments": segments} if with_segments else {})}
+    given.update({"segments": segments} if with_segments else {})
+    two_lms = {**two_lms, "subtract_lm": ngram}
     one = contents(run(**given, **two_lms, output=tmp_path / "one"))
     last, *others = run_jobs(tmp_path, 3, **given, **two_lms)[::-1]
     merged = contents(run(**given, merge=[last, *others[::-1]], output=tmp_path / "merged"))
-    if with_segments:  # recordings one after the other; merged lists are in the lists' order
-        one, merged = ({n: sorted(v.splitlines()) for n, v in c.items()} for c in (one, merged))
     assert one.keys() == merged.keys()
     assert all(one[name] == merged[name] for name in one if name != "scales.yaml")
     sizes = [len(list(read_nbest(folder))) for folder in (last, *others)]
@@ -326,6 +338,12 @@ def test_jobs_that_cannot_be_merged(nbest, two_lms, tmp_path, small_blocks, refu
     check("not a job of `bayeslm rescore --job`", "whole")
     check("was made from other lists", "job1", "job2", lists="test")
     check("lmwt.nn.words", "job1", "job2", token_scores="true")
+    of_each = {"lmwt": 1.0, "word_penalty": 0.0, "features": {"am_score": 0.1}}
+    of_each["features"].update({f"log_prob.{path.name}": 0.5 for path in two_lms["lm"]})
+    (tmp_path / "of_each.yaml").write_text(yaml.safe_dump(of_each))
+    command = words(**lists, scales=tmp_path / "of_each.yaml", job=1, num_jobs=2)
+    message = "--num_jobs with a weight of each LM"
+    refused(main, [*command, "--output", str(tmp_path / "out")], message)
     costs_of_job = tmp_path / "job2" / "lmwt.nn"
     good = costs_of_job.read_text()
     first = good.split()[0]

@@ -168,7 +168,7 @@ BAD = {
         ('[["a", -1, -2]]', r"a.json:1: a hypothesis is 'a', and a text with two scores"),
         ('[[["a", -1, -2]],\n[["a", -1]]]', r"a.json:2: a hypothesis is \['a', -1\], and a text"),
         ('[[["a", null, -2]]]', r"a.json:1: a hypothesis is .*, and two numbers were expected"),
-        ("[[]]", r"a.json:1: hypotheses are \[\], and a list was expected"),
+        ("[[]]", r"a.json:1: hypotheses are \[\], and a list of one or more was"),
     ],
     "vosk": [
         ('{"text": "a"}', r"a.json:1: alternatives are missing"),

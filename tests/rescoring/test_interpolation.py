@@ -14,7 +14,7 @@ from espnet_bayeslm.evaluation.word_scores import Component, WordScores
 from espnet_bayeslm.nbest.segments import Segment, read_segments
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import list_worker as module
-from espnet_bayeslm.rescoring.list_worker import blocks, by_recording, score_lists
+from espnet_bayeslm.rescoring.list_worker import blocks, recordings, score_lists
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Weighting
 from espnet_bayeslm.scoring.cache import CachedScorer
@@ -245,10 +245,12 @@ def test_segments_and_recordings(tmp_path):
         (tmp_path / "segments").write_text(text)
         assert read_segments(tmp_path / "segments") == expected
     segments = {"u0": Segment("r", 3.0), "u1": Segment("s", 0.0), "u2": Segment("r", 1.0)}
-    found = [[item.utt for item in items] for items in by_recording(make([1, 1, 1]), segments)]
+    found = [[item.utt for item in items] for items in recordings(make([1, 1, 1]), segments)]
     assert found == [["u2", "u0"], ["u1"]]
-    with pytest.raises(InputError, match="seg: has no line for the utterance 'u3'"):
-        list(by_recording(make([1] * 4), segments, path="seg"))
+    lines = "u0 r 3.0 4.0\nu1 s 0.0 1.0\nu2 r 1.0 2.0\n"
+    (tmp_path / "segments").write_text(lines)
+    with pytest.raises(InputError, match="segments: has no line for the utterance 'u3'"):
+        list(recordings(make([1] * 4), tmp_path / "segments"))
 
 
 @pytest.mark.parametrize("line", ["a", "a b c", "a rec nan 1", "a rec 1 2 3", "a inf"])
@@ -271,7 +273,7 @@ def test_jobs_share_the_blocks_of_one_job(sizes, num_jobs, size):
     parts = [RescoreOptions(job=job + 1, num_jobs=num_jobs) for job in range(num_jobs)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_SIZE", size)
-        whole = list(blocks(by_recording(nbests, None)))
+        whole = list(blocks(recordings(nbests, None)))
         weighting = Weighting.of(LM, None, None)
         jobs = [[x.nbest for x in score_lists(nbests, LM, weighting, part)] for part in parts]
     assert [items[0] for block in whole for items in block] == nbests

@@ -202,7 +202,7 @@ SWEPT = ("am_score", "graph_score", "log_prob", "words")
 LISTS = [{name: RNG.normal(size=6) for name in SWEPT} for _ in range(20)]
 ERRORS = [RNG.integers(0, 9, 6) for _ in LISTS]
 WEIGHTS = {"am_score": 0.5, "graph_score": 1.0, "log_prob": 1.0, "words": -0.25}
-SCALED = (("am_score", 0.9), ("graph_score+log_prob", 0.5), ("words", -0.1))
+SCALED = ((("am_score",), 0.9), (("graph_score", "log_prob"), 0.5), (("words",), -0.1))
 
 
 def test_the_two_weights_after_the_largest_are_multiplied():
@@ -222,16 +222,23 @@ def test_the_two_weights_after_the_largest_are_multiplied():
             assert found.errors[a, b] == total
     lists = [{"a": np.array([0.3, 0.1]), "b": np.array([0.0, 0.1]), "c": np.array([0.0, 0.1])}] * 2
     errors = [np.array([1, 5])] * 2
-    weights = (("a", 1.0), ("b", 1.0), ("c", 1.0))
+    weights = dict.fromkeys("abc", 1.0)
     assert 0.1 + 0.1 + 0.1 > 0.3
-    found = sweep(lists, errors, weights=dict(weights), scaled=weights)
-    assert found.errors[10, 10] == chosen_errors(lists, errors, dict(weights)) == 2
+    found = sweep(lists, errors, weights=weights, scaled=[((name,), 1.0) for name in "abc"])
+    assert found.errors[10, 10] == chosen_errors(lists, errors, weights) == 2
+
+
+def test_a_name_may_have_a_plus():
+    lists = [{"c+d" if name == "words" else name: v for name, v in f.items()} for f in LISTS]
+    weights = {"c+d" if name == "words" else name: v for name, v in WEIGHTS.items()}
+    found = sweep(lists, ERRORS, weights=weights, scaled=[*SCALED[:2], (("c+d",), -0.1)])
+    expected = sweep(LISTS, ERRORS, weights=WEIGHTS, scaled=SCALED)
+    np.testing.assert_array_equal(found.errors, expected.errors)
 
 
 def test_as_it_came_or_at_the_edge():
     lists = [{**features, "is_first": np.eye(6)[0]} for features in LISTS]
-    weights = (("is_first", 1.0),)
-    found = sweep(lists, ERRORS, weights=dict(weights), scaled=weights)
+    found = sweep(lists, ERRORS, weights={"is_first": 1.0}, scaled=())
     assert found.names == ("", "") and found.errors.tolist() == [[sum(e[0] for e in ERRORS)]]
     assert not found.at_edge
     found = sweep(LISTS, ERRORS, weights=WEIGHTS, scaled=SCALED)
