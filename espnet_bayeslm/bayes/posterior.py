@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import math
 from fnmatch import fnmatchcase
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -65,7 +66,8 @@ class Block:
     def mean(self) -> torch.Tensor:
         """The posterior means, a part of the parameter."""
         whole = self.whole
-        return whole if self.rows == (0, len(whole)) else whole[slice(*self.rows)]
+        # a single number is one row
+        return whole if self.rows == (0, math.prod(whole.shape[:1])) else whole[slice(*self.rows)]
 
     @property
     def std(self) -> torch.Tensor:
@@ -170,7 +172,8 @@ class Posterior:
                 continue
             path, _, parameter = name.rpartition(".")
             n, count = weights.part or (0, 1)
-            rows = (n * len(value) // count, (n + 1) * len(value) // count)
+            size = math.prod(value.shape[:1])
+            rows = (n * size // count, (n + 1) * size // count)
             key = f"{parameter}_{weights.label}" if weights.label else parameter
             owner = self.module.get_submodule(path)
             matched[id(value)] = Block(path, owner, parameter, rows, key=key)
@@ -187,8 +190,13 @@ class Posterior:
         (first, last), free = block.rows, []
         for other in sorted(self._blocks, key=lambda other: other.rows):
             begin, end = other.rows
-            if (other.owner, other.parameter) != (block.owner, block.parameter):
+            if other.whole is not block.whole:
                 continue
+            # tied: one sample under all names
+            named = {other.name, *other.aliases}
+            other.aliases += [n for n in (block.name, *block.aliases) if n not in named]
+            block.path, block.owner, block.parameter = other.path, other.owner, other.parameter
+            block.aliases = other.aliases
             if end <= first or last <= begin:
                 continue
             if not other.kind.has_posterior_of(block.kind):
@@ -343,14 +351,15 @@ class Sample:
         for before, block in zip([0, *(b.rows[1] for b in blocks)], blocks, strict=False):
             sizes += [block.rows[0] - before, block.rows[1] - block.rows[0]]
         # split and not sliced: the gradients of slices would each be as large as the parameter
-        rows = whole.split([*sizes, len(whole) - blocks[-1].rows[1]])
+        sizes.append(math.prod(whole.shape[:1]) - blocks[-1].rows[1])
+        rows = torch.atleast_1d(whole).split(sizes)
         for kept, mean, block in zip(rows[::2], rows[1::2], blocks, strict=False):
             value, kl = block.kind.sample_with_kl(block, mean, generator, wants_kl=self._with_kl)
             parts += [kept, value]
             if kl is not None:
                 self._terms[block] = kl
         parts = [part for part in (*parts, rows[-1]) if len(part)]
-        return torch.cat(parts) if len(parts) > 1 else parts[0]
+        return (torch.cat(parts) if len(parts) > 1 else parts[0]).view(whole.shape)
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:

@@ -18,7 +18,11 @@ from espnet_bayeslm.pretrained.causal_lm import add_adapter, load_causal_lm
 from espnet_bayeslm.pretrained.names import is_adapter
 from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
-from espnet_bayeslm.pretrained.tree_scores import TreeScorer, projects_linearly
+from espnet_bayeslm.pretrained.tree_scores import (
+    TreeScorer,
+    attention_window,
+    projects_linearly,
+)
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -169,9 +173,9 @@ class AdaptedLM(UncertainLM):
 
     def packed(self, input: torch.Tensor, packing: Packing) -> torch.Tensor:
         """Input of the output projection for the tokens of (B, L) that are no padding, (N, M)."""
-        if not self.takes_masks:
-            return super().packed(input, packing)
         tokens, slots, seen = packing.rows
+        if not self.takes_masks or tokens.size(1) > attention_window(self.causal):
+            return super().packed(input, packing)
         dtype = self.causal.dtype
         mask = torch.zeros(seen.shape, dtype=dtype, device=input.device)
         states = self.causal.base_model(
@@ -205,7 +209,7 @@ def _keep_base(lm: AdaptedLM, state: Dict[str, Any], prefix: str, *_others: Any)
 
 def _layers(causal: Any) -> str:
     """Name of the list of a causal LM's layers."""
-    count = causal.config.num_hidden_layers
+    count = causal.config.get_text_config().num_hidden_layers
     for name, module in causal.named_modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:
             return name

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 import torch
 
-from espnet_bayeslm.pretrained.names import PREFIX, is_adapter, is_pretrained
+from espnet_bayeslm.pretrained.names import PREFIX, is_adapter, is_pretrained, other_options
 from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.pretrained.text_forms import AUTO
 from espnet_bayeslm.utils.errors import InputError
@@ -166,7 +166,13 @@ def _read_error(shown: str, error: Exception) -> InputError:
 
 def _read_adapter(folder: Path) -> Tuple[Any, Any]:
     """A base model with a peft adapter on it, and its tokenizer."""
-    base = read_adapter_config(folder)[1]
+    config, base = read_adapter_config(folder)
+    if config.is_prompt_learning:
+        raise InputError(
+            f"an adapter of the type {_kind(config)}, whose virtual tokens are not read",
+            path=folder,
+            remedy="Give an adapter of weights, such as LoRA.",
+        )
     from peft import PeftModel
 
     own = load_causal_lm(base)
@@ -242,12 +248,22 @@ def read_adapter_config(folder: PathLike) -> Tuple[Any, str]:
     return config, base if is_pretrained(base) else f"{PREFIX}{base}"
 
 
+def _kind(config: Any) -> str:
+    """Name of an adapter's type."""
+    return str(getattr(config.peft_type, "value", config.peft_type))
+
+
 def adapter_conf(folder: PathLike) -> Dict[str, Any]:
     """`lm_conf` of the LM that a plain LoRA adapter of peft makes of its base."""
     config, base = read_adapter_config(folder)
     if config.peft_type != "LORA":
-        kind = getattr(config.peft_type, "value", config.peft_type)
-        raise InputError(f"an adapter of the type {kind}; expected LORA", path=folder)
+        raise InputError(f"an adapter of the type {_kind(config)}; expected LORA", path=folder)
+    if others := other_options(config):
+        raise InputError(
+            f"an adapter with {', '.join(others)}, where plain LoRA was expected",
+            path=folder,
+            remedy="Give it as it is by --lm, or start from the base.",
+        )
     targets = config.target_modules
     targets = targets if isinstance(targets, str) else sorted(targets)
     lora = {"r": config.r, "alpha": config.lora_alpha, "dropout": config.lora_dropout}

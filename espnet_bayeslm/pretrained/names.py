@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
-from typing import Optional, Union
+from typing import Any, List, Optional, Union
 
 PREFIX = "hf:"
 ADAPTER = "adapter_config.json"
@@ -23,6 +23,22 @@ def is_adapted(source: object) -> bool:
         return False
     lines = config.read_text(encoding="utf-8", errors="replace").splitlines()
     return f"lm: {PRETRAINED}" in lines
+
+
+# Options of peft's LoRA that say where it stands, or how it began; all others change its function
+PLACES = {"peft_version", "base_model_name_or_path", "task_type", "revision", "inference_mode"}
+PLACES |= {"r", "lora_alpha", "lora_dropout", "target_modules", "fan_in_fan_out", "auto_mapping"}
+
+
+def other_options(config: Any) -> List[str]:
+    """Options of an adapter that plain LoRA has not, or its type if it is no LoRA."""
+    from peft import LoraConfig
+
+    if config.peft_type != "LORA":
+        return [str(config.peft_type)]
+    usual = LoraConfig().to_dict()
+    given = {name: v for name, v in config.to_dict().items() if name not in PLACES}
+    return [name for name, value in given.items() if value != usual.get(name)]
 
 
 def is_adapter(source: Union[str, "os.PathLike[str]"]) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.pretrained.names import other_options
 from espnet_bayeslm.pretrained.text_forms import AUTO, Encoded, Reader, candidates
 from espnet_bayeslm.pretrained.tree_scores import MAX_NODES, Ids, TreeScorer
 from espnet_bayeslm.scoring import MAX_CONTEXT
@@ -67,10 +68,14 @@ class PretrainedLM(LoadedLM):
     def at_mean(self) -> PretrainedLM:
         """The LM at its posterior mean, an adapter added to the weights that it adapts.
 
-        It is as fast as its base. The model is changed in place.
+        It is as fast as its base. The model is changed in place. An adapter with options beyond
+        LoRA's, or on an embedding, which may be the output projection too, stays beside its base.
         """
-        merge = getattr(self.model, "merge_and_unload", None)
-        model = self.model if merge is None else merge().eval()
+        model, configs = self.model, getattr(self.model, "peft_config", {})
+        ends = (model.get_input_embeddings(), model.get_output_embeddings())
+        adapts_ends = any(hasattr(end, "base_layer") for end in ends)
+        if configs and not adapts_ends and not any(map(other_options, configs.values())):
+            model = model.merge_and_unload().eval()
         return dataclasses.replace(self, model=model, sampled=None)
 
     @functools.cached_property
@@ -284,7 +289,8 @@ class PretrainedScorer:
 
     def _check_lengths(self, lengths: Sequence[int]) -> None:
         """Raise an InputError where a sentence is longer than the LM's positions."""
-        most = getattr(self.lm.model.config, "max_position_embeddings", None)
+        config = self.lm.model.config.get_text_config()
+        most = getattr(config, "max_position_embeddings", None)
         longest = max(lengths, default=0)
         if most is not None and longest > most:
             raise InputError(

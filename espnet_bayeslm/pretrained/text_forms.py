@@ -17,6 +17,8 @@ from espnet_bayeslm.utils.errors import InputError
 
 FORMS = ("as_is", "lower", "sentence")
 AUTO = "auto"
+# How a token is written that begins a word, or goes on in one
+BEGINS, CONTINUES = ("\u0120", "\u2581", " "), "##"
 # What stands before and after a sentence: a line break, or the LM's own marks
 MARKS = ("newline", "special")
 
@@ -111,9 +113,14 @@ class Reader:
     def openings(self, size: int) -> torch.Tensor:
         """(V,) bool, True for the tokens that end the word before them."""
         opens = torch.zeros(size, dtype=torch.bool)
-        for token, index in self.tokenizer.get_vocab().items():
+        vocabulary = self.tokenizer.get_vocab()
+        begins = any(token.startswith(BEGINS) for token in vocabulary)
+        continues = not begins and any(token.startswith(CONTINUES) for token in vocabulary)
+        for token, index in vocabulary.items():
             if index < size:  # a tokenizer may have tokens that its model has not
-                opens[index] = token[:1] in ("\u0120", "\u2581", " ")
+                # of whole words, or of pieces that tell where a word ends, each may be next
+                opens[index] = token.startswith(BEGINS) if begins else True
+                opens[index] &= not (continues and token.startswith(CONTINUES))
         _, stop = self.form.words(["a"])
         after = self._ids(f"a{stop}")[len(self._ids("a")) :] if stop else []
         opens[[*after[:1], *self.end[:1]]] = True

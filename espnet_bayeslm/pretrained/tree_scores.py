@@ -8,6 +8,7 @@ padded batches.
 from __future__ import annotations
 
 import copy
+import sys
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -33,6 +34,17 @@ TOLERANCE = 1e-2
 LOGIT_TOLERANCE = 1e-3
 
 
+WINDOWS = {"sliding_window": 1, "window_size": 1, "attention_chunk_size": 1, "local_attention": 2}
+"""Names that configurations give an attention's reach, and what they are divided by."""
+
+
+def attention_window(causal: Any) -> int:
+    """Number of tokens that every layer reads, the token itself among them."""
+    config = causal.config.get_text_config()
+    found = ((getattr(config, name, None) or 0) // part for name, part in WINDOWS.items())
+    return min(filter(None, found), default=sys.maxsize)
+
+
 class TreeScorer:
     """Scores sequences of tokens by a causal LM.
 
@@ -42,14 +54,17 @@ class TreeScorer:
         max_nodes: The most nodes of a forward pass.
 
     Attributes:
-        takes_trees: True if the model can read a prefix tree; False: padded batches.
+        takes_trees: True if the model can read a prefix tree; False: padded batches. Sequences
+            longer than its attention reaches are read padded too.
 
     Raises:
         InputError: The model is not causal.
     """
 
     def __init__(self, model: Any, openings: torch.Tensor, *, max_nodes: int = MAX_NODES):
-        self.model, self.max_nodes = model, max_nodes
+        self.model, self._window = model, attention_window(model)
+        # some models count the window in places, not by the mask
+        self.max_nodes = min(max_nodes, self._window)
         self.device = next(model.parameters()).device
         self.openings = openings.to(self.device)
         # peft's model has the one of transformers inside
@@ -106,7 +121,8 @@ class TreeScorer:
 
         States are inputs of the output projection, or logits where there is more than that.
         """
-        return self._tree(batch) if self.takes_trees else self._padded(batch)
+        in_reach = max(map(len, batch)) - 1 <= self._window
+        return self._tree(batch) if self.takes_trees and in_reach else self._padded(batch)
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Logits (T, V) of states."""
@@ -220,8 +236,8 @@ def projects_linearly(causal: Any) -> bool:
     if not isinstance(decoder, nn.Linear):
         return False
     ids = torch.tensor([[1, 2, 3]], device=decoder.weight.device)
-    hidden = causal.base_model(input_ids=ids, use_cache=False).last_hidden_state
-    if hidden.size(-1) != decoder.in_features:
+    hidden = getattr(causal.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
+    if hidden is None or hidden.size(-1) != decoder.in_features:
         return False
     expected = causal(input_ids=ids, use_cache=False).logits.float()
     found = decoder(hidden).float()

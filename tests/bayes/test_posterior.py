@@ -129,6 +129,29 @@ def test_tied_weights_that_a_pattern_matches_have_one_sample():
         assert model["a"].weight is model["b"].weight
 
 
+def test_tied_weights_that_two_patterns_name_have_one_posterior():
+    model = torch.nn.ModuleDict({"a": torch.nn.Embedding(5, 3), "b": torch.nn.Linear(3, 5)})
+    model["b"].weight = model["a"].weight
+    kind = {"kind": "bayes", "prior_variance": 0.1}
+    posterior = Posterior(model, {"a.weight": kind, "b.weight": kind})
+    assert len(posterior.blocks()) == 1
+    assert posterior.kl() == Posterior(model, {"a.weight": kind}).kl()
+    with posterior.sampled(noise_generator(0, 0, 0)):
+        assert model["a"].weight is model["b"].weight
+
+
+def test_a_single_number_may_be_random():
+    module = torch.nn.Module()
+    module.scale = torch.nn.Parameter(torch.tensor(2.0))
+    kind = {"kind": "bayes", "init_std": 0.5, "prior_variance": 4.0}
+    posterior = Posterior(module, {"scale": kind})
+    kl = math.log(2.0 / 0.5) + (0.25 + 4.0) / 8 - 0.5
+    assert posterior.kl().item() == pytest.approx(kl, rel=1e-6)
+    with posterior.sampled(noise_generator(0, 0, 0)):
+        assert module.scale.shape == () and module.scale != 2.0
+    assert module.scale == 2.0
+
+
 def test_what_no_posterior_can_be_of():
     layer = nn.Linear(2, 2)
     with pytest.raises(InputError, match=r"'encoder\.\*' matches none of the 2 parameters"):

@@ -37,7 +37,8 @@ def build(folder, family="llama", **conf):
 def test_the_loss_is_that_of_transformers(tmp_path, family):
     """And so is the gradient of the adapter, with which nothing but the adapter is trained.
 
-    The sentences are packed into rows, and padded where a model takes no 4-D mask.
+    The sentences are packed into rows, and padded where a model takes no 4-D mask, or a sentence
+    is longer than its attention reaches.
     """
     _, lm = build(tmp_path, family)
     model = BayesLanguageModel(lm, lm.vocab_size).eval()  # without dropout
@@ -51,7 +52,7 @@ def test_the_loss_is_that_of_transformers(tmp_path, family):
     seen = []
     lm.causal.get_input_embeddings().register_forward_hook(lambda *io: seen.append(io[1][0].shape))
     loss = model(text, lengths)[0].squeeze()
-    assert seen[0].numel() < 1.1 * (sum(lengths) + len(rows))
+    assert (seen[0].numel() < 1.1 * (sum(lengths) + len(rows))) == (family != "mistral")
     torch.testing.assert_close(loss, padded, rtol=1e-5, atol=1e-5)
     loss.backward()
     trained = {n: p.grad.clone() for n, p in lm.named_parameters() if p.grad is not None}

@@ -8,10 +8,19 @@ import logging
 
 import numpy as np
 import pytest
+import tiny_models
 import torch
 from peft import LoraConfig, get_peft_model
 from tiny_models import FAMILIES, own_nll, write_model
-from transformers import AutoModel, AutoModelForCausalLM, BertConfig, T5Config
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    BertConfig,
+    LlamaConfig,
+    PreTrainedTokenizerFast,
+    T5Config,
+)
 
 from espnet_bayeslm.loading.components import is_ngram
 from espnet_bayeslm.pretrained import tree_scores
@@ -217,6 +226,66 @@ def test_missing_packages(package, file, tmp_path, monkeypatch):
     source = tmp_path / file if package == "gguf" else tmp_path
     with pytest.raises(InputError, match=f"needs the package {package}"):
         load_causal_lm(source)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target_modules": ["q_proj"]},
+        {"target_modules": ["q_proj"], "use_rslora": True},
+        {"target_modules": ["q_proj"], "lora_bias": True},
+        {"target_modules": ["lm_head"]},
+        {"target_modules": ["embed_tokens", "q_proj"]},
+    ],
+)
+def test_adapters_at_the_mean_score_as_peft_s(tmp_path, options):
+    """The base has one table for embedding and output, which is adapted as one or the other."""
+    tied = {"tied": lambda v: LlamaConfig(vocab_size=v, intermediate_size=24, **TIED)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tiny_models.FAMILIES", tied)
+        base = write_model(tmp_path / "base", "tied")
+    theirs = get_peft_model(AutoModelForCausalLM.from_pretrained(base), LoraConfig(r=2, **options))
+    with torch.no_grad():
+        for name, value in theirs.named_parameters():
+            if "lora_" in name:
+                value.normal_(0, 0.2)
+    theirs.save_pretrained(tmp_path / "adapter")
+    lm = load_causal_lm(tmp_path / "adapter", text_form="lower")
+    expected = lm.scorer.word_scores(SENTENCES[:3])
+    for words, scores in zip(SENTENCES, expected, strict=False):
+        assert -scores.log_probs.sum() == pytest.approx(
+            own_nll(lm, lm.scorer.reader, words), abs=1e-4
+        )
+    mean = lm.at_mean()
+    for a, b in zip(mean.scorer.word_scores(SENTENCES[:3]), expected, strict=True):
+        np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-4)
+
+
+TIED = dict(tiny_models.SMALL, tie_word_embeddings=True)
+
+
+@pytest.mark.parametrize(
+    "model, pieces",
+    [
+        ("word", ["so", "we", "could"]),
+        ("wordpiece", ["so", "we", "##e", "could", "##s"]),
+        ("end", ["so</w>", "we</w>", "w", "could</w>"]),
+    ],
+)
+def test_words_after_a_prefix_sum_to_one_without_marks_of_a_beginning(tmp_path, model, pieces):
+    vocab = {piece: n for n, piece in enumerate(["<|end|>", "[UNK]", *pieces])}
+    kind = {
+        "word": lambda: models.WordLevel(vocab, unk_token="[UNK]"),
+        "wordpiece": lambda: models.WordPiece(vocab, unk_token="[UNK]"),
+        "end": lambda: models.BPE(vocab, [], end_of_word_suffix="</w>", unk_token="[UNK]"),
+    }[model]
+    tokenizer = Tokenizer(kind())
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    marks = dict(bos_token="<|end|>", eos_token="<|end|>", unk_token="[UNK]")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **marks)
+    opens = Reader(fast, TextForm(marks="special")).openings(len(vocab))
+    expected = [not piece.startswith("##") for piece in vocab]
+    assert opens.tolist() == expected
 
 
 def test_an_adapter_of_another_base(tmp_path):

@@ -4,7 +4,7 @@ import json
 from unittest.mock import Mock
 
 import pytest
-from peft import IA3Config, LoraConfig, get_peft_model
+from peft import IA3Config, LoraConfig, PromptTuningConfig, get_peft_model
 from pretrained.tiny_models import write_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -90,12 +90,16 @@ def test_adapters_that_no_training_can_start_from(base, tmp_path):
         [
             (None, {"base_model_name_or_path": None}, "the adapter names no base model"),
             (IA3Config(target_modules=["k_proj"], feedforward_modules=[]), {}, "of the type IA3"),
+            (LoraConfig(use_rslora=True, target_modules=["q_proj"]), {}, "with use_rslora"),
         ]
     ):
         folder = write_adapter(base, tmp_path / str(number), config)
         edit(folder / "adapter_config.json", **values)
         with pytest.raises(InputError, match=message):
             adapter_conf(folder)
+    prompt = PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+    with pytest.raises(InputError, match="virtual tokens are not read"):
+        load_causal_lm(write_adapter(base, tmp_path / "prompt", prompt))
     folder = write_adapter(base, tmp_path / "last")
     assert adapter_conf(folder)["model"].endswith(str(base))
     (folder / "adapter_model.safetensors").unlink()

@@ -1,4 +1,4 @@
-"""Tiny causal LMs of random weights, of five families, with a byte-level tokenizer."""
+"""Tiny causal LMs of random weights, of six families, with a byte-level tokenizer."""
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -7,6 +7,7 @@ from transformers import (
     GPT2Config,
     GPTNeoXConfig,
     LlamaConfig,
+    MistralConfig,
     OPTConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
@@ -22,6 +23,10 @@ FAMILIES = {
         vocab_size=v, intermediate_size=24, num_key_value_heads=1, **SMALL
     ),
     "gpt_neox": lambda v: GPTNeoXConfig(vocab_size=v, intermediate_size=24, **SMALL),
+    # a layer reads eight tokens
+    "mistral": lambda v: MistralConfig(
+        vocab_size=v, intermediate_size=24, num_key_value_heads=1, sliding_window=8, **SMALL
+    ),
 }
 
 
