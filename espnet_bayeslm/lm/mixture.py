@@ -74,6 +74,11 @@ class MixtureLM(LogProbLM):
         self.components = nn.ModuleList(_build(part, vocab_size, tokens) for part in parts)
         self._used = [k for k, weight in enumerate(self.weights) if weight]
 
+    @property
+    def is_less(self) -> bool:
+        """True if a component is subtracted: scores are no probabilities then."""
+        return min(self.weights) < 0
+
     def _lms(self) -> List[Any]:
         """Components that are computed."""
         return [self.components[k] for k in self._used]

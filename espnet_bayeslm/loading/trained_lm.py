@@ -129,13 +129,6 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
         )
     check_token_list(args.token_list, path=str(config))
     model = load_model(args, checkpoint).to(device).eval()
-    if isinstance(model.lm, MixtureLM) and min(model.lm.weights) < 0:
-        raise InputError(
-            "an LM is subtracted in it, so its scores are no probabilities: it is for ESPnet's"
-            " decoding alone",
-            path=path,
-            remedy="Give its LMs apart, by --lm and --subtract_lm.",
-        )
     tokenize, ids = text_reader(args)
     locations = model.lm.locations() if isinstance(model.lm, UncertainLM) else []
     kind = f"uncertain at {', '.join(locations)}" if locations else "point estimates"

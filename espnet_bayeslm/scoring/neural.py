@@ -75,6 +75,12 @@ class NeuralScorer:
         unk_size: float = 1.0,
     ):
         _check_token_list(trained)
+        if getattr(trained.lm, "is_less", False):
+            raise InputError(
+                f"{trained.name}: an LM is subtracted in it, so its scores are no probabilities:"
+                " it is for ESPnet's decoding alone",
+                remedy="Give its LMs apart, by --lm and --subtract_lm.",
+            )
         if context < 0:
             raise InputError(f"--context {context}: expected 0 or more sentences")
         self.name = trained.name

@@ -401,4 +401,6 @@ def test_a_mixture_has_the_size_of_its_lms(point, tmp_path, sizes):
 def test_a_subtracted_lm_is_for_decoding_alone(point, tmp_path):
     write_mixture(tmp_path / "m", lms=[point], subtract_lms=[point], subtract_weights=[-0.3])
     with pytest.raises(InputError, match="its scores are no probabilities"):
-        load_lm(tmp_path / "m")
+        load_lm(tmp_path / "m").score("a b")
+    with pytest.raises(InputError, match="its scores are no probabilities"):
+        word_log_probs(tmp_path / "m")
