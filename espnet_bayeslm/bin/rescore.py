@@ -17,11 +17,12 @@ from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
 from espnet_bayeslm.loading.components import PRELOAD, GPUOptions, TrainTextOptions
 from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE, CheckedLists, written_format
+from espnet_bayeslm.nbest.segments import recordings
 from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.decision import CONTROL, ListTally
 from espnet_bayeslm.rescoring.feature_tuning import TunedWeights
 from espnet_bayeslm.rescoring.features import LM
-from espnet_bayeslm.rescoring.list_worker import recordings, rescored_on
+from espnet_bayeslm.rescoring.list_worker import rescored_on
 from espnet_bayeslm.rescoring.options import NO_LMWT, RescoreOptions
 from espnet_bayeslm.rescoring.output_files import (
     JOB,

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Dict, Mapping, NamedTuple, Optional, Union
+from typing import (
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Union,
+)
 
+from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
+
+Recording = Sequence[NBest]
+"""The lists of its utterances, in the order of time."""
 
 
 class Segment(NamedTuple):
@@ -51,3 +66,29 @@ def known_segments(
 ) -> Optional[Mapping[str, Segment]]:
     """Segments, read where they are a file."""
     return read_segments(segments) if isinstance(segments, (str, os.PathLike)) else segments
+
+
+def recordings(
+    nbests: Iterable[NBest], given: Union[PathLike, Mapping[str, Segment], None]
+) -> Iterator[Recording]:
+    """Yield the lists of each recording in the order of time, recordings as they come first.
+
+    Without segments (a file, or by utterance) each list is a recording by itself.
+    """
+    if given is None:
+        for item in nbests:
+            yield [item]
+        return
+    path = given if isinstance(given, (str, os.PathLike)) else ""
+    found: Dict[str, List[NBest]] = {}
+    segments: Any = known_segments(given)
+    for item in nbests:
+        if item.utt not in segments:
+            raise InputError(
+                f"has no line for the utterance {item.utt!r}",
+                path=path,
+                remedy="Give the segments of all utterances.",
+            )
+        found.setdefault(segments[item.utt].recording, []).append(item)
+    for items in found.values():
+        yield sorted(items, key=lambda item: (segments[item.utt].start, item.utt))

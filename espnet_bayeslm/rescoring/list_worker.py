@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import os
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -18,7 +17,6 @@ from typing import (
     Sequence,
     Tuple,
     TypeVar,
-    Union,
 )
 
 import numpy as np
@@ -30,7 +28,7 @@ from espnet_bayeslm.evaluation.word_scores import Component, WordScores
 from espnet_bayeslm.loading.components import SubtractOptions
 from espnet_bayeslm.nbest.formats import normalized
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales
-from espnet_bayeslm.nbest.segments import Segment, known_segments
+from espnet_bayeslm.nbest.segments import Recording, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListScores, rescored_list
 from espnet_bayeslm.rescoring.options import RescoreOptions
@@ -48,9 +46,6 @@ if TYPE_CHECKING:
     from espnet_bayeslm.scoring.lattices import MergeOptions
 
 T = TypeVar("T")
-
-Recording = Sequence[NBest]
-"""The lists of its utterances, in the order of time."""
 
 Block = List[Recording]
 # Hypotheses of a block: enough for full batches, few enough for the memory of any list.
@@ -293,32 +288,6 @@ class ListWorker:
             rows = (np.stack([s.log_probs for s in row]) for row in zip(*found, strict=True))
             lists.append(ListScores(item, tuple(rows)))
         return lists
-
-
-def recordings(
-    nbests: Iterable[NBest], given: Union[PathLike, Mapping[str, Segment], None]
-) -> Iterator[Recording]:
-    """Yield the lists of each recording in the order of time, recordings as they come first.
-
-    Without segments (a file, or by utterance) each list is a recording by itself.
-    """
-    if given is None:
-        for item in nbests:
-            yield [item]
-        return
-    path = given if isinstance(given, (str, os.PathLike)) else ""
-    found: Dict[str, List[NBest]] = {}
-    segments: Any = known_segments(given)
-    for item in nbests:
-        if item.utt not in segments:
-            raise InputError(
-                f"has no line for the utterance {item.utt!r}",
-                path=path,
-                remedy="Give the segments of all utterances.",
-            )
-        found.setdefault(segments[item.utt].recording, []).append(item)
-    for items in found.values():
-        yield sorted(items, key=lambda item: (segments[item.utt].start, item.utt))
 
 
 def blocks(recordings: Iterable[Recording]) -> Iterator[Block]:

@@ -11,10 +11,10 @@ from oracles.em_plain import log_likelihood, plain_em, scipy_optimum
 
 from espnet_bayeslm.evaluation.interpolation import check_weights, em_weights, estimate_weights, mix
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
-from espnet_bayeslm.nbest.segments import Segment, read_segments
+from espnet_bayeslm.nbest.segments import Segment, read_segments, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import list_worker as module
-from espnet_bayeslm.rescoring.list_worker import blocks, recordings, score_lists
+from espnet_bayeslm.rescoring.list_worker import blocks, score_lists
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Weighting
 from espnet_bayeslm.scoring.cache import CachedScorer
