@@ -305,7 +305,7 @@ class BayesLMTrainer(Trainer):
 
     # ESPnet gives `resume` none; its trainers have no instances.
     options: ClassVar[TrainerOptions]
-    lines: ClassVar[EpochLines]
+    lines: ClassVar[EpochLines] = EpochLines(1)
     # The first epoch of the phase: the second phase of a warm-up counts from its own.
     first_epoch: ClassVar[int] = 1
 
