@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,13 @@ def test_the_readme_begins_with_two_commands():
     commands = re.findall(r"^(?:    |\$ )(make \w+|pip .*|bayeslm .*)", screen, re.MULTILINE)
     assert commands == ["make demo", "make test"]
     assert re.search(r"^make .*\btest\b", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["train.py", "twins.py"])
+def test_benchmarks_of_training_run(name):
+    more = ["--families", "lstm", "--vocabs", "300", "--sentences", "256", "--steps", "1"]
+    shape = ["--shape", "small", *more] if name == "train.py" else ["--shapes", "small"]
+    command = [sys.executable, ROOT / "bench" / name, "--rounds", "1", *shape]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
