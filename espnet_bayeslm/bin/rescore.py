@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import logging
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
 import yaml
@@ -18,6 +18,7 @@ from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcript
 from espnet_bayeslm.loading.components import PRELOAD, GPUOptions, TrainTextOptions
 from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE, CheckedLists, written_format
 from espnet_bayeslm.nbest.segments import recordings
+from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.decision import CONTROL, ListTally
 from espnet_bayeslm.rescoring.feature_tuning import TunedWeights
@@ -271,7 +272,9 @@ def merged_jobs(lists: CheckedLists, options: RescoreCommand, refs: Optional[Ref
         options.check_untuned()
     folders = [Path(folder) for folder in options.merge]
     known = check_jobs(folders, digest=lists.digest)
-    ordered = itertools.chain.from_iterable(recordings(lists, options.segments))
+    ordered: Iterable[NBest] = lists
+    if options.segments is not None:
+        ordered = itertools.chain.from_iterable(recordings(lists, options.segments))
     scores = merged_lists(
         ordered, folders, token_scores=options.token_scores, subtracted=bool(known)
     )

@@ -69,16 +69,12 @@ def known_segments(
 
 
 def recordings(
-    nbests: Iterable[NBest], given: Union[PathLike, Mapping[str, Segment], None]
+    nbests: Iterable[NBest], given: Union[PathLike, Mapping[str, Segment]]
 ) -> Iterator[Recording]:
     """Yield the lists of each recording in the order of time, recordings as they come first.
 
-    Without segments (a file, or by utterance) each list is a recording by itself.
+    The segments are a file, or by utterance.
     """
-    if given is None:
-        for item in nbests:
-            yield [item]
-        return
     path = given if isinstance(given, (str, os.PathLike)) else ""
     found: Dict[str, List[NBest]] = {}
     segments: Any = known_segments(given)

@@ -150,7 +150,9 @@ def score_lists(
 
 def blocks_of_job(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Block, Iterator[Block]]:
     """First block of all jobs, where LMs are prepared with it, and the blocks of this job."""
-    every = blocks(recordings(lists, options.segments))
+    segments = options.segments
+    # without segments each list is a recording by itself
+    every = blocks(([x] for x in lists) if segments is None else recordings(lists, segments))
     # taken only where it is needed: lists are read as they are asked for
     first: Block = next(every, []) if options.self_normalized else []
     work = itertools.chain([first] if first else [], every)

@@ -273,7 +273,7 @@ def test_jobs_share_the_blocks_of_one_job(sizes, num_jobs, size):
     parts = [RescoreOptions(job=job + 1, num_jobs=num_jobs) for job in range(num_jobs)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_SIZE", size)
-        whole = list(blocks(recordings(nbests, None)))
+        whole = list(blocks([item] for item in nbests))
         weighting = Weighting.of(LM, None, None)
         jobs = [[x.nbest for x in score_lists(nbests, LM, weighting, part)] for part in parts]
     assert [items[0] for block in whole for items in block] == nbests
