@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import (
-    Any,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Union,
-)
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Union
 
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
@@ -49,12 +38,9 @@ def read_segments(path: PathLike) -> Dict[str, Segment]:
         except ValueError:
             seconds = math.nan
         if not math.isfinite(seconds):
-            raise InputError(
-                f"expected `utterance recording start [end]` or `utterance start`, got {rest!r}",
-                path=path,
-                line=line,
-                remedy="Give a Kaldi `segments` file, or utt2start with seconds.",
-            )
+            expected = "expected `utterance recording start [end]` or `utterance start`"
+            remedy = "Give a Kaldi `segments` file, or utt2start with seconds."
+            raise InputError(f"{expected}, got {rest!r}", path=path, line=line, remedy=remedy)
         segments[utt] = Segment(recording, seconds)
     if not segments:
         raise InputError("no utterances", path=path)
@@ -63,9 +49,9 @@ def read_segments(path: PathLike) -> Dict[str, Segment]:
 
 def known_segments(
     segments: Union[PathLike, Mapping[str, Segment], None],
-) -> Optional[Mapping[str, Segment]]:
-    """Segments, read where they are a file."""
-    return read_segments(segments) if isinstance(segments, (str, os.PathLike)) else segments
+) -> Mapping[str, Segment]:
+    """Segments by utterance, read where they are a file; none of None."""
+    return read_segments(segments) if isinstance(segments, (str, os.PathLike)) else segments or {}
 
 
 def recordings(
@@ -75,16 +61,13 @@ def recordings(
 
     The segments are a file, or by utterance.
     """
-    path = given if isinstance(given, (str, os.PathLike)) else ""
     found: Dict[str, List[NBest]] = {}
-    segments: Any = known_segments(given)
+    segments = known_segments(given)
     for item in nbests:
         if item.utt not in segments:
-            raise InputError(
-                f"has no line for the utterance {item.utt!r}",
-                path=path,
-                remedy="Give the segments of all utterances.",
-            )
+            problem = f"has no line for the utterance {item.utt!r}"
+            path = "" if isinstance(given, Mapping) else given
+            raise InputError(problem, path=path, remedy="Give the segments of all utterances.")
         found.setdefault(segments[item.utt].recording, []).append(item)
     for items in found.values():
         yield sorted(items, key=lambda item: (segments[item.utt].start, item.utt))

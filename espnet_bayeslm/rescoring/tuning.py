@@ -334,7 +334,7 @@ class Rescoring:
                 logging.warning("the posterior over the lists is not tuned: its sharpness is 1")
             self._rescored = map(rescored_list, scores, itertools.repeat(weighting))
             return
-        lists, segments = list(scores), known_segments(options.segments) or {}
+        lists, segments = list(scores), known_segments(options.segments)
         groups = {utt: segment.recording for utt, segment in segments.items()}
         nbests = [item.nbest for item in lists]
         if all(nbest.scores(name) is None for nbest in nbests for name in SCORES):
