@@ -10,7 +10,7 @@ import dataclasses
 import heapq
 import itertools
 import math
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -235,29 +235,21 @@ def nbest_list(lattice: Lattice, size: int, scales: Optional[PathScales] = None)
     return NBest(lattice.utt, tuple(hyps))
 
 
-def acoustic_scores(lattice: Lattice, hypotheses: Iterable[Sequence[str]]) -> List[float]:
-    """Acoustic score of each hypothesis, along its best path from start to end.
-
-    Returns:
-        Acoustic log-likelihoods in nats; -inf where the lattice has no such path.
-    """
-
-    def best_score(words: Sequence[str]) -> float:
-        # node -> {number of words up to the node: score of the best path up to it}
-        best: Dict[int, Dict[int, float]] = {0: {0: 0.0}}
-        for arc in lattice.arcs:
-            for position, score in best.get(arc.source, {}).items():
-                if arc.label in SILENT:
-                    after = position
-                elif position < len(words) and words[position] == arc.label:
-                    after = position + 1
-                else:
-                    continue
-                reached = best.setdefault(arc.target, {})
-                reached[after] = max(reached.get(after, -math.inf), score + arc.am_score)
-        return best.get(lattice.end, {}).get(len(words), -math.inf)
-
-    return list(map(best_score, hypotheses))
+def acoustic_score(lattice: Lattice, words: Sequence[str]) -> float:
+    """Acoustic log-likelihood of the best path of some words, in nats; -inf: there is none."""
+    # node -> {number of words up to the node: score of the best path up to it}
+    best: Dict[int, Dict[int, float]] = {0: {0: 0.0}}
+    for arc in lattice.arcs:
+        for position, score in best.get(arc.source, {}).items():
+            if arc.label in SILENT:
+                after = position
+            elif position < len(words) and words[position] == arc.label:
+                after = position + 1
+            else:
+                continue
+            reached = best.setdefault(arc.target, {})
+            reached[after] = max(reached.get(after, -math.inf), score + arc.am_score)
+    return best.get(lattice.end, {}).get(len(words), -math.inf)
 
 
 def oracle_words(lattice: Lattice, ref: Sequence[str]) -> Words:
@@ -337,10 +329,8 @@ def normalized_lattice(lattice: Lattice, normalization: Normalization) -> Lattic
         return normalization.words((arc.word,)) or (NULL,)
 
     outgoing = [[(arc, labels_of(arc)) for arc in arcs] for arcs in lattice.outgoing()]
-    place, count = [], 0
-    for pairs in outgoing:
-        place.append(count)
-        count += 1 + sum(len(labels) - 1 for _, labels in pairs)
+    sizes = (1 + sum(len(labels) - 1 for _, labels in pairs) for pairs in outgoing)
+    *place, count = itertools.accumulate(sizes, initial=0)
     arcs: List[Arc] = []
     for node, pairs in enumerate(outgoing):
         inner = place[node]

@@ -6,6 +6,7 @@ Whisper's (through `transformers`) ln P. Each is imported where it is used.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import logging
 import re
@@ -18,7 +19,7 @@ import numpy as np
 from espnet_bayeslm import register
 from espnet_bayeslm.loading.experiment import check_same_tokens, find_files
 from espnet_bayeslm.nbest.htk import read_lattice
-from espnet_bayeslm.nbest.lattice import acoustic_scores
+from espnet_bayeslm.nbest.lattice import acoustic_score
 from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
@@ -58,7 +59,7 @@ class SphinxSearch:
         *,
         size: int,
     ):
-        pocketsphinx = _pocketsphinx()
+        pocketsphinx = _imported("pocketsphinx", "pocketsphinx")
         files = {}
         with tempfile.TemporaryDirectory() as folder:
             if lm is not None:
@@ -99,8 +100,8 @@ class SphinxSearch:
         with tempfile.TemporaryDirectory() as folder:
             lattice.write_htk(f"{folder}/utterance.lat")
             lattice = read_lattice(f"{folder}/utterance.lat")
-            scores = acoustic_scores(lattice, hypotheses)
-        return [(h, s) for h, s in zip(hypotheses, scores, strict=True) if s > float("-inf")]
+        scored = ((words, acoustic_score(lattice, words)) for words in hypotheses)
+        return [(words, score) for words, score in scored if score > float("-inf")]
 
     def __call__(self, samples: np.ndarray) -> List[Hypothesis]:
         """Hypotheses of samples between -1 and 1, with ln P of the n-gram where one was given."""
@@ -122,21 +123,20 @@ def with_lm_scores(
     )
 
 
-def _pocketsphinx() -> Any:
-    """Package pocketsphinx."""
+def _imported(package: str, installs: str) -> Any:
+    """Package, which `pip install` of `installs` brings."""
     try:
-        import pocketsphinx
+        return importlib.import_module(package)
     except ImportError:
-        raise InputError(
-            "pocketsphinx is not installed", remedy="Run: pip install pocketsphinx"
-        ) from None
-    return pocketsphinx
+        remedy = f"Run: pip install {installs}"
+        raise InputError(f"{package} is not installed", remedy=remedy) from None
 
 
 def cmudict() -> Dict[str, List[Tuple[str, str]]]:
     """{word: [(entry, pronunciation)]} of PocketSphinx; entries are `word`, `word(2)`, ..."""
     entries: Dict[str, List[Tuple[str, str]]] = {}
-    for _, line in read_lines(_pocketsphinx().get_model_path("en-us/cmudict-en-us.dict")):
+    pocketsphinx = _imported("pocketsphinx", "pocketsphinx")
+    for _, line in read_lines(pocketsphinx.get_model_path("en-us/cmudict-en-us.dict")):
         entry, phones = line.split(maxsplit=1)
         entries.setdefault(re.sub(r"\(\d+\)$", "", entry), []).append((entry, phones))
     return entries
@@ -194,11 +194,9 @@ class BeamSearch:
             remedy = "Train the LM with the recogniser's tokens."
             check_same_tokens(lm_config, config, remedy=remedy)
             if read_yaml_mapping(config).get("decoder") == "transducer":
-                raise InputError(
-                    "--lm, and a transducer's search does not tell its scores apart",
-                    path=lm,
-                    remedy="Leave it out, and rescore the lists with it.",
-                )
+                problem = "--lm, and a transducer's search does not tell its scores apart"
+                remedy = "Leave it out, and rescore the lists with it."
+                raise InputError(problem, path=lm, remedy=remedy)
         register()
         with quiet_imports():
             from espnet2.bin.asr_inference import Speech2Text
@@ -218,7 +216,6 @@ class BeamSearch:
         return [self._hypothesis(*found) for found in self._search(samples)]
 
     def _hypothesis(self, text: Optional[str], tokens: Any, ids: Any, hyp: Any) -> Hypothesis:
-        """Hypothesis of one of ESPnet's results."""
         # a hypothesis that had to end may hold the end as a word
         words = tuple(word for word in (text or "").split() if word != ENDS)
         parts = {name: float(score) for name, score in getattr(hyp, "scores", {}).items()}
@@ -251,25 +248,16 @@ class WhisperSearch:
     def __init__(self, model: PathLike, *, language: str, size: int, device: str = "cpu"):
         import torch
 
+        package = _imported("transformers", "'espnet_bayeslm[pretrained]'")
         try:
-            from transformers import WhisperForConditionalGeneration, WhisperProcessor
-        except ImportError:
-            raise InputError(
-                "Whisper needs transformers, which is not installed",
-                remedy="Run: pip install 'espnet_bayeslm[pretrained]'",
-            ) from None
-        try:
-            self._processor: Any = WhisperProcessor.from_pretrained(model, local_files_only=True)
-            self._model: Any = WhisperForConditionalGeneration.from_pretrained(
-                model, local_files_only=True
+            self._processor, self._model = (
+                loaded.from_pretrained(model, local_files_only=True)
+                for loaded in (package.WhisperProcessor, package.WhisperForConditionalGeneration)
             )
         except (OSError, ValueError) as error:
-            problem = str(error).splitlines()[0]
-            raise InputError(
-                f"no Whisper model that can be read ({problem})",
-                path=model,
-                remedy="Give the folder of its config.json, weights and tokenizer.",
-            ) from error
+            problem = f"no Whisper model that can be read ({str(error).splitlines()[0]})"
+            remedy = "Give the folder of its config.json, weights and tokenizer."
+            raise InputError(problem, path=model, remedy=remedy) from error
         self._model.eval().requires_grad_(False).to(device)
         self._size = size
         self.rate = self._processor.feature_extractor.sampling_rate

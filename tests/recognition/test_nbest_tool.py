@@ -1,6 +1,7 @@
 """`bayeslm nbest`: lists from recordings by ESPnet, PocketSphinx and Whisper; bad input."""
 
 import argparse
+import functools
 import shutil
 import sys
 import wave
@@ -27,7 +28,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "espnet"))
 from models import write_noise, write_recogniser
 
 SIZE = 4
-TOKENS = ["<blank>", "<unk>", *"abcdefghij", "<sos/eos>"]
 
 
 @pytest.fixture
@@ -40,9 +40,10 @@ def audio(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def asr(tmp_path_factory):
+def asr(corpus, tmp_path_factory):
     """Experiment of an ESPnet recogniser of random weights."""
-    return write_recogniser(tmp_path_factory.mktemp("asr") / "exp", TOKENS)
+    tokens = (corpus / "tokens.txt").read_text().split()
+    return write_recogniser(tmp_path_factory.mktemp("asr") / "exp", tokens)
 
 
 @pytest.fixture(scope="session")
@@ -53,9 +54,22 @@ def trained_lm(train_lm, tmp_path_factory):
     return train_lm(tmp_path_factory.mktemp("lm") / "exp", *lm)
 
 
-def run(recogniser, audio, output, **options):
+def run(recogniser, audio, output, main=nbest.main, **options):
     values = {"recogniser": recogniser, "audio": audio, "output": output, "nbest": SIZE, **options}
-    nbest.main(words(**values))
+    return main(words(**values))
+
+
+@pytest.fixture
+def error(fails, audio, tmp_path):
+    """Return a function that runs the tool, which must write nothing, and returns its error."""
+
+    def error(recogniser, audio=audio, **options):
+        main = functools.partial(fails, nbest.main)
+        message = run(recogniser, audio, tmp_path / "out", main, **options)
+        assert not (tmp_path / "out").exists()
+        return message
+
+    return error
 
 
 def results(asr, path, **options):
@@ -87,9 +101,8 @@ def test_lists_of_a_fused_search_are_rescored(asr, trained_lm, audio, tmp_path):
     ids = [[[lm.tokens.index(word) for word in h.words] for h in x.hypotheses] for x in lists]
     for item, scores in zip(lists, score_hypotheses(lm.lm, ids), strict=True):
         assert [hyp.lm_score for hyp in item.hypotheses] == pytest.approx(scores, abs=1e-4)
-    # the tokens are letters and <unk>
-    command = f"--nbest {tmp_path}/out --lm {trained_lm} --max_oov_rate 1"
-    rescore.main([*command.split(), "--output", f"{tmp_path}/rescored"])
+    given = {"nbest": tmp_path / "out", "lm": trained_lm, "output": tmp_path / "rescored"}
+    rescore.main(words(**given, max_oov_rate=1))  # the tokens are letters and <unk>
     assert len((tmp_path / "rescored" / "text").read_text().splitlines()) == 2
 
 
@@ -118,62 +131,45 @@ def test_the_rate_is_that_of_the_training(conf, rate):
     assert _rate(argparse.Namespace(frontend_conf=conf)) == rate
 
 
-def test_bad_recordings(asr, fails, tmp_path):
-    """Each is one line, and nothing is written."""
-
-    def error(path, **options):
-        values = {"recogniser": "espnet", "model": asr, "audio": path, **options}
-        values["output"] = tmp_path / "out"
-        message = fails(nbest.main, words(**values))
-        assert not (tmp_path / "out").exists()
-        return message
-
+def test_bad_recordings(asr, error, tmp_path):
+    refused = functools.partial(error, "espnet", model=asr)
     folder = tmp_path / "bad"
     folder.mkdir()
-    assert "no audio found" in error(folder)
+    assert "no audio found" in refused(audio=folder)
     write_noise(folder / "a.wav", rate=8000)
-    assert "8000 samples a second" in error(folder) and "sox" in error(folder)
+    assert "8000 samples a second" in refused(audio=folder) and "sox" in refused(audio=folder)
     write_noise(folder / "a.wav", channels=2)
-    assert "2 channels" in error(folder)
+    assert "2 channels" in refused(audio=folder)
     write_noise(folder / "a.wav", seconds=0)
-    assert "0.0 seconds of audio" in error(folder)
+    assert "0.0 seconds of audio" in refused(audio=folder)
     (folder / "a.wav").write_bytes(b"nothing")
-    assert "no audio that can be read" in error(folder)
+    assert "no audio that can be read" in refused(audio=folder)
     write_noise(folder / "a.wav")
     write_noise(folder / "a.flac")
-    assert "two recordings have the name 'a'" in error(folder)
+    assert "two recordings have the name 'a'" in refused(audio=folder)
     scp = tmp_path / "wav.scp"
     scp.write_text("u1 sox in.wav -t wav - |\n")
-    assert f"{scp}:1: " in error(scp) and "Commands are not run" in error(scp)
+    assert f"{scp}:1: " in refused(audio=scp) and "Commands are not run" in refused(audio=scp)
     scp.write_text("u1 none.wav\n")
-    assert "none.wav: no such audio file" in error(scp)
+    assert "none.wav: no such audio file" in refused(audio=scp)
 
 
-def test_bad_options(asr, trained_lm, audio, fails, tmp_path, monkeypatch):
-    def error(recogniser, **options):
-        values = {"recogniser": recogniser, "audio": audio, "output": tmp_path / "out", **options}
-        return fails(nbest.main, words(**values))
-
+def test_bad_options(asr, trained_lm, audio, error, tmp_path, monkeypatch):
     assert "--model is needed" in error("espnet")
     assert "--model has no meaning" in error("pocketsphinx", model=asr)
     assert "whose search takes none" in error("whisper", model=asr, lm=trained_lm)
     assert "--nbest 0" in error("espnet", model=asr, nbest=0)
     assert "found no valid.acc.ave.pth" in error("espnet", model=tmp_path)
     assert "no Whisper model that can be read" in error("whisper", model=asr)
-    transducer = tmp_path / "transducer"
-    shutil.copytree(asr, transducer)
-    config = (asr / "config.yaml").read_text()
-    (transducer / "config.yaml").write_text(
-        config.replace("decoder: transformer", "decoder: transducer")
-    )
-    assert "does not tell its scores apart" in error("espnet", model=transducer, lm=trained_lm)
+    config = shutil.copytree(asr, tmp_path / "transducer") / "config.yaml"
+    config.write_text(config.read_text().replace("decoder: transformer", "decoder: transducer"))
+    assert "does not tell its scores apart" in error("espnet", model=config.parent, lm=trained_lm)
     other = write_recogniser(tmp_path / "other", ["<blank>", "<unk>", "z", "<sos/eos>"])
     assert "ids stand for other tokens" in error("espnet", model=other, lm=trained_lm)
     monkeypatch.setitem(sys.modules, "pocketsphinx", None)
     assert "pip install pocketsphinx" in error("pocketsphinx")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    assert "transformers, which is not installed" in error("whisper", model=asr)
-    assert not (tmp_path / "out").exists()
+    assert "transformers is not installed" in error("whisper", model=asr)
 
 
 SENTENCE = "we will work together for peace"
@@ -206,11 +202,11 @@ def test_a_spoken_sentence_is_recognised(with_lm, tmp_path):
         f.setparams((1, 2, sphinx.RATE, 0, "NONE", ""))
         f.writeframes(b"".join(parts))
     (tmp_path / "text").write_text(f"{SENTENCE}\n" + "we work for peace\nthey will go\n" * 9)
-    command = f"--recogniser pocketsphinx --audio {tmp_path} --output {tmp_path}/out --nbest 3"
+    options = {}
     if with_lm:
         build_ngram(tmp_path / "text", tmp_path / "lm", order=2, discount_fallback=True)
-        command += f" --lm {tmp_path}/lm"
-    nbest.main(command.split())
+        options = {"lm": tmp_path / "lm"}
+    run("pocketsphinx", tmp_path, tmp_path / "out", nbest=3, **options)
     (found,) = read_nbest(tmp_path / "out")
     assert found.utt == "u1" and 1 < len(found.hypotheses) <= 3
     assert len({hyp.words for hyp in found.hypotheses}) == len(found.hypotheses)
@@ -228,7 +224,6 @@ def test_a_spoken_sentence_is_recognised(with_lm, tmp_path):
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 SPECIAL = ["<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|de|>", "<|translate|>"]
 SPECIAL += ["<|transcribe|>", "<|nospeech|>", "<|notimestamps|>"]
-BEAM = 3
 LENGTH = 9
 
 
@@ -244,20 +239,18 @@ def model(request, tmp_path_factory):
     features = transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=2)
     transformers.WhisperProcessor(features, tokenizer).save_pretrained(folder)
     start, end = vocabulary["<|startoftranscript|>"], vocabulary["<|endoftext|>"]
+    special = {"decoder_start_token_id": start, "eos_token_id": end, "pad_token_id": end}
     config = transformers.WhisperConfig(
         **{"vocab_size": len(tokenizer), "num_mel_bins": 8, "d_model": 16, "encoder_layers": 1},
         **{"decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2},
         **{"encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_source_positions": 100},
-        **{"max_target_positions": LENGTH, "decoder_start_token_id": start, "init_std": 0.5},
-        **{"bos_token_id": end, "eos_token_id": end, "pad_token_id": end},
-        suppress_tokens=None,
-        begin_suppress_tokens=None,
+        **{"max_target_positions": LENGTH, "init_std": 0.5, "bos_token_id": end, **special},
+        **{"suppress_tokens": None, "begin_suppress_tokens": None},
     )
     torch.manual_seed(1)
-    whisper = transformers.WhisperForConditionalGeneration(config)
-    whisper.save_pretrained(folder)
+    transformers.WhisperForConditionalGeneration(config).save_pretrained(folder)
     transformers.GenerationConfig(
-        **{"decoder_start_token_id": start, "eos_token_id": end, "pad_token_id": end},
+        **special,
         is_multilingual=request.param,
         # all but letters and the end
         suppress_tokens=[vocabulary["Ġ"], *range(end + 1, len(tokenizer))],
@@ -276,8 +269,7 @@ def log_prob(model, features, prompt, tokens):
 
 
 def test_scores_are_the_probabilities_of_the_texts(model, audio, tmp_path):
-    command = f"--recogniser whisper --model {model} --audio {audio} --output {tmp_path}/out"
-    nbest.main([*command.split(), "--nbest", str(BEAM)])
+    run("whisper", audio, tmp_path / "out", model=model, nbest=3)
     lists = list(read_nbest(tmp_path / "out"))
     assert [item.utt for item in lists] == ["u1", "u2"]
     whisper = transformers.WhisperForConditionalGeneration.from_pretrained(model).eval()
@@ -298,13 +290,10 @@ def test_scores_are_the_probabilities_of_the_texts(model, audio, tmp_path):
         assert min(abs(score - hyp.am_score) for score in scores) < 1e-4
 
 
-def test_recordings_that_are_too_long_and_unknown_languages(model, audio, fails, tmp_path):
-    command = ["--recogniser", "whisper", "--model", model, "--audio", audio]
-    command += ["--output", tmp_path / "out"]
+def test_recordings_that_are_too_long_and_unknown_languages(model, audio, error):
     write_noise(audio / "u3.wav", seconds=2.5)
-    error = fails(nbest.main, command)
-    assert "u3.wav: 2.5 seconds of audio: at most 2 were expected" in error
+    found = error("whisper", model=model)
+    assert "u3.wav: 2.5 seconds of audio: at most 2 were expected" in found
     (audio / "u3.wav").unlink()
     if transformers.GenerationConfig.from_pretrained(model).is_multilingual:
-        assert "--language Elbish" in fails(nbest.main, [*command, "--language", "Elbish"])
-    assert not (tmp_path / "out").exists()
+        assert "--language Elbish" in error("whisper", model=model, language="Elbish")
