@@ -23,6 +23,11 @@ _DIGITS = re.compile("([0-9]+)", re.ASCII)
 
 SCORES = ("am_score", "lm_score", "graph_score")
 
+BESIDE = r"(?!sweep\.)"
+"""Begins patterns that leave out the files that `rescore` writes beside its lists."""
+
+NOTHING = "no N-best lists or lattices to write"
+
 AddList = Callable[[NBest], None]
 """Adds one list to what is being written."""
 
@@ -49,18 +54,15 @@ def natural_order(name: str) -> Tuple[List[Union[str, int]], str]:
 
 def numbered(folder: Path, name: str) -> List[Path]:
     """Entries of a folder that are called `name` with {} = 1, 2, ..., in that order."""
-    before, after = map(re.escape, name.split("{}"))
-    pattern = re.compile(f"{before}([0-9]+){after}", re.ASCII)
-    found = {entry.name for entry in folder.iterdir() if pattern.fullmatch(entry.name)}
+    pattern = re.escape(name).replace(r"\{\}", "[0-9]+")
+    found = {entry.name for entry in folder.iterdir() if re.fullmatch(pattern, entry.name)}
     expected = [name.format(number) for number in range(1, len(found) + 1)]
     missing = [entry for entry in expected if entry not in found]
     if missing:
         others = sorted(found - set(expected), key=natural_order)
-        raise InputError(
-            f"{missing[0]} is missing, and {others[-1]} is there",
-            path=folder,
-            remedy="They must be numbered from 1 to N: did a job fail, or was one not copied?",
-        )
+        problem = f"{missing[0]} is missing, and {others[-1]} is there"
+        remedy = "They must be numbered from 1 to N: did a job fail, or was one not copied?"
+        raise InputError(problem, path=folder, remedy=remedy)
     return [folder / entry for entry in expected]
 
 
@@ -68,20 +70,15 @@ def check_id(utt: str, *, path: Optional[PathLike] = None, line: Optional[int] =
     """Check that an utterance id can stand in every format."""
     if utt.split() == [utt] and not utt.startswith(BYTE_ORDER_MARK) and is_utf8(utt):
         return
-    raise InputError(
-        f"{utt[:80]!r} cannot be an utterance id",
-        path=path,
-        line=line,
-        remedy="An id is one word of UTF-8 text without white space.",
-    )
+    problem = f"{utt[:80]!r} cannot be an utterance id"
+    remedy = "An id is one word of UTF-8 text without white space."
+    raise InputError(problem, path=path, line=line, remedy=remedy)
 
 
 def utterance_of(path: Path, suffixes: Sequence[str]) -> str:
     """Utterance id of a file: its name without .gz and the first of the suffixes that it has."""
     name = path.name.removesuffix(".gz")
-    utt = name.removesuffix(next((suffix for suffix in suffixes if name.endswith(suffix)), ""))
-    check_id(utt, path=path)
-    return utt
+    return name.removesuffix(next((suffix for suffix in suffixes if name.endswith(suffix)), ""))
 
 
 class UniqueUtterances:
@@ -98,12 +95,11 @@ class UniqueUtterances:
         check_id(utt, path=file, line=line)
         if utt in self._seen:
             found = f"stands already in {self._seen[utt]}" if file is not None else "comes twice"
-            raise InputError(
-                f"the utterance {utt[:80]!r} {found}", path=file, line=line, remedy=self.remedy
-            )
+            problem = f"the utterance {utt[:80]!r} {found}"
+            raise InputError(problem, path=file, line=line, remedy=self.remedy)
         self._seen[utt] = f"{file}:{line}"
 
-    def check(self, remedy: str, *, problem: str = "no utterances") -> None:
+    def check(self, problem: str = "no utterances", remedy: str = "") -> None:
         """Raise an InputError where there was none."""
         if not self._seen:
             raise InputError(problem, path=self.path, remedy=remedy)
@@ -139,7 +135,9 @@ def packed(path: Path) -> Path:
 
 
 def format_number(value: float) -> str:
-    """Number in few digits where they are exact."""
+    """Finite number in few digits where they are exact."""
+    if not math.isfinite(value):
+        raise InputError(f"a score of {value} cannot be written", remedy="Give finite scores.")
     short = f"{value:.12g}"
     return short if float(short) == value else repr(value)
 
@@ -165,21 +163,15 @@ class Writable(UniqueUtterances):
         for name in SCORES:
             for score in (getattr(hyp, name) for hyp in nbest.hypotheses):
                 if score is not None and not math.isfinite(score):
-                    raise InputError(
-                        f"the utterance {nbest.utt!r} has the {name} {score}",
-                        remedy="Give finite scores.",
-                    )
-
-    def finish(self) -> None:
-        """Raise an InputError where there was no id."""
-        self.check("", problem="no N-best lists or lattices to write")
+                    problem = f"the utterance {nbest.utt!r} has the {name} {score}"
+                    raise InputError(problem, remedy="Give finite scores.")
 
     @contextlib.contextmanager
     def staged(self, folder: Path, pattern: str) -> Iterator[Path]:
         """Make a folder for lists or lattices, whose files move into `folder` when all is well."""
         with staged(folder) as temporary:
             yield temporary
-            self.finish()
+            self.check(NOTHING)
             check_no_others(folder, pattern, written=set(os.listdir(temporary)))
 
 
@@ -200,7 +192,7 @@ def file_writer(
     known = Writable()
     with atomic_write(file, "wb") as raw, compress_to(raw, file) as f:
         yield known, f.write
-        known.finish()
+        known.check(NOTHING)
 
 
 def check_no_others(folder: Path, pattern: str, *, written: Container[str]) -> None:
@@ -208,8 +200,5 @@ def check_no_others(folder: Path, pattern: str, *, written: Container[str]) -> N
     others = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     for name in others:
         if re.fullmatch(pattern, name, re.DOTALL) and name not in written:
-            raise InputError(
-                f"holds {name!r}, which would be read with the lists that are to be written",
-                path=folder,
-                remedy="Give a new folder.",
-            )
+            problem = f"holds {name!r}, which would be read with the lists that are to be written"
+            raise InputError(problem, path=folder, remedy="Give a new folder.")

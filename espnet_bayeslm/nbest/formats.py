@@ -11,23 +11,12 @@ import hashlib
 import logging
 import re
 from pathlib import Path
-from typing import (
-    Callable,
-    ContextManager,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Optional,
-    Set,
-    Tuple,
-    Union,
-)
+from typing import Callable, ContextManager, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
 from espnet_bayeslm.nbest import kaldi
-from espnet_bayeslm.nbest.fields import AddList, natural_order
+from espnet_bayeslm.nbest.fields import BESIDE, AddList, natural_order
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
 from espnet_bayeslm.nbest.json_lists import (
     DECODER,
@@ -84,18 +73,13 @@ JSON_KEYS = {"hypotheses": "jsonl", "input": "whisper", "alternatives": "vosk"}
 FOLDERS = ("kaldi", "espnet", "nemo")
 """Formats of whole folders."""
 
-BESIDE = r"(?!sweep\.)"
-"""Begins patterns that leave out the files that `rescore` writes beside its lists."""
-
 
 def check_format(format: str) -> None:
     """Check that a format is known."""
     known = (*READERS, *LATTICE_READERS)  # with those that were added later
     if format not in known:
-        raise InputError(
-            f"unknown N-best format {format!r}",
-            remedy=f"The formats are: {', '.join(known)}.",
-        )
+        remedy = f"The formats are: {', '.join(known)}."
+        raise InputError(f"unknown N-best format {format!r}", remedy=remedy)
 
 
 def written_format(format: str) -> str:
@@ -105,14 +89,15 @@ def written_format(format: str) -> str:
 
 def format_of(path: PathLike, format: Optional[str] = None) -> str:
     """Format of lists or lattices: the one that is given, else the one that their files show."""
-    found = format or find_format(path)
-    if found is None and not Path(path).exists():
+    if format is not None:
+        check_format(format)
+    if not Path(path).exists():
         raise InputError("no such file or folder", path=path)
+    found = format or find_format(path)
     if found is None:
         problem = "no format of N-best lists or lattices can be told from it"
         remedy = f"Give --nbest_format, one of: {', '.join(FORMATS)}."
         raise InputError(problem, path=path, remedy=remedy)
-    check_format(found)
     return found
 
 
@@ -126,13 +111,13 @@ def find_format(path: PathLike) -> Optional[str]:
     if path.is_file():
         named = "jsonl" if path.name.endswith((".jsonl", ".jsonl.gz")) else None
         return _format_of(path) or named
-    found: Set[str] = set()
+    found: List[str] = []
     names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
     for name in sorted(names, key=natural_order):
         if not (found and name.removesuffix(".gz").endswith(".json")):  # one says it for all
-            found.update(filter(None, [_format_of(path / name)]))
+            found += filter(None, [_format_of(path / name)])
     first = next((format for format in FOLDERS if format in found), None)
-    return found.pop() if first is None and len(found) == 1 else first
+    return found[0] if first is None and len(set(found)) == 1 else first
 
 
 def _format_of(path: Path) -> Optional[str]:
@@ -153,15 +138,14 @@ def _json_format(path: Path) -> Optional[str]:
         first = DECODER.decode(line)  # of JSON lines, whose file may be large
     except (ValueError, RecursionError):
         first = None
-    if not isinstance(first, dict):
+    if not isinstance(first, dict):  # of a list of utterances json_items gives the first
         _, first = next(json_items(path, remedy=""), (0, None))
-    keys = first if isinstance(first, dict) else {}
-    found = next((format for key, format in JSON_KEYS.items() if key in keys), None)
-    if found is not None:
-        return found
-    # of a list of utterances json_items gives the first
-    rows = next(iter(keys.values()), None) if keys else first
-    is_beams = isinstance(rows, list) and bool(rows) and isinstance(rows[0], list)
+    if isinstance(first, dict):
+        for key, format in JSON_KEYS.items():
+            if key in first:
+                return format
+        first = next(iter(first.values()), None)
+    is_beams = isinstance(first, list) and bool(first) and isinstance(first[0], list)
     return "beams" if is_beams else None
 
 
@@ -204,13 +188,11 @@ def read_nbest(
     Raises:
         InputError: The format is unknown, or the input cannot be used.
     """
-    return _reader(format_of(path, format), size)(path)
+    return _reader(format_of(path, format), size, {})(path)
 
 
-def _reader(
-    format: str, size: int, *, scales: Optional[LatticeScales] = None
-) -> Callable[[PathLike], Iterator[NBest]]:
-    """Reader of a format's lists, or of the `size` best hypotheses of its lattices."""
+def _reader(format: str, size: int, scales: LatticeScales) -> Callable[[PathLike], Iterator[NBest]]:
+    """Reader of a format's lists, or of the `size` best of its lattices, whose scales it notes."""
     if size < 1:
         raise InputError(f"--nbest_size {size}: 1 or more hypotheses were expected")
     if format in READERS:
@@ -218,8 +200,7 @@ def _reader(
 
     def lists(path: PathLike) -> Iterator[NBest]:
         for item in LATTICE_READERS[format](path):
-            if scales is not None:
-                scales.setdefault((item.scales, item.scores), item.utt)
+            scales.setdefault((item.scales, item.scores), item.utt)
             yield nbest_list(item, size)
 
     return lists
@@ -231,15 +212,9 @@ def _without_marks(lists: Iterable[NBest], path: PathLike) -> Iterator[NBest]:
         texts = [hyp.words for hyp in nbest.hypotheses] + [nbest.ref or ()]
         if any(mark in words for words in texts for mark in (START, END)):
             try:
-                *hyps, ref = map(without_marks, texts)
+                nbest = nbest.with_words(without_marks)
             except InputError as error:
                 raise InputError(f"utterance {nbest.utt[:80]!r}: {error}", path=path) from error
-            pairs = zip(nbest.hypotheses, hyps, strict=True)
-            nbest = dataclasses.replace(
-                nbest,
-                hypotheses=tuple(dataclasses.replace(hyp, words=words) for hyp, words in pairs),
-                ref=None if nbest.ref is None else ref,
-            )
         yield nbest
 
 
@@ -258,10 +233,8 @@ def nbest_writer(path: PathLike, *, format: str = "kaldi") -> ContextManager[Add
             with white space), or there are other lists in the folder that would be read with these.
     """
     if format not in WRITERS:
-        raise InputError(
-            f"N-best lists are not written in the format {format!r}",
-            remedy=f"Write one of: {', '.join(WRITERS)}; jsonl holds everything.",
-        )
+        remedy = f"Write one of: {', '.join(WRITERS)}; jsonl holds everything."
+        raise InputError(f"N-best lists are not written in the format {format!r}", remedy=remedy)
     return WRITERS[format](Path(path))
 
 
@@ -279,17 +252,13 @@ def normalized(
     num_changed = num_hyps = 0
     emptied: List[str] = []
     for nbest in lists:
-        hypotheses = []
-        for hyp in nbest.hypotheses:
-            words = normalization.words(hyp.words)
+        item = nbest.with_words(normalization.words)
+        for hyp, new in zip(nbest.hypotheses, item.hypotheses, strict=True):
             num_hyps += 1
-            num_changed += words != hyp.words
-            if hyp.words and not words:
+            num_changed += new.words != hyp.words
+            if hyp.words and not new.words:
                 emptied.append(f"{' '.join(hyp.words)[:40]!r} of {nbest.utt}")
-            hypotheses.append(dataclasses.replace(hyp, words=words))
-        ref = None if nbest.ref is None else normalization.words(nbest.ref)
-        source = nbest.source or nbest
-        yield dataclasses.replace(nbest, hypotheses=tuple(hypotheses), ref=ref, source=source)
+        yield dataclasses.replace(item, source=nbest.source or nbest)
     if not report:
         return
     steps = ",".join(normalization.steps)
@@ -326,19 +295,7 @@ class CheckedLists:
         self.path, self.normalization = path, normalization
         self.scales: LatticeScales = {}
         self.format = format_of(path, format)
-        self._read = _reader(self.format, size, scales=self.scales)
-        self._scan()
-
-    def __iter__(self) -> Iterator[NBest]:
-        return self._lists(report=False)
-
-    def _lists(self, *, report: bool) -> Iterator[NBest]:
-        lists = self._read(self.path)
-        if self.normalization:
-            return normalized(lists, self.normalization, report=report)
-        return lists
-
-    def _scan(self) -> None:
+        self._read = _reader(self.format, size, self.scales)
         self.utts: Dict[str, None] = {}
         self.refs: Dict[str, Tuple[str, ...]] = {}
         digest = hashlib.sha256()
@@ -358,3 +315,10 @@ class CheckedLists:
                 path=self.path,
                 remedy="Give scores for all lists, or for none: then the ranks take their place.",
             )
+
+    def __iter__(self) -> Iterator[NBest]:
+        return self._lists(report=False)
+
+    def _lists(self, *, report: bool) -> Iterator[NBest]:
+        lists = self._read(self.path)
+        return normalized(lists, self.normalization, report=report) if self.normalization else lists

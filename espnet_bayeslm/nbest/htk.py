@@ -69,7 +69,7 @@ def read_htk(path: PathLike, *, max_arcs: int = MAX_ARCS) -> Iterator[Lattice]:
     utterances = UniqueUtterances(path)
     for file in files_matching(Path(path), PATTERN, problem="no HTK lattices in it", remedy=remedy):
         lattice = read_lattice(file, max_arcs=max_arcs)
-        utterances.add(lattice.utt, file, 1)
+        utterances.add(lattice.utt, file)
         yield lattice
 
 
@@ -210,7 +210,6 @@ class _Reader(LatticeBuilder):
         return math.log(number) if number else -math.inf
 
     def _lattice(self) -> Lattice:
-        """Lattice of all lines."""
         for key, number, what in (("N", len(self.nodes), "nodes"), ("L", len(self.links), "links")):
             line, value = self.header.get(key, (0, str(number)))
             if int(value) != number:
@@ -279,10 +278,8 @@ class _Reader(LatticeBuilder):
         if len(free) != 1:
             what = "final" if key == "end" else "initial"
             found = f"{len(free)} nodes ({', '.join(map(str, free[:5]))})" if free else "no node"
-            raise self.error(
-                f"no field {key}=, and {found} where one {what} node was expected",
-                f"Name the {what} node in the header: {key}=N.",
-            )
+            problem = f"no field {key}=, and {found} where one {what} node was expected"
+            raise self.error(problem, f"Name the {what} node in the header: {key}=N.")
         return self.nodes[free[0]]
 
 
@@ -296,21 +293,18 @@ def htk_writer(folder: PathLike) -> Iterator[Callable[[Lattice], None]]:
             known.add(lattice.utt)
             name = f"{lattice.utt}.lat"
             if "/" in name or "\0" in name or len(os.fsencode(name)) > MAX_NAME:
-                raise InputError(
-                    f"the utterance id {lattice.utt[:80]!r} cannot be the name of a file",
-                    remedy="Write Kaldi lattices.",
-                )
+                problem = f"the utterance id {lattice.utt[:80]!r} cannot be the name of a file"
+                raise InputError(problem, remedy="Write Kaldi lattices.")
             (temporary / name).write_text("".join(_lines(lattice)), encoding="utf-8")
 
         yield add
 
 
 def _lines(lattice: Lattice) -> Iterator[str]:
-    """Yield the lines of a lattice."""
     yield "VERSION=1.0\n"
     for pair in lattice.header:
         yield f"{_field(*pair)}\n"
-    scales = (f"{k}={_finite(getattr(lattice.scales, name))}" for k, name in SCALES.items())
+    scales = (f"{k}={format_number(getattr(lattice.scales, name))}" for k, name in SCALES.items())
     yield f"{' '.join(scales)}\n"
     yield f"start=0 end={lattice.end}\nN={lattice.num_nodes} L={len(lattice.arcs)}\n"
     for node in range(lattice.num_nodes):
@@ -319,17 +313,10 @@ def _lines(lattice: Lattice) -> Iterator[str]:
     keys = {key: name for key, name in SCORES.items() if name in lattice.scores}
     for number, arc in enumerate(lattice.arcs):
         fields = [("W", arc.label or "!NULL")]
-        fields += [(key, _finite(getattr(arc, name))) for key, name in keys.items()]
+        fields += [(key, format_number(getattr(arc, name))) for key, name in keys.items()]
         fields += [pair for pair in arc.details if pair[0] != TRANSITIONS]
         line = " ".join(_field(*pair) for pair in fields)
         yield f"J={number} S={arc.source} E={arc.target} {line}\n"
-
-
-def _finite(value: float) -> str:
-    """Text of a number."""
-    if not math.isfinite(value):
-        raise InputError(f"a score of {value} cannot be written", remedy="Give finite scores.")
-    return format_number(value)
 
 
 def _field(key: str, value: str) -> str:

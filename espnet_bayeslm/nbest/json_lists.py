@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.nbest.fields import (
+    BESIDE,
     SCORES,
     AddList,
     UniqueUtterances,
@@ -40,7 +41,7 @@ from espnet_bayeslm.utils.files import PathLike, read_lines, read_text
 
 KEYS = ("utt", "hypotheses", "ref", "speaker")
 HYPOTHESIS_KEYS = ("text", *SCORES)
-LIST = "a list of one or more"
+LIST, SCORED = "a list of one or more", "a text with two scores"
 READ_AS_OTHERS = {"score", "rank"}
 JSONL = (
     'Lines are {"utt": .., "hypotheses": [{"text": .., "am_score": .., "lm_score": ..}, ..],'
@@ -67,19 +68,13 @@ Value = Tuple[int, str, Any]
 """Line from 1, id where the value has none, and the JSON value of a list."""
 
 
-class BadValue(ValueError):
-    """Fault of a JSON value; the message goes into an InputError."""
-
-
 @contextlib.contextmanager
 def located(path: PathLike, line: int, remedy: str) -> Iterator[None]:
     """Turn what is wrong with JSON within the block into an InputError with its place."""
     try:
         yield
-    except InputError:
-        raise
     except (ValueError, RecursionError) as error:  # a ValueError by itself: a million digits
-        problem = str(error) if isinstance(error, BadValue) else f"not JSON ({error})"
+        problem = str(error) if isinstance(error, InputError) else f"not JSON ({error})"
         if isinstance(error, RecursionError):
             problem = "brackets are nested too deeply"
         elif isinstance(error, json.JSONDecodeError):
@@ -92,7 +87,7 @@ def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     """JSON object whose keys come once each."""
     content = dict(pairs)
     if len(content) != len(pairs):
-        raise BadValue("a key comes twice in one object")
+        raise InputError("a key comes twice in one object")
     return content
 
 
@@ -127,6 +122,7 @@ def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
 _KINDS: Dict[str, Callable[[Any], bool]] = {
     "an object": lambda value: isinstance(value, dict),
     LIST: lambda value: isinstance(value, list) and bool(value),
+    SCORED: lambda value: isinstance(value, list) and len(value) >= TRIPLE,
     "a string": lambda value: isinstance(value, str) and is_utf8(value),
     "a finite number": lambda value: (
         type(value) in (int, float) and abs(value) <= sys.float_info.max
@@ -138,7 +134,7 @@ def checked(value: Any, what: str, kind: str) -> Any:
     """JSON value of a kind; `what` names it in the error."""
     if not _KINDS[kind](value):
         verb = "are" if kind == LIST else "is"
-        raise BadValue(f"{what} {verb} {_shown(value)}, and {kind} was expected")
+        raise InputError(f"{what} {verb} {_shown(value)}, and {kind} was expected")
     return value
 
 
@@ -148,7 +144,6 @@ def _shown(value: Any) -> str:
 
 
 def _words(value: Any, what: str) -> Tuple[str, ...]:
-    """Words of a JSON string."""
     return tuple(checked(value, what, "a string").split())
 
 
@@ -165,7 +160,7 @@ def _others(content: Mapping[str, Any], keys: Sequence[str]) -> Dict[str, Any]:
     try:
         _text(found)
     except (ValueError, RecursionError) as error:
-        raise BadValue(f"{_shown(found)} cannot be kept: {error}"[:200]) from error
+        raise InputError(f"{_shown(found)} cannot be kept: {error}"[:200]) from error
     return found
 
 
@@ -185,12 +180,12 @@ def nbest_of(
     """List of an utterance, with its reference, speaker and other fields.
 
     Raises:
-        BadValue: A field is of another type, or only some hypotheses have a score.
+        InputError: A field is of another type, or only some hypotheses have a score.
     """
     hyps = tuple(hypotheses)
     num_scored = sum(hyp.am_score is not None for hyp in hyps)
     if num_scored not in (0, len(hyps)):
-        raise BadValue(f"{num_scored} of {len(hyps)} hypotheses have a score")
+        raise InputError(f"{num_scored} of {len(hyps)} hypotheses have a score")
     words, speaker = content.get(ref), content.get("speaker")
     return NBest(
         utt,
@@ -233,8 +228,7 @@ def read_json_lists(
         InputError: A value is not such JSON (file, line, remedy), an id comes twice, or there is no
             file.
     """
-    # rescore writes sweep.json beside its lists
-    pattern = rf"(?!sweep\.json).*{re.escape(suffix)}(\.gz)?"
+    pattern = rf"{BESIDE}.*{re.escape(suffix)}(\.gz)?"
     utterances = UniqueUtterances(path)
     for file in files_matching(Path(path), pattern, problem=f"no *{suffix} in it"):
         for line, name, value in values(file, remedy):
@@ -242,7 +236,7 @@ def read_json_lists(
                 nbest = parse(value, name)
             utterances.add(nbest.utt, file, line)
             yield nbest
-    utterances.check(remedy)
+    utterances.check(remedy=remedy)
 
 
 def read_jsonl(path: PathLike) -> Iterator[NBest]:
@@ -265,11 +259,10 @@ def _lines(path: Path, _: str) -> Iterator[Value]:
 
 
 def _list(text: str, _: str) -> NBest:
-    """List of one line."""
     content = checked(DECODER.decode(text), "the line", "an object")
     utt = content.get("utt")
     if not isinstance(utt, str):
-        raise BadValue(f"utt is {_shown(utt)}, and a string was expected")
+        raise InputError(f"utt is {_shown(utt)}, and a string was expected")
     hyps = [
         {"text": hyp} if isinstance(hyp, str) else checked(hyp, "a hypothesis", "an object")
         for hyp in checked(content.get("hypotheses"), "hypotheses", LIST)
@@ -277,13 +270,12 @@ def _list(text: str, _: str) -> NBest:
     ranks = [hyp.get("rank") for hyp in hyps]
     if all(type(rank) is int for rank in ranks):
         if len(set(ranks)) < len(ranks):
-            raise BadValue("two hypotheses of one rank")
+            raise InputError("two hypotheses of one rank")
         hyps.sort(key=lambda hyp: hyp["rank"])
     return nbest_of(utt, map(_hypothesis, hyps), content, keys=KEYS)
 
 
 def _hypothesis(content: Dict[str, Any]) -> Hypothesis:
-    """Hypothesis of one object."""
     am_score, lm_score, graph_score = (_score(content.get(name), name) for name in SCORES)
     if am_score is None:
         am_score = _score(content.get("score"), "score")
@@ -331,7 +323,7 @@ def _whisper_list(value: Any, name: str) -> NBest:
         scores = content.get(key)
     scores = [None] * len(texts) if scores is None else checked(scores, key, LIST)
     if len(scores) != len(texts):
-        raise BadValue(f"{len(texts)} hypotheses and {len(scores)} {key}")
+        raise InputError(f"{len(texts)} hypotheses and {len(scores)} {key}")
     found = [_score(score, key) for score in scores]
     utt = next((content[key] for key in WHISPER_IDS if content.get(key) is not None), name)
     utt = str(utt) if type(utt) is int else checked(utt, "id", "a string")
@@ -361,27 +353,20 @@ def _vosk_list(value: Any, name: str) -> NBest:
 
 def _beams_values(path: Path, remedy: str) -> Iterator[Value]:
     """Yield the list of each utterance with its line, and its key or number."""
-    number = 0
-    for line, value in json_items(path, remedy=remedy):
-        if isinstance(value, dict):
-            yield from ((line, name, rows) for name, rows in value.items())
-        else:
-            number += 1
-            yield line, f"{_stem(path)}-{number:06d}", value
+    for line, number, value in _numbered(path, remedy):
+        named = value if isinstance(value, dict) else {number: value}
+        yield from ((line, name, rows) for name, rows in named.items())
 
 
 def _beams_list(value: Any, name: str) -> NBest:
     """List of hypotheses that are a text and its last two values."""
     hyps = []
     for row in checked(value, "hypotheses", LIST):
-        if not isinstance(row, list) or len(row) < TRIPLE:
-            expected = "a text with two scores was expected"
-            raise BadValue(f"a hypothesis is {_shown(row)}, and {expected}")
-        words = _words(row[0], "a hypothesis")
+        words = _words(checked(row, "a hypothesis", SCORED)[0], "a hypothesis")
         am, last = (_score(value, "a score") for value in row[-2:])
         if am is None or last is None:
             expected = "two numbers were expected at its end"
-            raise BadValue(f"a hypothesis is {_shown(row)}, and {expected}")
+            raise InputError(f"a hypothesis is {_shown(row)}, and {expected}")
         hyps.append(Hypothesis(words, am, last if len(row) == TRIPLE else last - am))
     return nbest_of(name, hyps, {}, keys=())
 

@@ -89,7 +89,6 @@ def read_kaldi(path: PathLike) -> Iterator[NBest]:
 
 
 def _hypothesis(row: Row) -> Hypothesis:
-    """Hypothesis of one key."""
     remedy = "Lines are `utterance-n cost`."
     costs = {
         name: parse_number(value, path=path, line=line, remedy=remedy)
@@ -128,7 +127,6 @@ def _find_columns(folder: Path) -> Columns:
 
 
 def _parts(folder: Path) -> List[Path]:
-    """Folders of the files."""
     if not folder.is_dir():
         remedy = f"Give a folder with {', '.join(FILES)}."
         raise InputError("not a folder of Kaldi N-best archives", path=folder, remedy=remedy)
@@ -182,12 +180,9 @@ def _by_key(columns: Columns) -> Rows:
     for key, (path, line, _) in text.items():
         match = KEY.fullmatch(key)
         if not match:
-            raise InputError(
-                f"the key {key[:80]!r} is not of the form `utterance-n` with n from 1",
-                path=path,
-                line=line,
-                remedy="Kaldi's N-best keys end in -1, -2, ...; is this a plain `text`?",
-            )
+            problem = f"the key {key[:80]!r} is not of the form `utterance-n` with n from 1"
+            remedy = "Kaldi's N-best keys end in -1, -2, ...; is this a plain `text`?"
+            raise InputError(problem, path=path, line=line, remedy=remedy)
         ranks.setdefault(match[1], {})[int(match[2])] = key
     tables = {WORDS: text}
     for name in list(columns)[1:]:
@@ -205,7 +200,6 @@ def _by_key(columns: Columns) -> Rows:
                 line=line,
                 remedy="Ranks must go from 1 to N without gaps: was the file cut or filtered?",
             )
-    for utt, keys in ranks.items():
         ordered = [keys[rank] for rank in sorted(keys)]
         yield utt, [{name: table[key] for name, table in tables.items()} for key in ordered]
 
@@ -282,7 +276,7 @@ def read_espnet(path: PathLike) -> Iterator[NBest]:
             (file, line, _), _ = rows[0]
             utterances.add(utt, file, line)
             yield NBest(utt, tuple(map(_decoded, rows)))
-    utterances.check("", problem="no hypotheses")
+    utterances.check("no hypotheses")
 
 
 def _jobs(folder: Path) -> List[Path]:
@@ -323,7 +317,6 @@ def _read_job(job: Path) -> Iterator[Tuple[str, List[Tuple[Entry, Entry]]]]:
 
 
 def _decoded(row: Tuple[Entry, Entry]) -> Hypothesis:
-    """Hypothesis of one utterance and rank."""
     (_, _, words), (path, line, value) = row
     tensor = _TENSOR.fullmatch(value)
     total = parse_number(

@@ -14,14 +14,12 @@ of infinite cost are on no path.
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     UniqueUtterances,
-    check_id,
     file_writer,
     files_matching,
     format_number,
@@ -72,7 +70,7 @@ def read_kaldi_lattices(
         for lattice, line in _read_file(file, symbols, max_arcs):
             utterances.add(lattice.utt, file, line)
             yield lattice
-    utterances.check(REMEDY, problem="no lattices")
+    utterances.check("no lattices", REMEDY)
 
 
 def read_symbols(path: PathLike) -> Symbols:
@@ -102,7 +100,6 @@ def _read_file(
             problem = f"{found} where an utterance id alone was expected"
             raise InputError(problem, path=path, line=number, remedy=remedy)
         if fields:
-            check_id(fields[0], path=path, line=number)
             yield _Reader(fields[0], path, symbols, max_arcs).read(lines, number), number
 
 
@@ -124,10 +121,8 @@ class _Reader(LatticeBuilder):
             if not fields:
                 break
             if len(fields) > 4:
-                raise self.error(
-                    f"{line[:80]!r} has {len(fields)} fields, 1 to 4 were expected",
-                    "Write compact lattices: lattice-copy ark:- ark,t:-",
-                )
+                problem = f"{line[:80]!r} has {len(fields)} fields, 1 to 4 were expected"
+                raise self.error(problem, "Write compact lattices: lattice-copy ark:- ark,t:-")
             state = self._state(fields[0])
             if len(fields) > 2:
                 target = self._state(fields[1])
@@ -143,11 +138,9 @@ class _Reader(LatticeBuilder):
             problem = f"the lattice of {self.utt[:80]!r} has no final state"
             raise self.error(problem, "Copy it again: it may be cut.")
         if self.symbols is None and self.arcs and self.all_numbers:
-            raise self.error(
-                "all words are numbers, and there is no words.txt",
-                "Put words.txt beside the lattices, or give --words words.txt.",
-                line=first,
-            )
+            problem = "all words are numbers, and there is no words.txt"
+            remedy = "Put words.txt beside the lattices, or give --words words.txt."
+            raise self.error(problem, remedy, line=first)
         end = self.node(max(self.nodes) + 1)  # the last in the order of numbers
         for number, arc in self.finals.values():
             self.line = number
@@ -155,7 +148,6 @@ class _Reader(LatticeBuilder):
         return self.lattice(0, end, scales=kaldi_scales(LMWT))
 
     def _state(self, field: str) -> int:
-        """Index of a state."""
         if not _STATE.fullmatch(field):
             raise self.error(f"{field[:80]!r} stands where a state's number was expected")
         return self.node(int(field))
@@ -167,10 +159,9 @@ class _Reader(LatticeBuilder):
         if self.symbols is None:
             return NULL if field == EPSILON else field
         if not is_number or (int(field) and int(field) not in self.symbols):
-            raise self.error(
-                f"{field[:80]!r} stands where an id of words.txt was expected",
-                "Give the words.txt of these lattices; without one beside them, words are symbols.",
-            )
+            problem = f"{field[:80]!r} stands where an id of words.txt was expected"
+            remedy = "Give their words.txt; lattices without one beside them have symbols as words."
+            raise self.error(problem, remedy)
         word = self.symbols[int(field)] if int(field) else EPSILON
         return NULL if word == EPSILON else word
 
@@ -225,8 +216,6 @@ def _lines(lattice: Lattice) -> Iterator[str]:
 
 def _weight(arc: Arc) -> str:
     """Costs and transition ids of an arc."""
-    costs = [-(arc.lm_score + arc.graph_score), -arc.am_score]
-    if not all(map(math.isfinite, costs)):
-        raise InputError(f"an arc with the costs {costs} cannot be written")
+    costs = -(arc.lm_score + arc.graph_score), -arc.am_score
     ids = dict(arc.details).get(TRANSITIONS, "")
     return ",".join([*(format_number(cost + 0.0) for cost in costs), ids])

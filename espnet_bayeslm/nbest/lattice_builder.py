@@ -43,7 +43,7 @@ class LatticeBuilder:
         """Finite number of a field."""
         return parse_number(value, path=self.path, line=self.line, remedy=self.remedy)
 
-    def log(self, value: str, *, unit: float = 1.0) -> float:
+    def log(self, value: str, *, unit: float) -> float:
         """Natural log of a field of a unit in nats (-1: costs), -inf for the log of zero."""
         if _INFINITE.fullmatch(value) and unit * float(value) < 0:
             return -math.inf
@@ -82,11 +82,9 @@ class LatticeBuilder:
             following[arc.source].append(number)
         order = self._order(start)
         if following[end]:
-            raise self.error(
-                f"an arc begins at the end node {self._name(end)}, where paths must end",
-                "Name another end node.",
-                line=self.arc_lines[following[end][0]],
-            )
+            problem = f"an arc begins at the end node {list(self.nodes)[end]}, where paths must end"
+            line = self.arc_lines[following[end][0]]
+            raise self.error(problem, "Name another end node.", line=line)
         place = {index: number for number, index in enumerate(order)}
         if times:
             fields["times"] = tuple(times[index] for index in order)
@@ -122,8 +120,8 @@ class LatticeBuilder:
             before, node = error.args[1][:2]
             ends = [(arc.source, arc.target) for arc in self.arcs]
             raise self.error(
-                f"the lattice of {self.utt[:80]!r} has a cycle through the node"
-                f" {self._name(node)}, and none was expected",
+                f"the lattice of {self.utt[:80]!r} has a cycle through the node {names[node]}, and"
+                " none was expected",
                 "A word lattice has no cycles: was a node's number changed?",
                 line=self.arc_lines[ends.index((before, node))],
             ) from error
@@ -146,6 +144,3 @@ class LatticeBuilder:
                 line=self.node_lines[lost[0]],
             )
         return order
-
-    def _name(self, index: int) -> int:
-        return list(self.nodes)[index]

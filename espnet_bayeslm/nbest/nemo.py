@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from espnet_bayeslm.nbest.fields import UniqueUtterances, parse_number
-from espnet_bayeslm.nbest.json_lists import DECODER, BadValue, checked, located, nbest_of
+from espnet_bayeslm.nbest.json_lists import DECODER, checked, located, nbest_of
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
@@ -45,8 +45,6 @@ def read_nemo(path: PathLike) -> Iterator[NBest]:
             manifest's, or there are no such files.
     """
     beams = Path(path)
-    if not beams.exists():
-        raise InputError("neither a beam file nor a folder with one", path=path)
     if beams.is_dir():
         beams = _one(beams, (".tsv", ".tsv.gz"), "preds")
     manifest = _one(beams.parent, MANIFEST_SUFFIXES, "manifest")
@@ -76,7 +74,6 @@ def _one(folder: Path, suffixes: Tuple[str, ...], name: str) -> Path:
 
 
 def _read_manifest(path: Path) -> List[Dict[str, Any]]:
-    """Entries of a manifest."""
     entries = []
     for number, line in read_lines(path):
         with located(path, number, MANIFEST_REMEDY):
@@ -86,7 +83,7 @@ def _read_manifest(path: Path) -> List[Dict[str, Any]]:
                 checked(entry["utt"], "utt", "a string")
             count = entry.get(COUNT)
             if count is not None and (type(count) is not int or count < 1):
-                raise BadValue(f"{COUNT} is {count!r}, and a number from 1 was expected")
+                raise InputError(f"{COUNT} is {count!r}, and a number from 1 was expected")
         entries.append(entry)
     if not entries:
         raise InputError("no utterances", path=path, remedy=MANIFEST_REMEDY)
@@ -94,7 +91,6 @@ def _read_manifest(path: Path) -> List[Dict[str, Any]]:
 
 
 def _hypothesis(text: str, path: Path, line: int) -> Hypothesis:
-    """Hypothesis of one line."""
     words, tab, score = text.rpartition("\t")
     if not tab:
         raise InputError(f"no tab in {text[:80]!r}", path=path, line=line, remedy=REMEDY)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import logging
 import math
-import os
 import re
 from pathlib import Path
 from typing import Iterator, List
@@ -19,7 +18,7 @@ from typing import Iterator, List
 from espnet_bayeslm.evaluation.transcripts import END, START
 from espnet_bayeslm.nbest.fields import (
     UniqueUtterances,
-    natural_order,
+    files_matching,
     parse_number,
     utterance_of,
 )
@@ -47,7 +46,7 @@ def read_srilm(path: PathLike) -> Iterator[NBest]:
         if file.name.removesuffix(".gz").endswith(".Z"):
             raise InputError("files of `compress` are not read", path=file, remedy="Use gzip.")
         utt = utterance_of(file, SUFFIXES)
-        utterances.add(utt, file, 1)
+        utterances.add(utt, file)
         hypotheses = tuple(_hypothesis(line, file, number) for number, line in read_lines(file))
         if not hypotheses:
             raise InputError("no hypotheses", path=file)
@@ -55,23 +54,15 @@ def read_srilm(path: PathLike) -> Iterator[NBest]:
 
 
 def _list_files(path: Path) -> List[Path]:
-    """Files of lists."""
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        remedy = "Give the folder that holds one file for each utterance."
-        raise InputError("not a folder of SRILM N-best lists", path=path, remedy=remedy)
-    names = sorted(os.listdir(path), key=natural_order)
-    scores = [name for name in names if re.fullmatch(PATTERN, name, re.DOTALL)]
-    if scores and len(scores) < len(names):
-        logging.info("%s: *.score are read, %d others are not", path, len(names) - len(scores))
-    if not names:
-        raise InputError("no N-best lists", path=path)
-    return [path / name for name in scores or names]
+    """Score files, else all files."""
+    files = files_matching(path, ".*", problem="no N-best lists")
+    scores = [file for file in files if re.fullmatch(PATTERN, file.name, re.DOTALL)]
+    if scores and len(scores) < len(files):
+        logging.info("%s: *.score are read, %d others are not", path, len(files) - len(scores))
+    return scores or files
 
 
 def _hypothesis(text: str, path: Path, line: int) -> Hypothesis:
-    """Hypothesis of one line."""
     error = functools.partial(InputError, path=path, line=line, remedy=REMEDY)
     fields = text.split()
     if fields and fields[0].startswith(("NBestList", "(")):

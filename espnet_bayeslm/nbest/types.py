@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Callable, Mapping, Optional, Tuple
 
 import numpy as np
 
 from espnet_bayeslm.utils.errors import InputError
-
-# Entries of a format beside words and scores; kept, and written again.
-Extra = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,14 +21,14 @@ class Hypothesis:
         lm_score: First-pass LM log-probability, where the format holds it apart.
         graph_score: Log-probability of the graph without the LM (pronunciations,
             transitions), where the format holds it.
-        extra: Other entries of the file for this hypothesis.
+        extra: Other entries of the file for this hypothesis; kept, and written again.
     """
 
     words: Tuple[str, ...]
     am_score: Optional[float] = None
     lm_score: Optional[float] = None
     graph_score: Optional[float] = None
-    extra: Extra = dataclasses.field(default_factory=dict, hash=False)
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +40,7 @@ class NBest:
         hypotheses: One or more.
         ref: Words of the reference, where the format holds one.
         speaker: Who speaks, where the format says it.
-        extra: Other entries of the file for this utterance.
+        extra: Other entries of the file for this utterance; kept, and written again.
         source: The list before normalisation; None: it is not normalised.
 
     Raises:
@@ -54,20 +51,24 @@ class NBest:
     hypotheses: Tuple[Hypothesis, ...]
     ref: Optional[Tuple[str, ...]] = None
     speaker: Optional[str] = None
-    extra: Extra = dataclasses.field(default_factory=dict, hash=False)
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
     source: Optional[NBest] = None
 
     def __post_init__(self) -> None:
         if not self.hypotheses:
             raise ValueError(f"the utterance {self.utt!r} has no hypothesis")
 
+    def with_words(self, change: Callable[[Tuple[str, ...]], Tuple[str, ...]]) -> NBest:
+        """List whose hypotheses and reference have the words that a function makes of theirs."""
+        hypotheses = (dataclasses.replace(h, words=change(h.words)) for h in self.hypotheses)
+        ref = None if self.ref is None else change(self.ref)
+        return dataclasses.replace(self, hypotheses=tuple(hypotheses), ref=ref)
+
     def scores(self, name: str) -> Optional[np.ndarray]:
         """Scores of one name, (N,); None where no hypothesis has one."""
         values = [getattr(hyp, name) for hyp in self.hypotheses]
         num_given = sum(value is not None for value in values)
         if 0 < num_given < len(values):
-            raise InputError(
-                f"{num_given} of {len(values)} hypotheses of {self.utt[:80]!r} have a {name}",
-                remedy="Give it for all hypotheses of a list, or for none.",
-            )
+            problem = f"{num_given} of {len(values)} hypotheses of {self.utt[:80]!r} have a {name}"
+            raise InputError(problem, remedy="Give it for all hypotheses of a list, or for none.")
         return np.array(values, dtype=float) if num_given else None
