@@ -1,7 +1,9 @@
-"""Valid files of lists and lattices of every format, and random damage to them."""
+"""Hypotheses, valid files of lists and lattices of every format, and random damage to them."""
 
 import gzip
 import itertools
+
+from espnet_bayeslm.nbest.types import Hypothesis
 
 # Whatever a mutation may put into a file
 PIECES = [
@@ -20,10 +22,10 @@ PIECES = [
 ]
 
 KALDI = {
-    "words_text": "a-1-1 well i'm 3\na-1-2\na-1-3 ü\nb_01-1 x\nb_01-2 x-1 yes\né-1 -1\n",
-    "acwt": "a-1-1 10.5\na-1-2 1e1\na-1-3 -3\nb_01-1 .5\nb_01-2 7.\né-1 0\n",
-    "lmwt.nolm": "a-1-1 0\na-1-2 0\na-1-3 1.5\nb_01-1 2\nb_01-2 0\né-1 0\n",
-    "lmwt.withlm": "a-1-1 9.25\na-1-2 8\na-1-3 7\nb_01-1 6\nb_01-2 5\né-1 4\n",
+    "words_text": "a-1-1 well i'm 3\na-1-2\na-1-3 ü\na-1 x\na-2 x-1 yes\né-1 -1\n",
+    "acwt": "a-1-1 10.5\na-1-2 1e1\na-1-3 -3\na-1 .5\na-2 7.\né-1 0\n",
+    "lmwt.nolm": "a-1-1 0\na-1-2 0\na-1-3 1.5\na-1 2\na-2 0\né-1 0\n",
+    "lmwt.withlm": "a-1-1 9.25\na-1-2 8\na-1-3 7\na-1 6\na-2 5\né-1 4\n",
 }
 ESPNET = {
     "output.1/1best_recog/text": "a-1 well i'm 3\nb_01 x\né \n",
@@ -94,6 +96,10 @@ KALDI_LATTICE = {
 }
 
 
+def hyp(text, *scores, **fields):
+    return Hypothesis(tuple(text.split()), *scores, **fields)
+
+
 def packed(files):
     return {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in files.items()}
 
@@ -133,11 +139,11 @@ KINDS = _kinds(
     {
         **{"kaldi": KALDI, "espnet": ESPNET, "srilm": SRILM, "jsonl": JSONL},
         **{"whisper": WHISPER, "nemo": NEMO, "vosk": VOSK, "beams": BEAMS},
+        **{"htk": HTK, "kaldi_lattice": KALDI_LATTICE},
     }
 )
 KINDS["nemo uneven"] = "nemo", {name: text.encode() for name, text in NEMO_UNEVEN.items()}
 KINDS["kaldi split"] = "kaldi", split(KINDS["kaldi"][1])
-LATTICE_KINDS = _kinds({"htk": HTK, "kaldi_lattice": KALDI_LATTICE})
 
 
 def _join(rng, lines):

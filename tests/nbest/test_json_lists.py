@@ -1,70 +1,56 @@
 """Lists in JSON: our lines, and those of Whisper, NeMo, Vosk and beams."""
 
-import gzip
 import json
 
 import pytest
+from nbest_mutations import hyp, packed, write_files
 from oracles.refused import check_refused
 
 from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
 from espnet_bayeslm.nbest.json_lists import json_items
-from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 
-WHISPER = """[
-  {
-    "input": ["it's a test", "it is a test"],
-    "output": "it is a test"
-  },
-  {"input": ["hello"], "output": "", "dataset": "cv"}
+WHISPER = [
+    {"input": ["it's a test", "it is a test"], "output": "it is a test"},
+    {"input": ["hello"], "output": "", "dataset": "cv"},
 ]
-"""
 BEAMS = "it's a test\t-3.5\nit is a test\t-4\n\t-1.0\nhello\t-2e0\n"
 MANIFEST = [
     {"audio_filepath": "/data/wav/a.wav", "duration": 1.5, "text": "it is a test"},
     {"audio_filepath": "/data/wav/b.wav", "text": "hello", "speaker": "s1"},
 ]
-VOSK = """{
-  "alternatives" : [{
-      "confidence" : 228.631027,
-      "result" : [{ "end" : 1.11, "start" : 0.87, "word" : "hello" }],
-      "text" : "hello"
-    }, {
-      "confidence" : 227.5,
-      "text" : "hallo"
-    }]
-}
-"""
+RESULT = [{"end": 1.11, "start": 0.87, "word": "hello"}]
+VOSK = [
+    {"confidence": 228.631027, "result": RESULT, "text": "hello"},
+    {"confidence": 227.5, "text": "hallo"},
+]
 
 
-def write_nemo_files(folder, beams=BEAMS, manifest=MANIFEST):
-    (folder / "preds_out_width128_alpha1.0_beta0.0.tsv").write_text(beams)
+def write_nemo_files(folder, beams=BEAMS, manifest=MANIFEST, name="preds_out_width128_alpha1.0"):
+    (folder / f"{name}.tsv").write_text(beams)
     (folder / "test_manifest.json").write_text("".join(json.dumps(m) + "\n" for m in manifest))
 
 
 def test_whisper(tmp_path):
-    (tmp_path / "test_cv.json").write_text(WHISPER)
-    expected = [
-        NBest(
-            "test_cv-000001",
-            (Hypothesis(("it's", "a", "test")), Hypothesis(("it", "is", "a", "test"))),
-            ("it", "is", "a", "test"),
-        ),
-        NBest("test_cv-000002", (Hypothesis(("hello",)),), (), extra={"dataset": "cv"}),
+    (tmp_path / "test_cv.json").write_text(json.dumps(WHISPER, indent=2))
+    test = hyp("it is a test")
+    assert list(read_nbest(tmp_path / "test_cv.json", "whisper")) == [
+        NBest("test_cv-000001", (hyp("it's a test"), test), test.words),
+        NBest("test_cv-000002", (hyp("hello"),), (), extra={"dataset": "cv"}),
     ]
-    assert list(read_nbest(tmp_path / "test_cv.json", "whisper")) == expected
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"scores": [-1.5, -2]},
-        {"score": [-1.5, -2]},
-        {"am_score": [-1.5, -2], "score": [-7, -8]},
-        {"scores": [-1.5, -2], "am_score": [-7, -8], "score": 1},
-        {"am_score": 3, "score": [-1.5, -2]},
-    ],
-)
+WHISPER_SCORES = [
+    {"scores": [-1.5, -2]},
+    {"score": [-1.5, -2]},
+    {"am_score": [-1.5, -2], "score": [-7, -8]},
+    {"scores": [-1.5, -2], "am_score": [-7, -8], "score": 1},
+    {"am_score": 3, "score": [-1.5, -2]},
+]
+
+
+@pytest.mark.parametrize("keys", WHISPER_SCORES)
 def test_whisper_scores_have_several_names_and_keep_them(keys, tmp_path):
     (tmp_path / "a.json").write_text(json.dumps([{"input": ["a", "b"], **keys}]))
     (found,) = read_nbest(tmp_path / "a.json", "whisper")
@@ -110,12 +96,11 @@ COUNTS = {
 def test_nemo_lists_are_told_apart_or_refused(case, tmp_path):
     name, scores, counts, sizes = COUNTS[case]
     beams = "".join(f"w{n}\t{score}\n" for n, score in enumerate(scores))
-    (tmp_path / f"{name}.tsv").write_text(beams)
-    manifest = [{"audio_filepath": f"{n}.wav"} for n in range(len(counts))]
     manifest = [
-        m | ({"num_hypotheses": c} if c else {}) for m, c in zip(manifest, counts, strict=True)
+        {"audio_filepath": f"{n}.wav"} | ({"num_hypotheses": count} if count else {})
+        for n, count in enumerate(counts)
     ]
-    (tmp_path / "manifest.json").write_text("".join(json.dumps(m) + "\n" for m in manifest))
+    write_nemo_files(tmp_path, beams, manifest, name)
     if sizes is None:
         message = r"tsv: \d lines, and \d utterances in .*json.*num_hypotheses"
         check_refused(lambda: list(read_nbest(tmp_path, "nemo")), message, tmp_path)
@@ -126,22 +111,16 @@ def test_nemo_lists_are_told_apart_or_refused(case, tmp_path):
 
 
 def test_vosk_a_file_for_each_utterance_and_all_in_one(tmp_path):
-    (tmp_path / "one").mkdir()
-    for name in ("u10", "u2"):
-        (tmp_path / "one" / f"{name}.json").write_text(VOSK)
-    (tmp_path / "all.json").write_text(VOSK + VOSK)
-    result = [{"end": 1.11, "start": 0.87, "word": "hello"}]
-    hypotheses = (
-        Hypothesis(("hello",), 228.631027, extra={"result": result}),
-        Hypothesis(("hallo",), 227.5),
-    )
+    text = json.dumps({"alternatives": VOSK}, indent=2)
+    write_files(tmp_path, {"one/u10.json": text, "one/u2.json": text, "all.json": text + text})
+    hypotheses = hyp("hello", 228.631027, extra={"result": RESULT}), hyp("hallo", 227.5)
     one, every = (list(read_nbest(tmp_path / name, "vosk")) for name in ("one", "all.json"))
     assert one == [NBest("u2", hypotheses), NBest("u10", hypotheses)]
     assert every == [NBest("all-000001", hypotheses), NBest("all-000002", hypotheses)]
 
 
 def test_what_other_formats_keep_does_not_stand_in_for_what_is_read(tmp_path):
-    odd = NBest("u", (Hypothesis(("a",), extra={"text": 3, "score": "x"}),), extra={"utt": 1})
+    odd = NBest("u", (hyp("a", extra={"text": 3, "score": "x"}),), extra={"utt": 1})
     write_nbest([odd], tmp_path, format="jsonl")
     line = json.loads((tmp_path / "nbest.jsonl").read_text())
     assert line == {"utt": "u", "hypotheses": [{"text": "a", "score": "x"}]}
@@ -157,10 +136,7 @@ BAD = {
         ('[{"input": ["a"], "scores": [1, 2]}]', r"a.json:1: 1 hypotheses and 2 scores"),
         ('[{"input": ["a"], "scores": -3, "score": 1}]', r"a.json:1: scores are -3, and a list"),
         ('[{"input": ["a"], "am_score": ["x"]}]', r"a.json:1: am_score is 'x', and a finite"),
-        (
-            '[{"input": ["a", "b"], "scores": [1, null]}]',
-            r"a.json:1: 1 of 2 hypotheses have a score",
-        ),
+        ('[{"input": ["a", "b"], "scores": [1, null]}]', r"a.json:1: 1 of 2 hypotheses have a"),
         ('[{"input": ["a"], "id": "x"},\n{"input": ["a"], "id": "x"}]', r"a.json:2: .*already"),
     ],
     "beams": [
@@ -182,14 +158,12 @@ def test_beams_of_brain_to_text_and_of_pyctcdecode(tmp_path):
     """The LM's part of pyctcdecode's total is what the logits leave of it."""
     triples = [["it is", -3.5, -8.25], ["its", -4, -7.5]]
     beams = [[text, None, [["it", [0, 4]]], am, am + lm] for text, am, lm in triples]
-    (tmp_path / "lists.json").write_text(
-        json.dumps([triples, beams, [b[:1] + b[2:] for b in beams]])
-    )
-    found = list(read_nbest(tmp_path / "lists.json"))
-    hyps = (Hypothesis(("it", "is"), -3.5, -8.25), Hypothesis(("its",), -4.0, -7.5))
-    assert found == [NBest(f"lists-{n:06d}", hyps) for n in (1, 2, 3)]
-    (tmp_path / "lists.json").write_text(json.dumps({"b": triples, "a": beams}))
-    assert list(read_nbest(tmp_path / "lists.json")) == [NBest("b", hyps), NBest("a", hyps)]
+    hyps = hyp("it is", -3.5, -8.25), hyp("its", -4.0, -7.5)
+    file, every = tmp_path / "lists.json", [triples, beams, [b[:1] + b[2:] for b in beams]]
+    file.write_text(json.dumps(every))
+    assert list(read_nbest(file)) == [NBest(f"lists-{n:06d}", hyps) for n in (1, 2, 3)]
+    file.write_text(json.dumps({"b": triples, "a": beams}))
+    assert list(read_nbest(file)) == [NBest("b", hyps), NBest("a", hyps)]
 
 
 @pytest.mark.parametrize("format", BAD)
@@ -246,15 +220,10 @@ def test_strings_totals_ranks_speakers_and_unknown_keys(tmp_path, caplog):
         {"utt": "u4", "hypotheses": [{"text": "b", "rank": 2, "am_score": 1, "score": 3}]},
     ]
     expected = [
-        NBest(
-            "u1",
-            (Hypothesis(("a", "b")), Hypothesis(("c",)), Hypothesis(())),
-            speaker="s 1",
-            extra={"wer": [0.5, 1]},
-        ),
-        NBest("u2", (Hypothesis(("a",), -2.0, extra={"score": -2, "tokens": ["a"]}),)),
-        NBest("u3", (Hypothesis(("a",), extra={"rank": 1}), Hypothesis(("b",), extra={"rank": 2}))),
-        NBest("u4", (Hypothesis(("b",), 1.0, extra={"rank": 2, "score": 3}),)),
+        NBest("u1", (hyp("a b"), hyp("c"), hyp("")), speaker="s 1", extra={"wer": [0.5, 1]}),
+        NBest("u2", (hyp("a", -2.0, extra={"score": -2, "tokens": ["a"]}),)),
+        NBest("u3", (hyp("a", extra={"rank": 1}), hyp("b", extra={"rank": 2}))),
+        NBest("u4", (hyp("b", 1.0, extra={"rank": 2, "score": 3}),)),
     ]
     lists = read(write(tmp_path / "lists.jsonl", *objects))
     assert lists == expected
@@ -267,7 +236,7 @@ def test_strings_totals_ranks_speakers_and_unknown_keys(tmp_path, caplog):
     ("new", "new/nbest.jsonl"), ("a.jsonl", "a.jsonl"), ("b.jsonl.gz", "b.jsonl.gz")
 ])  # fmt: skip
 def test_where_it_is_written(tmp_path, name, file):
-    lists = [NBest("é", (Hypothesis(("a",), -1.0, graph_score=0.0),), ("b",))]
+    lists = [NBest("é", (hyp("a", -1.0, graph_score=0.0),), ("b",))]
     write_nbest(lists, tmp_path / name, format="jsonl")
     assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()] == [file]
     assert read(tmp_path / name) == lists
@@ -277,7 +246,7 @@ def test_where_it_is_written(tmp_path, name, file):
         assert (tmp_path / file).read_bytes() == before
 
 
-def hyp(**content):
+def item(**content):
     return {"utt": "u", "hypotheses": [{"text": "a", **content}]}
 
 
@@ -290,25 +259,22 @@ BAD_LINES = [
     ([{"hypotheses": [{"text": "a"}]}], r":1: utt is missing, and a string"),
     ([{**GOOD, "utt": "a b"}], r":1: 'a b' cannot be an utterance id"),
     ([{**GOOD, "utt": "\ud800"}], r":1: '\\ud800' cannot be an utterance id"),
-    ([hyp(text="\udfff")], r":1: text is '\\udfff', and a string"),
+    ([item(text="\udfff")], r":1: text is '\\udfff', and a string"),
     ([GOOD, GOOD], r":2: the utterance 'u-1' stands already in .*lists:1"),
     ([{"utt": "u"}], r":1: hypotheses are missing"),
     ([{"utt": "u", "hypotheses": [["a"]]}], r":1: a hypothesis is \['a'\]"),
     ([{"utt": "u", "hypotheses": [{"text": "a", "rank": 1}] * 2}], r":1: two .* of one rank"),
     ([{**GOOD, "speaker": 3}], r":1: speaker is 3, and a string"),
     ([{**GOOD, "x": "\ud800"}], r":1: .* cannot be kept"),
-    ([json.dumps(hyp(x=7)).replace("7", "1e999")], r":1: .* cannot be kept"),
+    ([json.dumps(item(x=7)).replace("7", "1e999")], r":1: .* cannot be kept"),
     ([{"utt": "u", "hypotheses": [{}]}], r":1: text is missing"),
-    ([hyp(am_score="-1")], r":1: am_score is '-1', and a finite number"),
-    ([hyp(lm_score=True)], r":1: lm_score is True, and a finite number"),
-    ([hyp(lm_score=float("nan"))], r":1: lm_score is nan, and a finite number"),
-    ([json.dumps(hyp(am_score=7)).replace("7", "1e999")], r":1: am_score is inf"),
+    ([item(am_score="-1")], r":1: am_score is '-1', and a finite number"),
+    ([item(lm_score=True)], r":1: lm_score is True, and a finite number"),
+    ([item(lm_score=float("nan"))], r":1: lm_score is nan, and a finite number"),
+    ([json.dumps(item(am_score=7)).replace("7", "1e999")], r":1: am_score is inf"),
     ([f'{{"utt": {"1" * 10**6}}}'], r":1: not JSON \(Exceeds the limit"),
     (['{"utt": "u", "utt": "v"}'], r":1: a key comes twice"),
-    (
-        [{"utt": "u", "hypotheses": [{"text": "", "am_score": 1}, {"text": ""}]}],
-        r":1: 1 of 2 hypotheses have a score",
-    ),
+    ([{"utt": "u", "hypotheses": [{"text": "", "am_score": 1}, ""]}], r":1: 1 of 2 .*have a score"),
     (["[" * 10**6], r":1: brackets are nested too deeply"),
 ]  # fmt: skip
 
@@ -320,16 +286,14 @@ def test_bad_lines_are_one_error_with_file_and_line(tmp_path, lines, message):
 
 
 def test_a_folder_has_its_files_read_in_natural_order(tmp_path):
-    with pytest.raises(InputError, match="nosuch: cannot be read"):
-        read(tmp_path / "nosuch")
     with pytest.raises(InputError, match=r"no \*\.jsonl in it"):
         read(tmp_path)
-    for name in ("part.10.jsonl", "part.2.jsonl", "other.json", "text"):
-        write(tmp_path / name, {**GOOD, "utt": name})
-    packed = gzip.compress(json.dumps({**GOOD, "utt": "zipped"}).encode())
-    (tmp_path / "part.1.jsonl.gz").write_bytes(packed)
+    names = ("part.10.jsonl", "part.2.jsonl", "other.json", "text", "part.1.jsonl")
+    files = {name: json.dumps({**GOOD, "utt": name}).encode() for name in names}
+    zipped = packed({"part.1.jsonl": files.pop("part.1.jsonl")})
+    write_files(tmp_path, files | zipped)
     utts = [nbest.utt for nbest in read(tmp_path)]
-    assert utts == ["zipped", "part.2.jsonl", "part.10.jsonl"]
+    assert utts == ["part.1.jsonl", "part.2.jsonl", "part.10.jsonl"]
 
 
 @pytest.mark.parametrize("text", ["[1, 2,]", "[1, 2,\n]", "[1, 2", "[1 2]", "[1] 2"])

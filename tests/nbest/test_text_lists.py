@@ -3,15 +3,14 @@
 import logging
 import re
 
-import nbest_mutations
 import pytest
 import torch
 from espnet2.fileio.datadir_writer import DatadirWriter
-from nbest_mutations import packed, write_files
+from nbest_mutations import ESPNET, KALDI, KINDS, hyp, packed, split, write_files
 from oracles.refused import check_refused
 
 from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
-from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -23,31 +22,20 @@ def utts(path, format="kaldi"):
     return [nbest.utt for nbest in read(path, format)]
 
 
-KALDI = {
-    "words_text": "en-A_1-2-1 well i'm 3\nen-A_1-2-2\nen-A_1-1 yes\n",
-    "acwt": "en-A_1-2-1 10.5\nen-A_1-2-2 1e1\nen-A_1-1 -3\n",
-    "lmwt.nolm": "en-A_1-2-1 2\nen-A_1-2-2 0\nen-A_1-1 1\n",
-    "lmwt.withlm": "en-A_1-2-1 7\nen-A_1-2-2 .5\nen-A_1-1 5\n",
-}
-
-
 def test_kaldi_by_hand(tmp_path):
+    umlaut = hyp("ü", 3, -5.5, -1.5)
     assert read(write_files(tmp_path, KALDI)) == [
-        NBest(
-            "en-A_1-2",
-            (
-                Hypothesis(("well", "i'm", "3"), -10.5, lm_score=-5.0, graph_score=-2.0),
-                Hypothesis((), -10.0, lm_score=-0.5, graph_score=0.0),
-            ),
-        ),
-        NBest("en-A_1", (Hypothesis(("yes",), 3.0, lm_score=-4.0, graph_score=-1.0),)),
+        NBest("a-1", (hyp("well i'm 3", -10.5, -9.25, 0), hyp("", -10, -8, 0), umlaut)),
+        NBest("a", (hyp("x", -0.5, -4, -2), hyp("x-1 yes", -7, -5, 0))),
+        NBest("é", (hyp("-1", 0, -4, 0),)),
     ]
 
 
 def change(name, old, new):
-    """Return one of the good archives with a line changed."""
-    assert old in KALDI[name]
-    return {name: KALDI[name].replace(old, new, 1)}
+    """Return one of the good files with a line changed."""
+    content = (KALDI | ESPNET)[name]
+    assert old in content
+    return {name: content.replace(old, new, 1)}
 
 
 def rename(old, new):
@@ -60,49 +48,33 @@ BAD_KALDI = [
     ({"acwt": None}, r"acwt: cannot be read"),
     ({"lmwt.nolm": None}, r"lmwt\.nolm: missing"),
     ({name: "" for name in KALDI}, r"words_text: no hypotheses"),
-    (change("acwt", "en-A_1-1", "\nen-A_1-1"), r"acwt:3: an empty line"),
-    (rename("en-A_1-1", "utterance"), r"words_text:3: the key 'utterance' is not of the form"),
-    (rename("2-2", "2-3"), r"words_text:2: the hypothesis 'en-A_1-2-2' is missing"),
-    (rename("en-A_1-1", "en-A_1-7"), r"words_text:3: the hypothesis 'en-A_1-1' is missing"),
-    (change("acwt", "A_1-1 ", "A_1-2-1 "), r"acwt:3: the key .* stands already in line 1"),
-    (
-        change("acwt", "en-A_1-2-2 1e1\n", ""),
-        r"acwt: 1 of the 3 keys of words_text are missing, the first 'en-A_1-2-2' \(words_text:2\)",
-    ),
-    (
-        {"lmwt.withlm": KALDI["lmwt.withlm"] + "new-1 3\n"},
-        r"words_text: 1 of the 4 keys of lmwt\.withlm .* 'new-1' \(lmwt\.withlm:4\)",
-    ),
+    (change("acwt", "a-1 ", "\na-1 "), r"acwt:4: an empty line"),
+    (rename("é-1", "utterance"), r"words_text:6: the key 'utterance' is not of the form"),
+    (rename("a-1-3", "a-1-4"), r"words_text:3: the hypothesis 'a-1-3' is missing"),
+    (rename("é-1", "é-7"), r"words_text:6: the hypothesis 'é-1' is missing"),
+    (change("acwt", "a-1-3", "a-1-1"), r"acwt:3: the key .* stands already in line 1"),
+    (change("acwt", "a-1-2 1e1\n", ""), r"acwt: 1 of the 6 .* 'a-1-2' \(words_text:2\)"),
+    (change("lmwt.withlm", " 5\n", " 5\nx-1 3\n"), r"words_text: 1 of the 7 .* \(lmwt\.withlm:6\)"),
     (change("acwt", " 10.5", ""), r"acwt:1: '' stands where one number"),
     (change("acwt", "10.5", "nan"), r"acwt:1: 'nan' is not a finite number"),
-    (change("lmwt.withlm", " .5", " 1e999"), r"lmwt\.withlm:2: '1e999' is not a finite"),
+    (change("lmwt.withlm", " 8", " 1e999"), r"lmwt\.withlm:2: '1e999' is not a finite"),
     ({"words_text": b"a-1 \xff\n"}, r"words_text:1: not UTF-8"),
     ({"acwt.gz": b""}, r"acwt: acwt\.gz is there too"),
     ({"archives.1/acwt": ""}, r"holds words_text and archives\.1"),
 ]
-PARTS = nbest_mutations.split({name: text.encode() for name, text in KALDI.items()}, (2,))
 BAD_KALDI_PARTS = [
     ({"num_jobs": "3\n"}, r"num_jobs: says '3', and there are 2 archives"),
-    (
-        {"archives.2/lmwt.withlm": None},
-        r"archives\.2/lmwt\.withlm: missing, and .*archives\.1/lmwt\.withlm is there",
-    ),
+    ({"archives.2/lmwt.withlm": None}, r"\.2/lmwt\.withlm: missing, .*\.1/lmwt\.withlm is there"),
     ({"archives.4/acwt": ""}, r"archives\.3 is missing, and archives\.4 is there"),
-    ({"archives.2/acwt": "en-A_1-1 high\n"}, r"archives\.2/acwt:1: 'high' stands"),
-    (
-        {"archives.2/acwt": "en-A_1-1 1\nen-A_1-2 2\n"},
-        r"archives\.2/words_text: 1 of the 4 keys of acwt .* 'en-A_1-2' \(acwt:2\)",
-    ),
-    (
-        {"archives.2/acwt": "en-A_1-1 1\nen-A_1-2-1 2\n"},
-        r"archives\.2/acwt:2: .* line 1 of .*archives\.1/acwt",
-    ),
+    ({"archives.2/acwt": "a-1 high\na-2 1\né-1 1\n"}, r"archives\.2/acwt:1: 'high' stands"),
+    ({"archives.2/acwt": "a-1 1\na-2 1\né-1 1\nx-2 2\n"}, r"\.2/words_text: 1 of the 7 .* 'x-2' "),
+    ({"archives.2/acwt": "a-1-1 2\n"}, r"\.2/acwt:1: .* line 1 of .*archives\.1/acwt"),
 ]
 
 
 @pytest.mark.parametrize("at, zipped", [((), False), ((2,), True)])
 def test_archives_split_over_folders(tmp_path, at, zipped):
-    files = nbest_mutations.split({name: text.encode() for name, text in KALDI.items()}, at)
+    files = split(KINDS["kaldi"][1], at)
     write_files(tmp_path / "nbest", packed(files) if zipped else files)
     (tmp_path / "nbest" / "num_jobs").write_text(f"{len(at) + 1}\n")
     (tmp_path / "nbest" / "log").mkdir()
@@ -111,8 +83,9 @@ def test_archives_split_over_folders(tmp_path, at, zipped):
 
 def test_parts_in_any_order(tmp_path):
     for name, content in KALDI.items():  # an utterance's lines are in different parts
-        first, second, third = content.splitlines(keepends=True)
-        parts = {f"archives.1/{name}": second, f"archives.2/{name}": third + first}
+        lines = content.splitlines(keepends=True)
+        first, second = ("".join(lines[n::2]) for n in (0, 1))
+        parts = {f"archives.1/{name}": second, f"archives.2/{name}": first}
         write_files(tmp_path / "nbest", parts)
     assert read(tmp_path / "nbest") == read(write_files(tmp_path / "whole", KALDI))
     for number in range(1, 12):  # the tenth part comes after the ninth
@@ -131,27 +104,19 @@ def test_costs_are_written_as_they_came(tmp_path):
         NBest("u", ())
 
 
-ESPNET = {
-    "output.1/1best_recog/text": "u1-1 well i'm 3\nu2 \n",
-    "output.1/1best_recog/score": "u1-1 tensor(-10.5000)\nu2 0.0\n",
-    "output.1/2best_recog/text": "u1-1 well i am\n",
-    "output.1/2best_recog/score": "u1-1 tensor(-1.1250e+01, device='cuda:0')\n",
-    "output.2/1best_recog/text": "u1-2 yes\n",
-    "output.2/1best_recog/score": "u1-2 -3.25\n",
-}
 ESPNET_LISTS = [
-    NBest(
-        "u1-1", (Hypothesis(("well", "i'm", "3"), -10.5), Hypothesis(("well", "i", "am"), -11.25))
-    ),
-    NBest("u2", (Hypothesis((), 0.0),)),
-    NBest("u1-2", (Hypothesis(("yes",), -3.25),)),
+    NBest("a-1", (hyp("well i'm 3", -10.5), hyp("", -11.0))),
+    NBest("b_01", (hyp("x", -0.5),)),
+    NBest("é", (hyp("", 0.0), hyp("-1", -3.0))),
+    NBest("c", (hyp("yes", -3.25),)),
+    NBest("d", (hyp("no no", -3.5),)),
 ]
 
 
 def test_espnet_by_hand(tmp_path):
     assert read(write_files(tmp_path / "logdir", ESPNET), "espnet") == ESPNET_LISTS
     assert read(tmp_path, "espnet") == ESPNET_LISTS  # the decode directory, whose logdir it is
-    assert read(tmp_path / "logdir" / "output.1", "espnet") == ESPNET_LISTS[:2]
+    assert read(tmp_path / "logdir" / "output.1", "espnet") == ESPNET_LISTS[:3]
 
 
 def test_what_espnets_own_writer_writes(tmp_path):
@@ -167,57 +132,23 @@ def test_what_espnets_own_writer_writes(tmp_path):
     assert [hyp.am_score for hyp in nbest.hypotheses] == [-12.5, -0.002, -3.0]
 
 
-TEXT1, SCORE1, TEXT2, SCORE2, *_ = ESPNET
+TEXT1, SCORE1, TEXT2, SCORE2, TEXT3, SCORE3 = ESPNET
 BAD_ESPNET = [
     ({TEXT1: None}, r"1best_recog/text: cannot be read"),
     ({TEXT1: None, SCORE1: None}, r"output\.1: 1best_recog is missing, and 2best_recog is there"),
     ({"output.4/1best_recog/text": "u4\n"}, r"output\.3 is missing, and output\.4 is there"),
     ({"output.3/asr_inference.3.log": ""}, r"output\.3: no 1best_recog"),
-    (
-        {SCORE1: "u1-1 -1\n"},
-        r"1best_recog/score: 1 of the 2 keys of text are missing, the first 'u2' \(text:2\)",
-    ),
-    (
-        {TEXT2: ""},
-        r"2best_recog/text: 1 of the 1 keys of score are missing, the first 'u1-1' \(score:1\)",
-    ),
-    (
-        {TEXT2: "u3 a\n", SCORE2: "u3 -1\n"},
-        r"1best_recog/text: 1 of the 1 keys of text .* 'u3' \(2best_recog/text:1\)",
-    ),
-    (
-        {TEXT1: ESPNET[TEXT1] + "u2 a\n"},
-        r"1best_recog/text:3: the key 'u2' stands already in line 2",
-    ),
-    (
-        {
-            name: content.replace("u1-2", "u2")
-            for name, content in ESPNET.items()
-            if "put.2" in name
-        },
-        r"output\.2/1best_recog/text:1: the utterance 'u2' stands already in .*output\.1",
-    ),
-    ({SCORE1: "u1-1 a\nu2 1\n"}, r"score:1: 'a' stands where one num"),
-    ({SCORE1: "u1-1 tensor(nan)\nu2 1\n"}, r"score:1: 'nan' is not a finite"),
-    (
-        {SCORE1: "u1-1 tensor([1., 2.])\nu2 1\n"},
-        r"score:1: 'tensor\(\[1\., 2\.\]\)' stands where one number",
-    ),
+    (change(SCORE1, "b_01 -.5\n", ""), r"score: 1 of the 3 keys of text .* 'b_01' \(text:2\)"),
+    ({TEXT2: ""}, r"text: 2 of the 2 keys of score are missing, the first 'a-1' \(score:1\)"),
+    ({TEXT2: "u3\n", SCORE2: "u3 -1\n"}, r"1best_recog/text: 1 of .* 'u3' \(2best_recog/text:1\)"),
+    (change(TEXT1, "é", "b_01 a\né"), r"text:3: the key 'b_01' stands already in line 2"),
+    ({TEXT3: "é\n", SCORE3: "é 1\n"}, r"\.2/1best_recog/text:1: .* stands already in .*put\.1"),
+    (change(SCORE1, "tensor(-10.5000)", "a"), r"score:1: 'a' stands where one num"),
+    (change(SCORE1, "-10.5000", "nan"), r"score:1: 'nan' is not a finite"),
+    (change(SCORE1, "-10.5000", "[1., 2.]"), r"score:1: 'tensor\(\[1\., 2\.\]\)' stands"),
     ({name: "" for name in ESPNET}, r": no hypotheses"),
+    ({"1best_recog/text": "u a\n"}, r"one of output\.1 and 1best_recog .* there is both"),
 ]
-
-
-def test_what_is_no_decode_directory(tmp_path):
-    with pytest.raises(InputError, match="nosuch: not an ESPnet decode directory"):
-        read(tmp_path / "nosuch", "espnet")
-    with pytest.raises(InputError, match=r"one of output\.1 and 1best_recog .* there is neither"):
-        read(tmp_path, "espnet")
-    write_files(tmp_path, ESPNET)
-    (tmp_path / "1best_recog").mkdir()
-    with pytest.raises(InputError, match="there is both"):
-        read(tmp_path, "espnet")
-
-
 SRILM = "-1 -2 1 a\n"
 BAD_SRILM = [
     ({"u": ""}, r"u: no hypotheses"),
@@ -272,8 +203,6 @@ def test_marks_and_pauses_are_no_words(tmp_path, line, words):
 
 
 def test_names_that_are_no_ids(tmp_path):
-    with pytest.raises(InputError, match="nosuch: not a folder of SRILM N-best lists"):
-        read(tmp_path / "nosuch", "srilm")
     with open(bytes(tmp_path) + b"/u\xff", "w") as f:
         f.write(SRILM)
     with pytest.raises(InputError, match="cannot be an utterance id"):
@@ -282,7 +211,8 @@ def test_names_that_are_no_ids(tmp_path):
 
 BAD = [
     *[("kaldi", {**KALDI, **changes}, message) for changes, message in BAD_KALDI],
-    *[("kaldi", {**PARTS, **changes}, message) for changes, message in BAD_KALDI_PARTS],
+    *[("kaldi", {**KINDS["kaldi split"][1], **changes}, m) for changes, m in BAD_KALDI_PARTS],
+    ("espnet", {}, r"one of output\.1 and 1best_recog .* there is neither"),
     *[("espnet", {**ESPNET, **changes}, message) for changes, message in BAD_ESPNET],
     *[("srilm", files, message) for files, message in BAD_SRILM],
 ]
