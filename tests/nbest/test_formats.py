@@ -211,10 +211,10 @@ MANY_WORDS = ["well", "i'm", "gonna", "have", "mine", "the", "a", "<unk>"]
 
 def peak_of(function):
     """Return how far a call raises the memory in use, in bytes."""
-    tracemalloc.reset_peak()
-    before = tracemalloc.get_traced_memory()[0]
-    result = function()
-    peak = tracemalloc.get_traced_memory()[1] - before
+    tracemalloc.start()
+    result = function()  # held until the peak is known
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
     del result
     return peak
 
@@ -228,13 +228,9 @@ def test_memory_does_not_grow_with_the_lists(format, tmp_path):
         return Hypothesis(words, *(-rng.randrange(10**6) / 1000 for _ in range(3)))
 
     lists = (NBest(f"utt-{n:06d}", tuple(hypothesis() for _ in range(20))) for n in range(150))
-    tracemalloc.start()
-    try:
-        written = peak_of(lambda: write_nbest(lists, folder, format=format))
-        whole = peak_of(lambda: list(read_nbest(folder, format)))
-        streamed = peak_of(lambda: sum(1 for _ in read_nbest(folder, format)))
-    finally:
-        tracemalloc.stop()
+    written = peak_of(lambda: write_nbest(lists, folder, format=format))
+    whole = peak_of(lambda: list(read_nbest(folder, format)))
+    streamed = peak_of(lambda: sum(1 for _ in read_nbest(folder, format)))
     assert streamed < whole / 4, (streamed, whole)  # the ids, and a buffer for each file
     assert written < whole / 4, (written, whole)
 

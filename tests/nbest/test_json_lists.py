@@ -27,15 +27,24 @@ VOSK = [
 ]
 
 
+def read(path, format="jsonl"):
+    return list(read_nbest(path, format))
+
+
+def lines(*objects):
+    """Return JSON lines; a string is one as it stands."""
+    return "".join(f"{x if isinstance(x, str) else json.dumps(x)}\n" for x in objects)
+
+
 def write_nemo_files(folder, beams=BEAMS, manifest=MANIFEST, name="preds_out_width128_alpha1.0"):
     (folder / f"{name}.tsv").write_text(beams)
-    (folder / "test_manifest.json").write_text("".join(json.dumps(m) + "\n" for m in manifest))
+    (folder / "test_manifest.json").write_text(lines(*manifest))
 
 
 def test_whisper(tmp_path):
     (tmp_path / "test_cv.json").write_text(json.dumps(WHISPER, indent=2))
     test = hyp("it is a test")
-    assert list(read_nbest(tmp_path / "test_cv.json", "whisper")) == [
+    assert read(tmp_path / "test_cv.json", "whisper") == [
         NBest("test_cv-000001", (hyp("it's a test"), test), test.words),
         NBest("test_cv-000002", (hyp("hello"),), (), extra={"dataset": "cv"}),
     ]
@@ -66,8 +75,8 @@ def test_nemo_lists_keep_what_the_manifest_holds(tmp_path):
     assert first.extra == {"audio_filepath": "/data/wav/a.wav", "duration": 1.5}
     (tmp_path / "preds_out_width64.tsv").write_text(BEAMS)
     with pytest.raises(InputError, match=r"2 files .*tsv"):
-        list(read_nbest(tmp_path, "nemo"))
-    assert list(read_nbest(tmp_path / "preds_out_width64.tsv", "nemo")) == [first, second]
+        read(tmp_path, "nemo")
+    assert read(tmp_path / "preds_out_width64.tsv", "nemo") == [first, second]
     (tmp_path / "preds_out_width64.tsv").unlink()
     manifest = [{"audio_filepath": f"/data/{s}/1.wav"} for s in ("s1", "s2")]
     write_nemo_files(tmp_path, manifest=manifest)
@@ -103,9 +112,9 @@ def test_nemo_lists_are_told_apart_or_refused(case, tmp_path):
     write_nemo_files(tmp_path, beams, manifest, name)
     if sizes is None:
         message = r"tsv: \d lines, and \d utterances in .*json.*num_hypotheses"
-        check_refused(lambda: list(read_nbest(tmp_path, "nemo")), message, tmp_path)
+        check_refused(lambda: read(tmp_path, "nemo"), message, tmp_path)
         return
-    lists = list(read_nbest(tmp_path, "nemo"))
+    lists = read(tmp_path, "nemo")
     assert [len(nbest.hypotheses) for nbest in lists] == sizes
     assert [hyp.am_score for nbest in lists for hyp in nbest.hypotheses] == scores
 
@@ -114,7 +123,7 @@ def test_vosk_a_file_for_each_utterance_and_all_in_one(tmp_path):
     text = json.dumps({"alternatives": VOSK}, indent=2)
     write_files(tmp_path, {"one/u10.json": text, "one/u2.json": text, "all.json": text + text})
     hypotheses = hyp("hello", 228.631027, extra={"result": RESULT}), hyp("hallo", 227.5)
-    one, every = (list(read_nbest(tmp_path / name, "vosk")) for name in ("one", "all.json"))
+    one, every = (read(tmp_path / name, "vosk") for name in ("one", "all.json"))
     assert one == [NBest("u2", hypotheses), NBest("u10", hypotheses)]
     assert every == [NBest("all-000001", hypotheses), NBest("all-000002", hypotheses)]
 
@@ -124,34 +133,6 @@ def test_what_other_formats_keep_does_not_stand_in_for_what_is_read(tmp_path):
     write_nbest([odd], tmp_path, format="jsonl")
     line = json.loads((tmp_path / "nbest.jsonl").read_text())
     assert line == {"utt": "u", "hypotheses": [{"text": "a", "score": "x"}]}
-
-
-BAD = {
-    "whisper": [
-        ("{", r"a.json:1: not JSON"),
-        ("[]", r"a.json: no utterances"),
-        ('[{"input": ["a"]}]\nx', r"a.json:1: not JSON \(',' or the end"),
-        ('[{"input": ["a"]},\n{"input": "a"}]', r"a.json:2: input are 'a', and a list"),
-        ('[{"input": [3]}]', r"a.json:1: a hypothesis is 3, and a string"),
-        ('[{"input": ["a"], "scores": [1, 2]}]', r"a.json:1: 1 hypotheses and 2 scores"),
-        ('[{"input": ["a"], "scores": -3, "score": 1}]', r"a.json:1: scores are -3, and a list"),
-        ('[{"input": ["a"], "am_score": ["x"]}]', r"a.json:1: am_score is 'x', and a finite"),
-        ('[{"input": ["a", "b"], "scores": [1, null]}]', r"a.json:1: 1 of 2 hypotheses have a"),
-        ('[{"input": ["a"], "id": "x"},\n{"input": ["a"], "id": "x"}]', r"a.json:2: .*already"),
-    ],
-    "beams": [
-        ("[]", r"a.json: no utterances"),
-        ('[["a", -1, -2]]', r"a.json:1: a hypothesis is 'a', and a text with two scores"),
-        ('[[["a", -1, -2]],\n[["a", -1]]]', r"a.json:2: a hypothesis is \['a', -1\], and a text"),
-        ('[[["a", null, -2]]]', r"a.json:1: a hypothesis is .*, and two numbers were expected"),
-        ("[[]]", r"a.json:1: hypotheses are \[\], and a list of one or more was"),
-    ],
-    "vosk": [
-        ('{"text": "a"}', r"a.json:1: alternatives are missing"),
-        ("3", r"a.json:1: it is 3, and an object"),
-        ("", r"a.json: no utterances"),
-    ],
-}
 
 
 def test_beams_of_brain_to_text_and_of_pyctcdecode(tmp_path):
@@ -166,49 +147,31 @@ def test_beams_of_brain_to_text_and_of_pyctcdecode(tmp_path):
     assert list(read_nbest(file)) == [NBest("b", hyps), NBest("a", hyps)]
 
 
-@pytest.mark.parametrize("format", BAD)
-def test_bad_json_is_one_error_with_file_and_line(format, tmp_path):
-    for text, message in BAD[format]:
-        (tmp_path / "a.json").write_text(text)
-        check_refused(lambda: list(read_nbest(tmp_path / "a.json", format)), message, tmp_path)
+BAD_NEMO = [
+    ("a b -1\n" * 2, MANIFEST, r"tsv:1: no tab in 'a b -1'"),
+    ("a\tx\nb\t1\n", MANIFEST, r"tsv:1: 'x' stands where one number"),
+    ("a\t1\n" * 3, MANIFEST, r"tsv: 3 lines, and 2 utterances in .*manifest.json"),
+    ("", MANIFEST, r"tsv: 0 lines, and 2 utterances"),
+    (BEAMS, [], r"manifest.json: no utterances"),
+    (BEAMS, [{**MANIFEST[0], "utt": 1}] * 2, r"manifest.json:1: utt is 1, and a string"),
+    (BEAMS, [{**MANIFEST[0], "utt": "a"}] * 2, r"manifest.json:2: the utterance 'a' stands"),
+    (BEAMS, [{}, {}], r"manifest.json:1: audio_filepath is missing"),
+    (BEAMS, [MANIFEST[0]] * 2, r"manifest.json:2: .* stands already in .*json:1"),
+    (BEAMS, [{**m, "num_hypotheses": 3} for m in MANIFEST], r"tsv: 4 lines, .* 6 hypotheses"),
+    (BEAMS, [{**m, "num_hypotheses": -1} for m in MANIFEST], r"json:1: num_hypotheses is -1"),
+]
 
 
-@pytest.mark.parametrize(
-    "beams, manifest, message",
-    [
-        ("a b -1\n" * 2, MANIFEST, r"tsv:1: no tab in 'a b -1'"),
-        ("a\tx\nb\t1\n", MANIFEST, r"tsv:1: 'x' stands where one number"),
-        ("a\t1\n" * 3, MANIFEST, r"tsv: 3 lines, and 2 utterances in .*manifest.json"),
-        ("", MANIFEST, r"tsv: 0 lines, and 2 utterances"),
-        (BEAMS, [], r"manifest.json: no utterances"),
-        (BEAMS, [{**MANIFEST[0], "utt": 1}] * 2, r"manifest.json:1: utt is 1, and a string"),
-        (BEAMS, [{**MANIFEST[0], "utt": "a"}] * 2, r"manifest.json:2: the utterance 'a' stands"),
-        (BEAMS, [{}, {}], r"manifest.json:1: audio_filepath is missing"),
-        (BEAMS, [MANIFEST[0]] * 2, r"manifest.json:2: .* stands already in .*json:1"),
-        (BEAMS, [{**m, "num_hypotheses": 3} for m in MANIFEST], r"tsv: 4 lines, .* 6 hypotheses"),
-        (BEAMS, [{**m, "num_hypotheses": -1} for m in MANIFEST], r"json:1: num_hypotheses is -1"),
-    ],
-)
+@pytest.mark.parametrize("beams, manifest, message", BAD_NEMO)
 def test_bad_beam_files(beams, manifest, message, tmp_path):
     write_nemo_files(tmp_path, beams, manifest)
-    check_refused(lambda: list(read_nbest(tmp_path, "nemo")), message, tmp_path)
+    check_refused(lambda: read(tmp_path, "nemo"), message, tmp_path)
 
 
 GOOD = {
     "utt": "u-1",
     "hypotheses": [{"text": "a b", "am_score": -1.5}, {"text": "", "am_score": 2}],
 }
-
-
-def read(path):
-    return list(read_nbest(path, "jsonl"))
-
-
-def write(path, *objects):
-    """Write lines; a string is written as it stands."""
-    lines = [item if isinstance(item, str) else json.dumps(item) for item in objects]
-    path.write_text("".join(f"{line}\n" for line in lines))
-    return path
 
 
 def test_strings_totals_ranks_speakers_and_unknown_keys(tmp_path, caplog):
@@ -225,7 +188,8 @@ def test_strings_totals_ranks_speakers_and_unknown_keys(tmp_path, caplog):
         NBest("u3", (hyp("a", extra={"rank": 1}), hyp("b", extra={"rank": 2}))),
         NBest("u4", (hyp("b", 1.0, extra={"rank": 2, "score": 3}),)),
     ]
-    lists = read(write(tmp_path / "lists.jsonl", *objects))
+    (tmp_path / "lists.jsonl").write_text(lines(*objects))
+    lists = read(tmp_path / "lists.jsonl")
     assert lists == expected
     assert "kept, and not used: tokens, wer" in caplog.text
     write_nbest(lists, tmp_path / "again.jsonl", format="jsonl")
@@ -251,7 +215,7 @@ def item(**content):
 
 
 BAD_LINES = [
-    ([], r"lists: no utterances"),
+    ([], r"a.json: no utterances"),
     ([GOOD, ""], r":2: not JSON \(Expecting value at column 1\)"),
     (['{"utt": "a", "hypo'], r":1: not JSON \(Unterminated string .* column 14\)"),
     (["{} {}"], r":1: not JSON \(Extra data at column 4\)"),
@@ -260,7 +224,7 @@ BAD_LINES = [
     ([{**GOOD, "utt": "a b"}], r":1: 'a b' cannot be an utterance id"),
     ([{**GOOD, "utt": "\ud800"}], r":1: '\\ud800' cannot be an utterance id"),
     ([item(text="\udfff")], r":1: text is '\\udfff', and a string"),
-    ([GOOD, GOOD], r":2: the utterance 'u-1' stands already in .*lists:1"),
+    ([GOOD, GOOD], r":2: the utterance 'u-1' stands already in .*a.json:1"),
     ([{"utt": "u"}], r":1: hypotheses are missing"),
     ([{"utt": "u", "hypotheses": [["a"]]}], r":1: a hypothesis is \['a'\]"),
     ([{"utt": "u", "hypotheses": [{"text": "a", "rank": 1}] * 2}], r":1: two .* of one rank"),
@@ -277,12 +241,40 @@ BAD_LINES = [
     ([{"utt": "u", "hypotheses": [{"text": "", "am_score": 1}, ""]}], r":1: 1 of 2 .*have a score"),
     (["[" * 10**6], r":1: brackets are nested too deeply"),
 ]  # fmt: skip
+BAD = {
+    "whisper": [
+        ("{", r"a.json:1: not JSON"),
+        ("[]", r"a.json: no utterances"),
+        ('[{"input": ["a"]}]\nx', r"a.json:1: not JSON \(',' or the end"),
+        ('[{"input": ["a"]},\n{"input": "a"}]', r"a.json:2: input are 'a', and a list"),
+        ('[{"input": [3]}]', r"a.json:1: a hypothesis is 3, and a string"),
+        ('[{"input": ["a"], "scores": [1, 2]}]', r"a.json:1: 1 hypotheses and 2 scores"),
+        ('[{"input": ["a"], "scores": -3, "score": 1}]', r"a.json:1: scores are -3, and a list"),
+        ('[{"input": ["a"], "am_score": ["x"]}]', r"a.json:1: am_score is 'x', and a finite"),
+        ('[{"input": ["a", "b"], "scores": [1, null]}]', r"a.json:1: 1 of 2 hypotheses have a"),
+        ('[{"input": ["a"], "id": "x"},\n{"input": ["a"], "id": "x"}]', r"a.json:2: .*already"),
+    ],
+    "beams": [
+        ("[]", r"a.json: no utterances"),
+        ('[["a", -1, -2]]', r"a.json:1: a hypothesis is 'a', and a text with two scores"),
+        ('[[["a", -1, -2]],\n[["a", -1]]]', r"a.json:2: a hypothesis is \['a', -1\], and a text"),
+        ('[[["a", null, -2]]]', r"a.json:1: a hypothesis is .*, and two numbers were expected"),
+        ("[[]]", r"a.json:1: hypotheses are \[\], and a list of one or more was"),
+    ],
+    "jsonl": [(lines(*objects), message) for objects, message in BAD_LINES],
+    "vosk": [
+        ('{"text": "a"}', r"a.json:1: alternatives are missing"),
+        ("3", r"a.json:1: it is 3, and an object"),
+        ("", r"a.json: no utterances"),
+    ],
+}
 
 
-@pytest.mark.parametrize("lines, message", BAD_LINES, ids=[message for _, message in BAD_LINES])
-def test_bad_lines_are_one_error_with_file_and_line(tmp_path, lines, message):
-    path = write(tmp_path / "lists", *lines)
-    check_refused(lambda: read(path), message, path)
+@pytest.mark.parametrize("format", BAD)
+def test_bad_json_is_one_error_with_file_and_line(format, tmp_path):
+    for text, message in BAD[format]:
+        (tmp_path / "a.json").write_text(text)
+        check_refused(lambda: read(tmp_path / "a.json", format), message, tmp_path)
 
 
 def test_a_folder_has_its_files_read_in_natural_order(tmp_path):
