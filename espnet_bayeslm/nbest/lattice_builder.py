@@ -80,7 +80,7 @@ class LatticeBuilder:
         following: List[List[int]] = [[] for _ in self.nodes]
         for number, arc in enumerate(self.arcs):
             following[arc.source].append(number)
-        order = self._order(start)
+        order = self._order(start, following)
         if following[end]:
             problem = f"an arc begins at the end node {list(self.nodes)[end]}, where paths must end"
             line = self.arc_lines[following[end][0]]
@@ -106,14 +106,12 @@ class LatticeBuilder:
             )
         return kept
 
-    def _order(self, start: int) -> List[int]:
+    def _order(self, start: int, following: Sequence[Sequence[int]]) -> List[int]:
         """Nodes in topological order; of several possible next nodes the one of the lowest name."""
         names = list(self.nodes)
-        targets: Dict[int, List[int]] = {index: [] for index in range(len(names))}
-        sorter = graphlib.TopologicalSorter(dict.fromkeys(targets, ()))
+        sorter = graphlib.TopologicalSorter(dict.fromkeys(range(len(names)), ()))
         for arc in self.arcs:
             sorter.add(arc.target, arc.source)
-            targets[arc.source].append(arc.target)
         try:
             sorter.prepare()
         except graphlib.CycleError as error:
@@ -134,8 +132,8 @@ class LatticeBuilder:
             order.append(index)
             sorter.done(index)
             if index in reached:
-                reached.update(targets[index])
-        lost = [index for index in targets if index not in reached]
+                reached.update(self.arcs[number].target for number in following[index])
+        lost = [index for index in range(len(names)) if index not in reached]
         if lost:
             raise self.error(
                 f"the node {names[lost[0]]} cannot be reached from the start node {names[start]};"
