@@ -13,19 +13,16 @@ from espnet_bayeslm.nbest.lattice import best_paths
 from espnet_bayeslm.utils.errors import InputError
 
 
-def lines_of(files, *ending):
-    """Yield the fields of each line of the files that end in some way."""
-    for name, data in files.items():
-        if name.endswith(ending):
-            for line in data.decode("utf-8-sig").split("\n"):
-                if line:
-                    yield line.split()
+def entries(data):
+    """Return {key: fields} of the lines of a file."""
+    lines = (line.split() for line in data.decode("utf-8-sig").split("\n") if line)
+    return {key: fields for key, *fields in lines}
 
 
 def kaldi_content(files):
     """Return {utterance-rank: (words, acoustic score)}, by a plain reader."""
-    costs = {key: -float(cost) for key, cost in lines_of(files, "acwt")}
-    return {key: (words, costs[key]) for key, *words in lines_of(files, "words_text")}
+    text, costs = (entries(files[name]) for name in ("words_text", "acwt"))
+    return {key: (words, -float(*costs[key])) for key, words in text.items()}
 
 
 def jsonl_content(files):

@@ -69,10 +69,7 @@ def test_lists_remember_their_own_words(caplog):
         NBest("u2", (Hypothesis(("a",), extra={"x": 1}),)),
     ]
     found = list(normalized(lists, Normalization("lower,punct")))
-    assert [[hyp.words for hyp in item.hypotheses] for item in found] == [
-        [("hi", "you"), ()],
-        [("a",)],
-    ]
+    assert [h.words for item in found for h in item.hypotheses] == [("hi", "you"), (), ("a",)]
     assert [item.source or item for item in found] == lists
     assert [item.source or item for item in normalized(lists, Normalization(""))] == lists
     assert lists[0].source is None  # of a list that nothing was done to no copy is made

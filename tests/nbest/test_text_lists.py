@@ -185,18 +185,18 @@ def test_where_there_are_score_files_the_others_are_left_and_it_is_said(tmp_path
     assert "*.score are read, 1 others are not" in caplog.text
 
 
-@pytest.mark.parametrize(
-    "line, words",
-    [
-        ("-1 -2 4 <s> a b </s>", "a b"),  # lattice-tool counts the marks or does not
-        ("-1 -2 2 <s> a b </s>", "a b"),
-        ("-1 -2 2 a -pau- b -pau-", "a b"),  # ngram -rescore does not count pauses
-        ("-1 -2 4 a -pau- b -pau-", "a b"),
-        ("-1 -2 0 <s> </s>", ""),
-        ("-1 -2 2 -pau- <s> a b </s> -pau-", "a b"),
-        ("-1\t-2  2   a\tb ", "a b"),
-    ],
-)
+MARKED = [
+    ("-1 -2 4 <s> a b </s>", "a b"),  # lattice-tool counts the marks or does not
+    ("-1 -2 2 <s> a b </s>", "a b"),
+    ("-1 -2 2 a -pau- b -pau-", "a b"),  # ngram -rescore does not count pauses
+    ("-1 -2 4 a -pau- b -pau-", "a b"),
+    ("-1 -2 0 <s> </s>", ""),
+    ("-1 -2 2 -pau- <s> a b </s> -pau-", "a b"),
+    ("-1\t-2  2   a\tb ", "a b"),
+]
+
+
+@pytest.mark.parametrize("line, words", MARKED)
 def test_marks_and_pauses_are_no_words(tmp_path, line, words):
     (tmp_path / "u").write_text(line + "\n")
     assert [hyp.words for hyp in read(tmp_path, "srilm")[0].hypotheses] == [tuple(words.split())]
