@@ -66,15 +66,6 @@ def numbered(folder: Path, name: str) -> List[Path]:
     return [folder / entry for entry in expected]
 
 
-def check_id(utt: str, *, path: Optional[PathLike] = None, line: Optional[int] = None) -> None:
-    """Check that an utterance id can stand in every format."""
-    if utt.split() == [utt] and not utt.startswith(BYTE_ORDER_MARK) and is_utf8(utt):
-        return
-    problem = f"{utt[:80]!r} cannot be an utterance id"
-    remedy = "An id is one word of UTF-8 text without white space."
-    raise InputError(problem, path=path, line=line, remedy=remedy)
-
-
 def utterance_of(path: Path, suffixes: Sequence[str]) -> str:
     """Utterance id of a file: its name without .gz and the first of the suffixes that it has."""
     name = path.name.removesuffix(".gz")
@@ -91,8 +82,11 @@ class UniqueUtterances:
         self._seen: Dict[str, str] = {}
 
     def add(self, utt: str, file: Optional[PathLike] = None, line: int = 1) -> None:
-        """Take an id that is new, of a line of a file that is read."""
-        check_id(utt, path=file, line=line)
+        """Take an id that is new and can stand in every format; of a line of a file, when read."""
+        if utt.split() != [utt] or utt.startswith(BYTE_ORDER_MARK) or not is_utf8(utt):
+            problem = f"{utt[:80]!r} cannot be an utterance id"
+            remedy = "An id is one word of UTF-8 text without white space."
+            raise InputError(problem, path=file, line=line, remedy=remedy)
         if utt in self._seen:
             found = f"stands already in {self._seen[utt]}" if file is not None else "comes twice"
             problem = f"the utterance {utt[:80]!r} {found}"
@@ -153,33 +147,31 @@ def words_line(words: Tuple[str, ...]) -> str:
     return line
 
 
-class Writable(UniqueUtterances):
-    """Checks of the lists or lattices that are written, one by one."""
+def check_scores(nbest: NBest) -> None:
+    """Check that the scores of a list can be written."""
+    nbest.scores("am_score")
+    for name in SCORES:
+        for score in (getattr(hyp, name) for hyp in nbest.hypotheses):
+            if score is not None and not math.isfinite(score):
+                problem = f"the utterance {nbest.utt!r} has the {name} {score}"
+                raise InputError(problem, remedy="Give finite scores.")
 
-    def add_list(self, nbest: NBest) -> None:
-        """Take a list whose scores can be written."""
-        self.add(nbest.utt)
-        nbest.scores("am_score")
-        for name in SCORES:
-            for score in (getattr(hyp, name) for hyp in nbest.hypotheses):
-                if score is not None and not math.isfinite(score):
-                    problem = f"the utterance {nbest.utt!r} has the {name} {score}"
-                    raise InputError(problem, remedy="Give finite scores.")
 
-    @contextlib.contextmanager
-    def staged(self, folder: Path, pattern: str) -> Iterator[Path]:
-        """Make a folder for lists or lattices, whose files move into `folder` when all is well."""
-        with staged(folder) as temporary:
-            yield temporary
-            self.check(NOTHING)
-            check_no_others(folder, pattern, written=set(os.listdir(temporary)))
+@contextlib.contextmanager
+def folder_writer(folder: Path, pattern: str) -> Iterator[Tuple[UniqueUtterances, Path]]:
+    """Write a folder of lists or lattices: their ids, and a folder whose files move there."""
+    known = UniqueUtterances()
+    with staged(folder) as temporary:
+        yield known, temporary
+        known.check(NOTHING)
+        check_no_others(folder, pattern, written=set(os.listdir(temporary)))
 
 
 @contextlib.contextmanager
 def file_writer(
     path: PathLike, pattern: str, default: str
-) -> Iterator[Tuple[Writable, Callable[[bytes], object]]]:
-    """Write one file of lists or lattices: their checks, and the function that adds bytes.
+) -> Iterator[Tuple[UniqueUtterances, Callable[[bytes], object]]]:
+    """Write one file of lists or lattices: their ids, and the function that adds bytes.
 
     It is `path` where its name matches the pattern, perhaps gzipped, else the file `default` of the
     folder `path`, which must have no other file that matches.
@@ -189,7 +181,7 @@ def file_writer(
     if target.is_dir() or not re.fullmatch(pattern, target.name, re.DOTALL):
         check_no_others(target, pattern, written=(default,))
         file = target / default
-    known = Writable()
+    known = UniqueUtterances()
     with atomic_write(file, "wb") as raw, compress_to(raw, file) as f:
         yield known, f.write
         known.check(NOTHING)

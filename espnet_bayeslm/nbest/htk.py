@@ -18,8 +18,8 @@ from typing import Callable, Dict, Iterator, List, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     UniqueUtterances,
-    Writable,
     files_matching,
+    folder_writer,
     format_number,
     is_utf8,
     utterance_of,
@@ -286,8 +286,7 @@ class _Reader(LatticeBuilder):
 @contextlib.contextmanager
 def htk_writer(folder: PathLike) -> Iterator[Callable[[Lattice], None]]:
     """Write lattices as UTT.lat, all or nothing; reading gives the same, by natural order."""
-    known = Writable()
-    with known.staged(Path(folder), PATTERN) as temporary:
+    with folder_writer(Path(folder), PATTERN) as (known, temporary):
 
         def add(lattice: Lattice) -> None:
             known.add(lattice.utt)

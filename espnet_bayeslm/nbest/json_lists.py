@@ -30,6 +30,7 @@ from espnet_bayeslm.nbest.fields import (
     SCORES,
     AddList,
     UniqueUtterances,
+    check_scores,
     file_writer,
     files_matching,
     is_utf8,
@@ -296,7 +297,8 @@ def jsonl_writer(path: Path) -> Iterator[AddList]:
     with file_writer(path, r".*\.jsonl(\.gz)?", "nbest.jsonl") as (known, write):
 
         def add(nbest: NBest) -> None:
-            known.add_list(nbest)
+            known.add(nbest.utt)
+            check_scores(nbest)
             hyps = []
             for hyp in nbest.hypotheses:
                 scores = {name: getattr(hyp, name) for name in SCORES}

@@ -26,7 +26,8 @@ from typing import IO, Counter, Dict, Iterator, List, Optional, Sequence, Set, T
 from espnet_bayeslm.nbest.fields import (
     AddList,
     UniqueUtterances,
-    Writable,
+    check_scores,
+    folder_writer,
     format_number,
     numbered,
     packed,
@@ -216,16 +217,16 @@ def kaldi_writer(folder: Path) -> Iterator[AddList]:
         ValueError: Some hypotheses have an LM or a graph score, and some have not; a list that
             the format cannot hold; or other archives stand there. Nothing is written then.
     """
-    known = Writable()
     counts: Counter[str] = collections.Counter()
-    with known.staged(folder, PATTERN) as temporary, contextlib.ExitStack() as stack:
+    with folder_writer(folder, PATTERN) as (known, temporary), contextlib.ExitStack() as stack:
         files: Dict[str, IO[str]] = {
             name: stack.enter_context(open(temporary / name, "w", encoding="utf-8"))
             for name in FILES
         }
 
         def add(nbest: NBest) -> None:
-            known.add_list(nbest)
+            known.add(nbest.utt)
+            check_scores(nbest)
             problem = "has a reference" if nbest.ref is not None else ""
             if nbest.hypotheses[0].am_score is None:
                 problem = "has no am_score"
