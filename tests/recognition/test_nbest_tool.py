@@ -54,9 +54,9 @@ def trained_lm(train_lm, tmp_path_factory):
     return train_lm(tmp_path_factory.mktemp("lm") / "exp", *lm)
 
 
-def run(recogniser, audio, output, main=nbest.main, **options):
-    values = {"recogniser": recogniser, "audio": audio, "output": output, "nbest": SIZE, **options}
-    return main(words(**values))
+def command(recogniser, audio, output, **options):
+    options = {"nbest": SIZE, **options}
+    return words(recogniser=recogniser, audio=audio, output=output, **options)
 
 
 @pytest.fixture
@@ -64,28 +64,22 @@ def error(fails, audio, tmp_path):
     """Return a function that runs the tool, which must write nothing, and returns its error."""
 
     def error(recogniser, audio=audio, **options):
-        main = functools.partial(fails, nbest.main)
-        message = run(recogniser, audio, tmp_path / "out", main, **options)
+        message = fails(nbest.main, command(recogniser, audio, tmp_path / "out", **options))
         assert not (tmp_path / "out").exists()
         return message
 
     return error
 
 
-def results(asr, path, **options):
-    """ESPnet's own results of a recording."""
+def test_espnets_scores_are_written_apart(asr, audio, tmp_path):
     from espnet2.bin.asr_inference import Speech2Text
 
-    files = {"asr_train_config": f"{asr}/config.yaml", "asr_model_file": f"{asr}/valid.acc.ave.pth"}
-    decode = Speech2Text(**files, beam_size=SIZE, nbest=SIZE, **options)
-    return decode(soundfile.read(path, dtype="float32")[0])
-
-
-def test_espnets_scores_are_written_apart(asr, audio, tmp_path):
-    run("espnet", audio, tmp_path / "out", model=asr, ctc_weight=0.4)
+    nbest.main(command("espnet", audio, tmp_path / "out", model=asr, ctc_weight=0.4))
     lists = list(read_nbest(tmp_path / "out"))
     assert [item.utt for item in lists] == ["u1", "u2"]
-    expected = results(asr, audio / "u2.wav", ctc_weight=0.4)
+    files = {"asr_train_config": f"{asr}/config.yaml", "asr_model_file": f"{asr}/valid.acc.ave.pth"}
+    decode = Speech2Text(**files, beam_size=SIZE, nbest=SIZE, ctc_weight=0.4)
+    expected = decode(soundfile.read(audio / "u2.wav", dtype="float32")[0])
     assert len(expected) == SIZE == len(lists[1].hypotheses)
     for hyp, (text, _, _, theirs) in zip(lists[1].hypotheses, expected, strict=True):
         assert " ".join(hyp.words) == text and hyp.lm_score is None
@@ -95,7 +89,7 @@ def test_espnets_scores_are_written_apart(asr, audio, tmp_path):
 
 
 def test_lists_of_a_fused_search_are_rescored(asr, trained_lm, audio, tmp_path):
-    run("espnet", audio, tmp_path / "out", model=asr, lm=trained_lm, lm_weight=0.5)
+    nbest.main(command("espnet", audio, tmp_path / "out", model=asr, lm=trained_lm, lm_weight=0.5))
     lists = list(read_nbest(tmp_path / "out"))
     lm = load_lm(trained_lm)
     ids = [[[lm.tokens.index(word) for word in h.words] for h in x.hypotheses] for x in lists]
@@ -108,8 +102,8 @@ def test_lists_of_a_fused_search_are_rescored(asr, trained_lm, audio, tmp_path):
 
 def test_kaldis_archives_can_be_written(asr, trained_lm, audio, tmp_path):
     options = dict(model=asr / "valid.acc.ave.pth", lm=trained_lm)
-    run("espnet", audio, tmp_path / "out", **options, nbest_format="kaldi")
-    run("espnet", audio, tmp_path / "out.jsonl", **options)
+    nbest.main(command("espnet", audio, tmp_path / "out", **options, nbest_format="kaldi"))
+    nbest.main(command("espnet", audio, tmp_path / "out.jsonl", **options))
     archives, lines = (
         [(x.utt, [(h.words, h.am_score) for h in x.hypotheses]) for x in read_nbest(path)]
         for path in (tmp_path / "out", tmp_path / "out.jsonl")
@@ -206,7 +200,7 @@ def test_a_spoken_sentence_is_recognised(with_lm, tmp_path):
     if with_lm:
         build_ngram(tmp_path / "text", tmp_path / "lm", order=2, discount_fallback=True)
         options = {"lm": tmp_path / "lm"}
-    run("pocketsphinx", tmp_path, tmp_path / "out", nbest=3, **options)
+    nbest.main(command("pocketsphinx", tmp_path, tmp_path / "out", nbest=3, **options))
     (found,) = read_nbest(tmp_path / "out")
     assert found.utt == "u1" and 1 < len(found.hypotheses) <= 3
     assert len({hyp.words for hyp in found.hypotheses}) == len(found.hypotheses)
@@ -269,7 +263,7 @@ def log_prob(model, features, prompt, tokens):
 
 
 def test_scores_are_the_probabilities_of_the_texts(model, audio, tmp_path):
-    run("whisper", audio, tmp_path / "out", model=model, nbest=3)
+    nbest.main(command("whisper", audio, tmp_path / "out", model=model, nbest=3))
     lists = list(read_nbest(tmp_path / "out"))
     assert [item.utt for item in lists] == ["u1", "u2"]
     whisper = transformers.WhisperForConditionalGeneration.from_pretrained(model).eval()
