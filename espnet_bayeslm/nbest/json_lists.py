@@ -125,6 +125,7 @@ _KINDS: Dict[str, Callable[[Any], bool]] = {
     LIST: lambda value: isinstance(value, list) and bool(value),
     SCORED: lambda value: isinstance(value, list) and len(value) >= TRIPLE,
     "a string": lambda value: isinstance(value, str) and is_utf8(value),
+    "a number from 1": lambda value: type(value) is int and value > 0,
     "a finite number": lambda value: (
         type(value) in (int, float) and abs(value) <= sys.float_info.max
     ),

@@ -226,11 +226,10 @@ def _expanded(nodes: _Nodes, arcs: _Outgoing) -> Tuple[_Nodes, Dict[str, _Nodes]
 
 def nbest_list(lattice: Lattice, size: int, scales: Optional[PathScales] = None) -> NBest:
     """N best distinct hypotheses of a lattice, with the scores that the lattice holds."""
-    paths = best_paths(lattice, scales or lattice.scales, size)
     held = [name for name in ("lm_score", "graph_score") if name in lattice.scores]
     hyps = (
         Hypothesis(path.words, path.am_score, **{name: getattr(path, name) for name in held})
-        for path in paths
+        for path in best_paths(lattice, scales or lattice.scales, size)
     )
     return NBest(lattice.utt, tuple(hyps))
 

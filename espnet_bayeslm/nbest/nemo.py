@@ -79,11 +79,9 @@ def _read_manifest(path: Path) -> List[Dict[str, Any]]:
         with located(path, number, MANIFEST_REMEDY):
             entry = checked(DECODER.decode(line), "the line", "an object")
             checked(entry.get("audio_filepath"), "audio_filepath", "a string")
-            if entry.get("utt") is not None:
-                checked(entry["utt"], "utt", "a string")
-            count = entry.get(COUNT)
-            if count is not None and (type(count) is not int or count < 1):
-                raise InputError(f"{COUNT} is {count!r}, and a number from 1 was expected")
+            for key, kind in {"utt": "a string", COUNT: "a number from 1"}.items():
+                if entry.get(key) is not None:
+                    checked(entry[key], key, kind)
         entries.append(entry)
     if not entries:
         raise InputError("no utterances", path=path, remedy=MANIFEST_REMEDY)
