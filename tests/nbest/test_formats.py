@@ -81,23 +81,21 @@ def lists_of(draw, format):
 
 
 @pytest.mark.parametrize("format", WRITERS)
-def test_what_was_written_is_read_again(format):
-    @SETTINGS
-    @given(nbests=lists_of(format))
-    def check(nbests):
-        with tempfile.TemporaryDirectory() as folder:
-            write_nbest(iter(nbests), Path(folder) / "a", format=format)
-            again = list(read_nbest(Path(folder) / "a", format))
-        for found, wanted in zip(again, nbests, strict=True):
-            assert dataclasses.replace(found, hypotheses=wanted.hypotheses) == wanted
-            for one, other in zip(found.hypotheses, wanted.hypotheses, strict=True):
-                if format == "kaldi" and other.lm_score is not None:  # of 12 digits
-                    scale = abs(other.lm_score) + abs(other.graph_score)
-                    assert one.lm_score == pytest.approx(other.lm_score, rel=0, abs=1e-11 * scale)
-                    one = dataclasses.replace(one, lm_score=other.lm_score)
-                assert one == other
-
-    check()
+@SETTINGS
+@given(data=st.data())
+def test_what_was_written_is_read_again(format, data):
+    nbests = data.draw(lists_of(format))
+    with tempfile.TemporaryDirectory() as folder:
+        write_nbest(iter(nbests), Path(folder) / "a", format=format)
+        again = list(read_nbest(Path(folder) / "a", format))
+    for found, wanted in zip(again, nbests, strict=True):
+        assert dataclasses.replace(found, hypotheses=wanted.hypotheses) == wanted
+        for one, other in zip(found.hypotheses, wanted.hypotheses, strict=True):
+            if format == "kaldi" and other.lm_score is not None:  # of 12 digits
+                scale = abs(other.lm_score) + abs(other.graph_score)
+                assert one.lm_score == pytest.approx(other.lm_score, rel=0, abs=1e-11 * scale)
+                one = dataclasses.replace(one, lm_score=other.lm_score)
+            assert one == other
 
 
 @pytest.mark.parametrize("format", ["kaldi", "espnet", "jsonl"])
