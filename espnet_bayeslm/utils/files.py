@@ -9,7 +9,8 @@ import io
 import json
 import math
 import os
-import tempfile
+import secrets
+import shutil
 import zlib
 from pathlib import Path
 from typing import (
@@ -44,13 +45,6 @@ Entry = Tuple[Path, int, str]
 Table = Dict[str, Entry]
 
 
-def _umask_mode(mode: int) -> int:
-    """`mode` less the process's umask (tempfile ignores the umask)."""
-    umask = os.umask(0)
-    os.umask(umask)
-    return mode & ~umask
-
-
 @contextlib.contextmanager
 def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO]:
     """Open a file, in mode "w" (UTF-8 text) or "wb", that replaces `path` when the block ends well.
@@ -59,14 +53,13 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO]:
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as f:
+        with temporary.open(mode, encoding=None if "b" in mode else "utf-8") as f:
             yield f
-        os.chmod(name, _umask_mode(0o666))
-        os.replace(name, target)
+        os.replace(temporary, target)
     except BaseException:
-        os.unlink(name)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -117,14 +110,12 @@ def staged(
     """
     target, place = _destination(path)
     # where this process is killed it stays
-    with tempfile.TemporaryDirectory(
-        prefix=leftover_prefix(target), dir=place, ignore_cleanup_errors=True
-    ) as name:
-        temporary = Path(name)
+    temporary = place / f"{leftover_prefix(target)}{secrets.token_hex(4)}"
+    temporary.mkdir()
+    try:
         yield temporary
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            os.chmod(temporary, _umask_mode(0o777))
             os.rename(temporary, target)
             return
         names = files_in(temporary)
@@ -136,6 +127,8 @@ def staged(
             os.replace(temporary / name, target / name)
         for name in set(replaces) - set(names):
             _remove(target, name)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def check_folder(path: PathLike, *, written: Optional[AbstractSet[str]] = None) -> None:
