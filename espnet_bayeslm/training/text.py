@@ -32,7 +32,7 @@ from espnet_bayeslm.training.plain_text import TokenOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
     atomic_write,
-    keyed_lines,
+    read_entries,
     read_lines,
     read_yaml_mapping,
     sha256,
@@ -134,7 +134,7 @@ def write_counts(folder: Path, tokens: Tokens, reading: Reading) -> None:
     unk_is_trained = False
     for part in PARTS:
         lines, of_known = [], []
-        for _, utt, sentence in keyed_lines(folder / f"{part}.txt"):
+        for utt, (_, _, sentence) in read_entries([folder / f"{part}.txt"]):
             cut = text2tokens(sentence)
             lines.append(f"{utt} {len(cut)},{len(tokens.tokens)}\n")
             if known.issuperset(cut):
@@ -216,7 +216,7 @@ def made_tokens(folder: Path, wanted: TokenOptions, reading: Reading) -> Tokens:
     else:
         text2tokens = Tokens(token_type, SPECIAL_TOKENS).cutter(reading)
         counts: Counter[str] = Counter()
-        for _, _, sentence in keyed_lines(text):
+        for _, (_, _, sentence) in read_entries([text]):
             counts.update(text2tokens(sentence))
         if vocab_size is not None and vocab_size <= len(SPECIAL_TOKENS):
             raise InputError(f"--vocab_size {vocab_size}: leaves no token beside the special ones")
@@ -236,7 +236,7 @@ def _trained_pieces(text: Path, vocab_size: int) -> Tuple[List[str], bytes]:
     import sentencepiece
 
     content = io.BytesIO()
-    sentences = [sentence for _, _, sentence in keyed_lines(text)]
+    sentences = [sentence for _, (_, _, sentence) in read_entries([text])]
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(sentences),

@@ -251,19 +251,6 @@ def compress_to(f: IO[bytes], path: PathLike) -> IO[bytes]:
     return f
 
 
-def decoded(line: bytes, path: PathLike, number: int) -> str:
-    """Text of a line of UTF-8."""
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"not UTF-8 text ({error.reason} at byte {error.start} of the line)",
-            path=path,
-            line=number,
-            remedy="Convert the file to UTF-8.",
-        ) from error
-
-
 def check_seekable(path: PathLike) -> None:
     """Raise an InputError for a pipe, which cannot be read twice."""
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
@@ -290,13 +277,21 @@ def read_lines(path: PathLike) -> Iterator[Tuple[int, str]]:
     A file whose name ends in .gz is unpacked. Lines may end as on Windows, and a byte order mark
     before the first line is left out.
     """
+    number = 0
     try:
         with _open_bytes(path) as f:
             for number, line in enumerate(f, 1):
-                text = decoded(line, path, number)
+                text = line.decode("utf-8")
                 if number == 1:
                     text = text.removeprefix(BYTE_ORDER_MARK)
                 yield number, text.rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"not UTF-8 text ({error.reason} at byte {error.start} of the line)",
+            path=path,
+            line=number,
+            remedy="Convert the file to UTF-8.",
+        ) from error
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot be read ({reason})", path=path) from error
@@ -326,35 +321,24 @@ def split_files(path: PathLike) -> List[str]:
     return [str(Path(path) / f"split.{n}") for n in range(int(number))]
 
 
-def keyed_lines(path: PathLike) -> Iterator[Tuple[int, str, str]]:
-    """Yield (line number, key, rest of the line) of a Kaldi text file."""
-    for number, line in read_lines(path):
-        fields = line.split(maxsplit=1)
-        if not fields:
-            raise InputError(
-                "an empty line where `key value ...` was expected",
-                path=path,
-                line=number,
-                remedy="Delete the line.",
-            )
-        if fields[0].startswith(BYTE_ORDER_MARK):
-            raise InputError(
-                "a byte order mark within the file",
-                path=path,
-                line=number,
-                remedy="Delete it; it comes from joining files that begin with one.",
-            )
-        yield number, fields[0], fields[1].strip() if len(fields) > 1 else ""
-
-
-def read_entries(paths: Iterable[Path]) -> Iterator[Tuple[str, Entry]]:
+def read_entries(paths: Iterable[PathLike]) -> Iterator[Tuple[str, Entry]]:
     """Yield (key, entry) of Kaldi text files that are read as one."""
-    for path in paths:
-        for number, key, value in keyed_lines(path):
-            yield key, (path, number, value)
+    for path in map(Path, paths):
+        for number, line in read_lines(path):
+            fields = line.split(maxsplit=1)
+            problem = remedy = ""
+            if not fields:
+                problem = "an empty line where `key value ...` was expected"
+                remedy = "Delete the line."
+            elif fields[0].startswith(BYTE_ORDER_MARK):
+                problem = "a byte order mark within the file"
+                remedy = "Delete it; it comes from joining files that begin with one."
+            if problem:
+                raise InputError(problem, path=path, line=number, remedy=remedy)
+            yield fields[0], (path, number, fields[1].strip() if len(fields) > 1 else "")
 
 
-def read_table(paths: Iterable[Path]) -> Table:
+def read_table(paths: Iterable[PathLike]) -> Table:
     """{key: entry} of Kaldi text files that are read as one."""
     table: Table = {}
     for key, entry in read_entries(paths):
@@ -374,4 +358,4 @@ def read_table(paths: Iterable[Path]) -> Table:
 
 def read_keyed_lines(path: PathLike) -> Dict[str, Tuple[int, str]]:
     """{key: (line number, rest of the line)} of a Kaldi text file, as `read_table` reads it."""
-    return {key: (line, value) for key, (_, line, value) in read_table([Path(path)]).items()}
+    return {key: (line, value) for key, (_, line, value) in read_table([path]).items()}
