@@ -47,13 +47,7 @@ MAX_TRIES = 4
 
 
 class Pool(NamedTuple):
-    """Workers that tasks are given to.
-
-    Attributes:
-        executor: Runs the tasks.
-        workers: Number of workers.
-        explain: Turns an error of the executor itself into an InputError.
-    """
+    """Workers of an executor; `explain` turns an error of its own into an InputError."""
 
     executor: Executor
     workers: int
@@ -74,11 +68,8 @@ class Pool(NamedTuple):
     ) -> Iterator[Tuple[T, Any]]:
         """Yield each item and its result; only a few items are in memory at a time.
 
-        Args:
-            submit: Gives the task of an item to the executor.
-            items: The items, from which the tasks are made one by one.
-            in_order: True for the results in the order of the items, not as they are completed.
-            finish: Returns the result of a task, as soon as it is completed.
+        `submit` gives the task of an item to the executor, and `finish` returns the result of a
+        completed task. Results come as they are completed, or `in_order` of the items.
         """
         most = 1 if self.is_here else AHEAD * self.workers
         todo, following = iter(enumerate(items)), 0
@@ -166,20 +157,14 @@ class LocalExecutor(Executor):
             self._pool = self._forked()
             return self._pool.submit(fn, *args, **kwargs)
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes, at once if tasks are cancelled."""
-        if self._held < 0:
-            return
-        if cancel_futures:
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        """End the processes, after an error at once."""
+        if kind is not None:
             os.close(self._held)
-        self._pool.shutdown(wait=True, cancel_futures=cancel_futures)
-        if not cancel_futures:
+        self._pool.shutdown(cancel_futures=kind is not None)
+        if kind is None:
             os.close(self._held)
         os.close(self._alive)
-        self._held = -1
-
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        self.shutdown(cancel_futures=kind is not None)
 
 
 def _begin_worker(alive: int, held: int, threads: int) -> None:
@@ -265,10 +250,8 @@ class EngineOptions:
                 yield pool
             return
         workers = self.workers or (num_cores() if trains else 1)
-        if workers == 1 and not trains:
-            yield Pool(SerialExecutor(), 1)
-            return
-        with LocalExecutor(workers, preload) as executor:
+        is_here = workers == 1 and not trains
+        with SerialExecutor() if is_here else LocalExecutor(workers, preload) as executor:
             yield Pool(executor, workers)
 
 
