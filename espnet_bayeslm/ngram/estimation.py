@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from array import array
 from itertools import pairwise, repeat
-from typing import IO, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import IO, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -250,22 +250,13 @@ def _statistics_counts(tables: Sequence[NgramTable]) -> List[np.ndarray]:
     return [*result, *(table.adjusted for table in tables[len(result) :])]
 
 
-class BackoffTable(NamedTuple):
-    """Probabilities of the G n-grams of one order, in their table's rows.
-
-    Attributes:
-        prob: (G,) float64, interpolated p(last word | words before it).
-        backoff: (G,) float64, weight of the lower order after this n-gram; 1 if none follows.
-    """
-
-    prob: np.ndarray
-    backoff: np.ndarray
-
-
 def estimate_ngram(
     tables: Sequence[NgramTable], *, discounts: Sequence[np.ndarray]
-) -> List[BackoffTable]:
-    """Interpolated model: Sec. 3.3 and 3.4, Heafield et al. 2013.
+) -> Tuple[List[np.ndarray], List[np.ndarray]]:
+    """Interpolated model, per order (G,): p(last word | words before it), and back-off weights.
+
+    A back-off weight is that of the lower order after an n-gram; 1 if none follows. Sec. 3.3 and
+    3.4, Heafield et al. 2013:
 
         p(w | c) = (a(c w) - D(a(c w))) / sum_x a(c x) + gamma(c) p(w | c without first word)
 
@@ -286,8 +277,7 @@ def estimate_ngram(
         gammas.append(gamma)
     probs[0][BOS] = 1.0  # lmplz's convention: <s> costs nothing
     # the gammas of one order are the back-off weights of the order below
-    backoffs = [*gammas[1:], np.ones_like(probs[-1])]
-    return [BackoffTable(*pair) for pair in zip(probs, backoffs, strict=True)]
+    return probs, [*gammas[1:], np.ones_like(probs[-1])]
 
 
 def write_arpa(
@@ -298,26 +288,30 @@ def write_arpa(
     discounts = estimate_discounts(tables, discount_fallback=discount_fallback)
     for k, discount in enumerate(discounts, 1):
         logging.info("%d-grams: discounts D1 %.4f, D2 %.4f, D3+ %.4f", k, *discount[1:])
-    probs = estimate_ngram(tables, discounts=discounts)
-    for line in arpa_lines(tables, probs, words=corpus.words):
+    model = estimate_ngram(tables, discounts=discounts)
+    for line in arpa_lines(tables, *model, words=corpus.words):
         output.write(line.encode("utf-8"))
     return [len(table.raw) for table in tables]
 
 
 def arpa_lines(
-    tables: Sequence[NgramTable], probs: Sequence[BackoffTable], *, words: Sequence[str]
+    tables: Sequence[NgramTable],
+    probs: Sequence[np.ndarray],
+    backoffs: Sequence[np.ndarray],
+    *,
+    words: Sequence[str],
 ) -> Iterator[str]:
     r"""Yield the lines of an ARPA file, each with its end."""
     yield "\\data\\\n"
     yield from (f"ngram {k}={len(table.raw)}\n" for k, table in enumerate(tables, 1))
     text = np.array(words, dtype=object)
-    for k, (table, prob) in enumerate(zip(tables, probs, strict=True), 1):
+    for k, (table, prob, backoff) in enumerate(zip(tables, probs, backoffs, strict=True), 1):
         yield f"\n\\{k}-grams:\n"
         ngrams = map(" ".join, text[table.words])
         # the highest order has no back-off weights
-        backoffs = (f"\t{b:.7g}" for b in _log10(prob.backoff)) if k < len(tables) else repeat("")
-        lines = zip(_log10(prob.prob), ngrams, backoffs)  # noqa: B905 (repeat has no end)
-        yield from (f"{p:.7g}\t{ngram}{backoff}\n" for p, ngram, backoff in lines)
+        ends = (f"\t{b:.7g}" for b in _log10(backoff)) if k < len(tables) else repeat("")
+        lines = zip(_log10(prob), ngrams, ends)  # noqa: B905 (repeat has no end)
+        yield from (f"{p:.7g}\t{ngram}{end}\n" for p, ngram, end in lines)
     yield "\n\\end\\\n"
 
 

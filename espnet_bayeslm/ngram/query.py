@@ -19,14 +19,8 @@ _LN_10 = math.log(10.0)
 class NgramScorer:
     """A `WordScorer` of an ARPA file or a KenLM binary.
 
-    Args:
-        path: The file.
-        unk_size: Number of words that share the probability of `<unk>`; 1 where it is one word's,
-            as lmplz and `bayeslm ngram` estimate it.
-
-    Attributes:
-        name: The file's name without its suffixes: `3gram` for `3gram.arpa.gz`.
-        order: The highest order of the model.
+    So many words as `unk_size` share the probability of `<unk>`: 1 where it is one word's, as
+    lmplz and `bayeslm ngram` estimate it.
     """
 
     def __init__(self, path: PathLike, *, unk_size: float = 1.0):
@@ -38,7 +32,19 @@ class NgramScorer:
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Ln P(word | words before it) of each word and of `</s>`, per sentence."""
-        return [self._score(words) for words in sentences]
+        found = []
+        for words in sentences:
+            state, after = self.first_state(), kenlm.State()
+            log10_probs, oov = [], []
+            for word in (*words, "</s>"):
+                score = self._model.BaseFullScore(state, word, after)
+                log10_probs.append(score.log_prob)
+                oov.append(score.oov)
+                state, after = after, state
+            unknown = np.array(oov)
+            log_probs = np.array(log10_probs) * _LN_10 - self._log_unk_size * unknown
+            found.append(WordScores(log_probs, unknown))
+        return found
 
     def unknown(self, words: Sequence[str]) -> List[bool]:
         """True for each word that the n-gram does not know."""
@@ -64,14 +70,3 @@ class NgramScorer:
         if self._log_unk_size:
             found -= self._log_unk_size * np.array(self.unknown(words))
         return found
-
-    def _score(self, words: Sequence[str]) -> WordScores:
-        state, after = self.first_state(), kenlm.State()
-        log10_probs, oov = [], []
-        for word in (*words, "</s>"):
-            score = self._model.BaseFullScore(state, word, after)
-            log10_probs.append(score.log_prob)
-            oov.append(score.oov)
-            state, after = after, state
-        unknown = np.array(oov)
-        return WordScores(np.array(log10_probs) * _LN_10 - self._log_unk_size * unknown, unknown)

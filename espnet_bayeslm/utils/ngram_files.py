@@ -72,15 +72,12 @@ def not_an_ngram(reason: str, path: PathLike, line: Optional[int] = None) -> Inp
 def _stated_counts(path: PathLike) -> List[int]:
     """Numbers of n-grams by order in an ARPA file's header; empty if it is no ARPA file."""
     counts: Dict[int, int] = {}
-    try:
-        with _open(path) as lines:
-            for _, line in zip(range(_MAX_HEADER), lines, strict=False):
-                if _SECTION.match(line.strip()):
-                    return [counts[k] for k in sorted(counts)]
-                if count := _COUNT.match(line):
-                    counts[int(count[1])] = int(count[2])
-    except _DAMAGED:
-        pass
+    with contextlib.suppress(*_DAMAGED), _open(path) as lines:
+        for line in itertools.islice(lines, _MAX_HEADER):
+            if _SECTION.match(line.strip()):
+                return [counts[k] for k in sorted(counts)]
+            if count := _COUNT.match(line):
+                counts[int(count[1])] = int(count[2])
     return []
 
 

@@ -38,9 +38,6 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("kneser_ney")
 
 
-# closed form
-
-
 def test_discounts_of_known_counts_of_counts():
     # y = 10 / (10 + 2 * 5) = 1/2
     discounts = closed_form_discounts(np.array([7, 10, 5, 4, 3]))
@@ -61,21 +58,18 @@ def test_order_beyond_every_sentence(tmp_path, order):
     assert NgramScorer(tmp_path / "a.arpa").order == order
 
 
-# brute force
-
-
 @settings(max_examples=40)
 @given(sentences=TEXTS, order=ORDERS)
 def test_equals_the_definition(folder, sentences, order):
     corpus = corpus_of(folder, sentences)
     tables = count_ngrams(corpus, order=order)
     discounts = [FALLBACK * (1 - 0.1 * k) for k in range(order)]
-    model = estimate_ngram(tables, discounts=discounts)
+    probs, _ = estimate_ngram(tables, discounts=discounts)
     counts = oracle.raw_counts(sentences, order)
     vocabulary = set(corpus.words) - {"<s>"}
     seen = {(word,) for word in corpus.words} | set(counts)
     assert sum(len(table.raw) for table in tables) == len(seen)
-    for table, probs in zip(tables, model, strict=True):
+    for table, prob in zip(tables, probs, strict=True):
         for row, ids in enumerate(table.words):
             ngram = tuple(corpus.words[i] for i in ids)
             if ngram == ("<s>",):
@@ -84,7 +78,7 @@ def test_equals_the_definition(folder, sentences, order):
             expected = oracle.probability(
                 counts, order, ngram[:-1], ngram[-1], discounts=discounts, vocabulary=vocabulary
             )
-            assert probs.prob[row] == pytest.approx(expected, rel=1e-12)
+            assert prob[row] == pytest.approx(expected, rel=1e-12)
 
 
 def test_discounts_equal_the_definition(data):
@@ -96,9 +90,7 @@ def test_discounts_equal_the_definition(data):
         np.testing.assert_allclose(estimate_discounts(tables)[-1], expected, rtol=1e-12)
 
 
-# reference tool: ARPA files that lmplz made, see tools/lmplz_reference.sh
-
-# ARPA files carry 7 digits and lmplz computes in float32
+# of ARPA files that lmplz made (tools/lmplz_reference.sh): 7 digits, computed in float32
 TOLERANCE = 1e-4
 
 
@@ -147,9 +139,6 @@ def test_equals_lmplz_on_random_text(tmp_path, seed):
     assert len(outcomes) == 1
     if outcomes == {"estimated"}:
         assert largest_difference(*map(read_arpa, arpas.values())) < TOLERANCE
-
-
-# properties
 
 
 @settings(max_examples=20)
