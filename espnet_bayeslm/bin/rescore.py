@@ -20,7 +20,7 @@ from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE, CheckedLists, 
 from espnet_bayeslm.nbest.segments import recordings
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.score_results import error_text
-from espnet_bayeslm.rescoring.decision import CONTROL, ListTally
+from espnet_bayeslm.rescoring.decision import CONTROL, ListTally, calibration_text
 from espnet_bayeslm.rescoring.feature_tuning import TunedWeights
 from espnet_bayeslm.rescoring.features import LM
 from espnet_bayeslm.rescoring.list_worker import rescored_on
@@ -140,9 +140,8 @@ def write_settings(
         write_sweep(folder, tuned)
     if tally.errors:
         content["wer"] = {name: round(100 * c.rate, 3) for name, c in tally.errors.items()}
-    if (confidence := tally.calibration()) is not None:
-        figures = dataclasses.asdict(confidence).items()
-        content["confidence"] = {k: round(value, 5) for k, value in figures if value is not None}
+    if confidence := tally.calibration():
+        content["confidence"] = {name: round(value, 5) for name, value in confidence.items()}
     # by these a later run knows what it may replace
     content["files"] = sorted({*files_in(folder), SCALES})
     text = yaml.safe_dump(content, sort_keys=False)
@@ -173,8 +172,8 @@ def report(weighting: Weighting, tuned: Optional[Tuned], tally: ListTally) -> No
                 100 * rescored.rate,
                 100 * first.rate,
             )
-    if (confidence := tally.calibration()) is not None:
-        print(f"confidence of {confidence.words} words: {confidence}")
+    if confidence := tally.calibration():
+        print(f"confidence of {confidence['words']} words: {calibration_text(confidence)}")
 
 
 def rescore(options: RescoreCommand) -> None:

@@ -246,24 +246,6 @@ def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Calibration:
-    """Fit of posterior masses, and of confidences scaled from them, to the words that are right."""
-
-    words: int
-    ece_of_posterior: float
-    auroc_of_posterior: Optional[float]
-    ece_of_confidence: float
-    auroc_of_confidence: Optional[float]
-
-    def __str__(self) -> str:
-        """Measures before and after the scaling, for people."""
-        text = f"calibration error {self.ece_of_posterior:.4f} -> {self.ece_of_confidence:.4f}"
-        if self.auroc_of_posterior is None:
-            return text
-        return f"{text}, AUROC {self.auroc_of_posterior:.4f} -> {self.auroc_of_confidence:.4f}"
-
-
 class ListTally:
     """Errors of a rescoring and the calibration of its confidences, counted list by list.
 
@@ -274,11 +256,7 @@ class ListTally:
             control where some list has none.
     """
 
-    def __init__(
-        self,
-        refs: Optional[Mapping[str, Sequence[str]]],
-        counting: Counting = ALL_WORDS,
-    ):
+    def __init__(self, refs: Optional[Mapping[str, Sequence[str]]], counting: Counting = ALL_WORDS):
         self.refs, self.counting = refs, counting
         whose = () if refs is None else (BEFORE, CONTROL, RESCORED, ORACLE)
         self.errors = dict.fromkeys(whose, NO_WORDS)
@@ -315,16 +293,26 @@ class ListTally:
         """The first pass or the control (A) -> its test against the new best (B)."""
         return {name: compare_segments(segments) for name, segments in self._segments.items()}
 
-    def calibration(self) -> Optional[Calibration]:
-        """Fit of the confidences; None where there are none."""
-        if not self._sure:
-            return None
-        masses, confidences, right = np.concatenate(self._sure, axis=1)
-        correct = right.astype(bool)
-        return Calibration(
-            len(correct),
-            calibration_error(masses, correct),
-            auroc(masses.tolist(), correct.tolist()),
-            calibration_error(confidences, correct),
-            auroc(confidences.tolist(), correct.tolist()),
-        )
+    def calibration(self) -> Dict[str, float]:
+        """Calibration error (`ece`) and AUROC of posterior masses and of confidences, by name.
+
+        Empty without confidences; without AUROC where all words are right, or none is.
+        """
+        found: Dict[str, float] = {}
+        if self._sure:
+            *measured, right = np.concatenate(self._sure, axis=1)
+            correct = right.astype(bool)
+            found["words"] = len(correct)
+            for name, values in zip(("posterior", "confidence"), measured, strict=True):
+                found[f"ece_of_{name}"] = calibration_error(values, correct)
+                if (area := auroc(values.tolist(), correct.tolist())) is not None:
+                    found[f"auroc_of_{name}"] = area
+        return found
+
+
+def calibration_text(found: Mapping[str, float]) -> str:
+    """Measures before and after the scaling of confidences, for people."""
+    text = "calibration error {ece_of_posterior:.4f} -> {ece_of_confidence:.4f}"
+    if "auroc_of_posterior" in found:
+        text += ", AUROC {auroc_of_posterior:.4f} -> {auroc_of_confidence:.4f}"
+    return text.format(**found)

@@ -20,7 +20,7 @@ from espnet_bayeslm.rescoring.bayes_risk import (
     word_confidences,
     words_in_place,
 )
-from espnet_bayeslm.rescoring.decision import ScoredList
+from espnet_bayeslm.rescoring.decision import ListTally, RescoredList, ScoredList, calibration_text
 from espnet_bayeslm.rescoring.features import FIRST_PASS
 from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.utils.errors import InputError
@@ -48,20 +48,10 @@ def test_best_hypotheses_are_those_of_the_formula(rows, lm, lmwt, penalty):
         assert item.choice(Scales(lmwt, penalty)) == totals.index(max(totals))
 
 
-def test_scores_that_are_zero_none_or_infinite():
+def test_scores_that_are_zero_or_none():
     for am, graph, total in ((0.0, None, 0.0), (None, 0.0, 0.0), (-5.0, -1.0, -1.5)):
         item = NBest("u", (Hypothesis((), am, None, graph),))
         assert ScoredList(item, {"log_prob": np.zeros(1)}).totals(Scales(10)).tolist() == [total]
-    hyps = (Hypothesis(("a",), -1.0), Hypothesis(("b",), float("inf")))
-    with pytest.raises(InputError, match="am_score of hypothesis 2 of 'u' is inf"):
-        ScoredList(NBest("u", hyps), {"log_prob": np.zeros(2)}).posterior(Scales())
-
-
-@pytest.mark.parametrize("name", ["am_score", "graph_score"])
-def test_a_score_that_some_hypotheses_lack_is_not_taken_for_the_best(name):
-    item = NBest("u", (Hypothesis(("a",), **{name: -5.0}), Hypothesis(("b",))))
-    with pytest.raises(InputError, match=f"1 of 2 hypotheses of 'u' have a {name}"):
-        ScoredList(item, {"log_prob": np.zeros(2)}).totals(Scales())
 
 
 def test_weights_of_features_stand_in_place_of_lmwt_and_penalty():
@@ -244,3 +234,21 @@ def test_lists_that_say_nothing():
 def test_a_posterior_checks_itself(values):
     with pytest.raises(ValueError, match="sharpness must be positive"):
         Posterior(*values)
+
+
+def test_errors_and_words_with_confidences_are_counted():
+    refs = {"u1": ("a", "b"), "u2": ("a",), "u3": ("c",)}
+    tally = ListTally(refs)
+    assert tally.calibration() == {}
+    for utt, ref in refs.items():
+        words = ("a",) if utt == "u3" else ref
+        values = np.full(len(words), 0.75)
+        nbest = NBest(utt, (Hypothesis(words),))
+        item = RescoredList(nbest, (0.0,), (values,), 0, masses=values, confidences=values)
+        tally.add(item)
+    assert list(tally.errors) == ["first pass", "rescored", "oracle"]
+    calibration = tally.calibration()
+    assert tally.errors["rescored"].errors == 1 and calibration["words"] == 4
+    assert ", AUROC " in calibration_text(calibration)
+    del calibration["auroc_of_posterior"]
+    assert "AUROC" not in calibration_text(calibration)

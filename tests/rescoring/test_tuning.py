@@ -9,7 +9,7 @@ import pytest
 from espnet_bayeslm.bin.rescore import write_settings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report import weight_sweep
-from espnet_bayeslm.rescoring.decision import ListScores, ListTally, RescoredList, rescored_list
+from espnet_bayeslm.rescoring.decision import ListScores, ListTally, rescored_list
 from espnet_bayeslm.rescoring.feature_tuning import chosen_errors
 from espnet_bayeslm.rescoring.features import best_place
 from espnet_bayeslm.rescoring.options import RescoreOptions
@@ -151,22 +151,13 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(lists, how, tmp
     assert errors_of(lists, refs, again) == reported
 
 
-def folded(seed=4, num_lists=24):
-    """Return the lists, references and rescoring of lists in three folds."""
-    lists, refs = simulated(4, 24, present=("all", "none", "none"))
-    options = RescoreOptions(tune_folds=2, folds=3)
-    return lists, refs, Rescoring(lists, WEIGHTING, options, refs=refs)
-
-
 def test_folds_are_said_and_have_no_say_in_their_scales():
-    """The held-out errors are those of the lists that come out."""
-    lists, refs, rescoring = folded()
-    tuned = rescoring.tuned
-    errors = hypothesis_errors([item.nbest for item in lists], refs)
-    held_out = sum(int(e[item.best]) for e, item in zip(errors, list(rescoring), strict=True))
-    assert held_out == sum(fold.rescored for fold in tuned.folds)
-    first = sum(int(e[0]) for e in errors)
-    assert first == sum(fold.first_pass for fold in tuned.folds) == tuned.found.errors["first pass"]
+    lists, refs = simulated(4, 24, present=("all", "none", "none"))
+    nbests, options = [item.nbest for item in lists], RescoreOptions(tune_folds=2, folds=3)
+    tuned = Rescoring(lists, WEIGHTING, options, refs=refs).tuned
+    held_out = sum(fold.rescored for fold in tuned.folds)
+    first = sum(fold.first_pass for fold in tuned.folds)
+    assert first == tuned.found.errors["first pass"]
     assert sum(fold.num_lists for fold in tuned.folds) == len(lists)
     lines = tuned.fold_lines()
     for number, (fold, line) in enumerate(zip(tuned.folds, lines, strict=False), 1):
@@ -181,18 +172,13 @@ def test_folds_are_said_and_have_no_say_in_their_scales():
     assert "held out in 3 folds, 77 with the weights of all lists" in lines[4]
     assert not any("without the LM" in line for line in lines)
     recordings = {utt: f"r{n % 3}" for n, utt in enumerate(refs)}
-    parts = fold_lists([item.nbest for item in lists], 2, recordings)
+    parts = fold_lists(nbests, 2, recordings)
     assert not set.intersection(*({n % 3 for n in part.tolist()} for part in parts))
-    held = set(
-        np.array([item.nbest.utt for item in lists])[
-            fold_lists([item.nbest for item in lists], 3)[0]
-        ].tolist()
-    )
     # the worst hypothesis of each held list becomes right
-    other = {item.nbest.utt: item.nbest.hypotheses[-1].words for item in lists}
-    refs = {utt: other[utt] if utt in held else ref for utt, ref in refs.items()}
-    again = Rescoring(lists, WEIGHTING, RescoreOptions(tune_folds=2, folds=3), refs=refs)
-    before, after = rescoring.tuned.folds, again.tuned.folds
+    held = [nbests[k] for k in fold_lists(nbests, 3)[0]]
+    refs = {**refs, **{nbest.utt: nbest.hypotheses[-1].words for nbest in held}}
+    before = tuned.folds
+    after = Rescoring(lists, WEIGHTING, options, refs=refs).tuned.folds
     assert after[0].scales == before[0].scales
     assert all(a.scales != b.scales for a, b in zip(after[1:], before[1:], strict=True))
 
@@ -247,19 +233,3 @@ def test_as_it_came_or_at_the_edge():
     assert found._replace(errors=errors).at_edge
     errors[7, 5] = 3
     assert not found._replace(errors=errors).at_edge
-
-
-def test_errors_and_words_with_confidences_are_counted():
-    refs = {"u1": ("a", "b"), "u2": ("a",), "u3": ("c",)}
-    tally = ListTally(refs)
-    assert tally.calibration() is None
-    for utt, ref in refs.items():
-        words = ("a",) if utt == "u3" else ref
-        values = np.full(len(words), 0.75)
-        nbest = NBest(utt, (Hypothesis(words),))
-        item = RescoredList(nbest, (0.0,), (values,), 0, masses=values, confidences=values)
-        tally.add(item)
-    assert list(tally.errors) == ["first pass", "rescored", "oracle"]
-    assert tally.errors["rescored"].errors == 1 and tally.calibration().words == 4
-    assert ", AUROC " in str(tally.calibration())
-    assert "AUROC" not in str(dataclasses.replace(tally.calibration(), auroc_of_posterior=None))
