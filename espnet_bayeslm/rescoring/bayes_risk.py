@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from itertools import combinations
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, Sequence, Tuple
 
 import kaldialign
 import numpy as np
@@ -111,11 +111,10 @@ def least_risk(posterior: np.ndarray, distances: np.ndarray) -> int:
 
 def words_in_place(words: Words, hypotheses: Sequence[Words]) -> np.ndarray:
     """True where a hypothesis has a word at the place of the alignment, (N, n)."""
-    known: Dict[Words, List[bool]] = {}
-    for other in hypotheses:
-        if other not in known:
-            pairs = kaldialign.align(words, other, GAP)
-            known[other] = [word == theirs for word, theirs in pairs if word != GAP]
+    known = {
+        other: [own == its for own, its in kaldialign.align(words, other, GAP) if own != GAP]
+        for other in set(hypotheses)
+    }
     return np.array([known[other] for other in hypotheses]).reshape(len(hypotheses), len(words))
 
 

@@ -20,13 +20,7 @@ from espnet_bayeslm.rescoring.features import (
     feature_table,
     is_subtracted,
 )
-from espnet_bayeslm.rescoring.weight_search import (
-    Problem,
-    folds,
-    make_problem,
-    mert,
-    normalised,
-)
+from espnet_bayeslm.rescoring.weight_search import Problem, folds, make_problem, mert, normalised
 
 AS_IT_CAME = "as it came"
 NUM_FOLDS = 5
@@ -108,14 +102,9 @@ def tune_features(
 ) -> TunedWeights:
     """Weights with the fewest word errors, of the features that cross-validation keeps.
 
-    Never worse on the tuning lists than the first pass, nor than without subtracted LMs.
-
-    Args:
-        lists: Of each list its features.
-        errors: Of each list the word errors of its hypotheses.
-        groups: Of each list what must be in one fold: a recording, a speaker, or itself.
-        normalised_scores: True if the scores may be divided by the length.
-        num_folds: Of the cross-validation.
+    Never worse on the tuning lists than the first pass, nor than without subtracted LMs. `errors`
+    are the word errors of each list's hypotheses. Lists of one group (a recording, a speaker) are
+    in one fold of the cross-validation. `normalised_scores` may be divided by the length.
     """
     problem, sets = make_candidates(lists, errors, normalised_scores=normalised_scores)
     parts = folds(groups, num_folds)
@@ -216,9 +205,7 @@ def held_out_errors(
     """Errors of each list under each candidate, where the list was held out, (L,) each."""
     errors = problem.errors
     found = {name: errors[:, 0].copy() for name in [AS_IT_CAME, *sets]}
-    if len(parts) < 2:
-        return found
-    for part in parts:
+    for part in parts if len(parts) > 1 else ():
         rest = np.setdiff1d(np.arange(len(errors)), part)
         weights = solve(problem.only(rest), sets)
         for name, columns in sets.items():

@@ -50,8 +50,7 @@ def hypothesis_features(nbest: NBest, log_probs: Mapping[str, np.ndarray]) -> Fe
     words = np.array([len(hyp.words) for hyp in hyps], dtype=float)
     found: Features = {}
     for name in SCORES:
-        values = _scores(nbest, name)
-        if values is not None:
+        if (values := _scores(nbest, name)) is not None:
             found[name] = values
     if "am_score" in found:
         found[LENGTH_TIMES] = found["am_score"] * (words + 1)

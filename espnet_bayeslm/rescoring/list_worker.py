@@ -93,7 +93,10 @@ def rescore(
     if normalization:
         lists = normalized(lists, normalization)
         refs = None if refs is None else normalization.text(refs)
-    _check_work(given, tunes=tune, shares=given.num_jobs > 1)
+    if not tune:
+        given.check_untuned()
+    if given.num_jobs > 1:
+        given.check_form()
     components, weighting = _load(given, device, tunes=tune)
     scores = score_lists(lists, components, weighting, given)
     return Rescoring(scores, weighting, given, refs=refs)
@@ -108,14 +111,6 @@ def _own_refs(lists: Iterable[NBest]) -> Refs:
                 remedy="Give references of all lists, or lists that hold them (jsonl's `ref`).",
             )
     return {item.utt: item.ref or () for item in lists}
-
-
-def _check_work(options: RescoreOptions, *, tunes: bool, shares: bool) -> None:
-    """Check that scales, and the form of the text, can be found as the options say."""
-    if not tunes:
-        options.check_untuned()
-    if shares:
-        options.check_form()
 
 
 def _load(
@@ -333,8 +328,10 @@ def rescored_on(
 
     The lists come normalised. Scores of finished blocks are kept beside the output.
     """
-    shares = pool.workers > 1 or options.num_jobs > 1
-    _check_work(options, tunes=refs is not None, shares=shares)
+    if refs is None:
+        options.check_untuned()
+    if pool.workers > 1 or options.num_jobs > 1:
+        options.check_form()
     plain = part_of(RescoreOptions, options)
     first, todo = blocks_of_job(lists, plain)
     seen = _bare(first)

@@ -252,10 +252,9 @@ class Weighting(NamedTuple):
     @property
     def digests(self) -> Dict[str, str]:
         """The digests of all files that are known, those of subtracted LMs too, by name."""
-        names, found = [*self.names, *self.subtracted], [*self.fingerprints]
-        found += [""] * (len(self.names) - len(found))
-        found += [row.fingerprint for row in self.scales.subtracted]
-        return {name: digest for name, digest in zip(names, found, strict=True) if digest}
+        found = dict(zip(self.names, self.fingerprints, strict=False))
+        found.update((row.name, row.fingerprint) for row in self.scales.subtracted)
+        return {name: digest for name, digest in found.items() if digest}
 
     def warn_of_other_lms(self) -> None:
         """Warn where the scales were tuned with other LMs than these."""
@@ -290,13 +289,8 @@ def load_mixture(
 ) -> Tuple[List[Component], Weighting]:
     """LMs and n-grams from their files, subtracted ones last, and how their scores are weighed.
 
-    Args:
-        options: The files, and the weights that are given.
-        device: Where the weights of LMs go.
-        scales: The scales, or a file of them; None: the defaults.
-        tunes: True if the weights of subtracted LMs are yet to be tuned.
-        tunes_later: True if they may be tuned where jobs are merged.
-        **reading: How LMs read, as `ComponentOptions.load` takes it.
+    The weights of subtracted LMs are yet to be tuned with `tunes`, and may be tuned where jobs are
+    merged with `tunes_later`. LMs read as `ComponentOptions.load` says it.
     """
     components = options.components(device, **reading)
     subtracted = options.subtracted([c.name for c in components], device, **reading)
@@ -320,14 +314,10 @@ def subtracted_weights(
     tunes: bool = False,
     tunes_later: bool = False,
 ) -> Tuple[NamedWeight, ...]:
-    """Weight of each subtracted LM: as given, or as tuned before.
+    """Weight of each subtracted LM: as given, in their order, or as known from a tuning.
 
-    Args:
-        lms: The subtracted LMs; their weights are not read.
-        known: Weights of a tuning.
-        given: Weights in the order of the LMs; none: the tuned ones.
-        tunes: True if the weights are yet to be tuned; the LMs are returned as they are.
-        tunes_later: True if the LMs are returned as they are where no weights are known.
+    The LMs, whose weights are not read, are returned as they are with `tunes`, and with
+    `tunes_later` where no weights are known.
     """
     used = [row.name for row in known if row.weight]
     problem = remedy = ""

@@ -6,17 +6,7 @@ import dataclasses
 import itertools
 import logging
 from types import MappingProxyType
-from typing import (
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -165,14 +155,9 @@ def tune_mixture(
 ) -> Tuned:
     """Scales with the fewest word errors; never worse on these lists than the first pass.
 
-    Args:
-        lists: The N-best lists of the development set, with their scores.
-        refs: Utterance id -> words, the same utterances.
-        weighting: The components and their weights; of its scales the
-            decision and the names of subtracted LMs are read.
-        groups: Utterance id -> recording, which stays in one fold. Where there is one recording
-            at most, the lists' speakers stay whole, or each list.
-        options: How scales are tuned and errors counted.
+    Of the scales that are given the decision and the names of subtracted LMs are read. The groups,
+    {utterance id: recording}, stay in one fold; where there is one recording at most, the lists'
+    speakers stay whole, or each list.
     """
     nbests = [item.nbest for item in lists]
     errors = hypothesis_errors(nbests, refs, options.counting)
@@ -258,12 +243,10 @@ def hypothesis_errors(
 ) -> List[np.ndarray]:
     """Errors of each hypothesis of each list, (N,); each is aligned once."""
     check_same_utterances(refs, {nbest.utt: None for nbest in nbests})
-    found = []
-    for nbest in nbests:
-        ref = refs[nbest.utt]
-        counts = [counting.errors(ref, hyp.words) for hyp in nbest.hypotheses]
-        found.append(np.array([count.errors for count in counts]))
-    return found
+    return [
+        np.array([counting.errors(refs[nbest.utt], hyp.words).errors for hyp in nbest.hypotheses])
+        for nbest in nbests
+    ]
 
 
 def fold_lists(
@@ -306,11 +289,7 @@ def sweep(
 class Rescoring:
     """An iterator of rescored lists.
 
-    Args:
-        scores: The lists with their scores, one by one.
-        weighting: How these are weighed.
-        options: How scales are tuned.
-        refs: References to tune the scales on; all lists are kept in memory then.
+    With references scales are tuned on the lists first, which then are all kept in memory.
 
     Attributes:
         weighting: How scores are weighed, as tuned.
