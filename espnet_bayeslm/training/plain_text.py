@@ -44,7 +44,7 @@ class TextOptions:
     valid_text: Path = option("Validation text, a sentence a line")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenOptions:
     """Where an LM's tokens come from: a trained LM, a recogniser, files, or the training text."""
 

@@ -48,11 +48,7 @@ def log_to(path: Path) -> Iterator[None]:
     """
     root = logging.getLogger()
     level = root.level
-    on_screen = [
-        handler
-        for handler in root.handlers
-        if type(handler) is logging.StreamHandler and handler.stream is sys.stderr
-    ]
+    on_screen = [h for h in root.handlers if getattr(h, "stream", None) is sys.stderr]
 
     def shown(record: logging.LogRecord) -> bool:
         return record.levelno >= level or record.name == PROGRESS.name
@@ -189,13 +185,9 @@ def run_tool(
 ) -> None:
     """Call `function` with the parsed options; bad input ends in one line and status 1.
 
-    Args:
-        parser: Made by `tool_parser`.
-        function: Function of the parser's options as keyword arguments.
-        cmd: The command line (default: sys.argv).
-        rest: Argument that takes options which the parser does not know; "": they are errors.
-        stopped: End of the message after Ctrl-C.
-        signed: Option that names an output beside which the command line is left.
+    The argument `rest` takes options that the parser does not know; without it they are errors.
+    `stopped` ends the message after Ctrl-C. The command line (`cmd`, or sys.argv) is left beside
+    the output that the option `signed` names.
 
     Raises:
         SystemExit: Status 2 for wrong options, 1 for bad input, 130 after Ctrl-C.
@@ -226,19 +218,12 @@ def run_tool(
 
 @dataclasses.dataclass(frozen=True)
 class Tool:
-    """Command line of a function that takes one object of options.
+    """Command line of a function of one object, whose class `options` makes the parser.
 
-    Attributes:
-        name: Name of the tool.
-        description: First paragraph of the help.
-        function: Function of one object of the class `options`.
-        options: Dataclass of the options (`utils.options`).
-        trains: True if `--config` and unknown options go to ESPnet's training; the options have
-            the field `espnet_options` for them.
-        log_level: Default of `--log_level`.
-        epilog: Last paragraph of the help.
-        stopped: End of the message after Ctrl-C.
-        signed: Option that names an output beside which the command line is left.
+    `description` and `epilog` are the first and the last paragraph of the help. With `trains`
+    `--config` and unknown options go to ESPnet's training, the latter by the field
+    `espnet_options`. `stopped` ends the message after Ctrl-C. The command line is left beside the
+    output that the option `signed` names.
     """
 
     name: str

@@ -141,17 +141,12 @@ def part_of(cls: Type[T], options: Any) -> T:
 
 
 def with_options(cls: Type) -> Callable[[F], F]:
-    """Decorate a function that takes `**options`: signature and Args get a dataclass's fields."""
+    """Decorate a function of `**options`: signature and Args get a `kw_only` dataclass's fields."""
 
     def decorate(function: F) -> F:
         own = inspect.signature(function)
-        kinds = inspect.Parameter
-        parameters = [p for p in own.parameters.values() if p.kind is not kinds.VAR_KEYWORD]
-        for field in dataclasses.fields(cls):
-            default = kinds.empty if field.default is dataclasses.MISSING else field.default
-            parameters.append(
-                kinds(field.name, kinds.KEYWORD_ONLY, default=default, annotation=field.type)
-            )
+        parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        parameters += inspect.signature(cls).parameters.values()
         function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         lines = [f"{field.name}: {field.metadata['help']}" for field in described_fields(cls)]
         function.__doc__ = re.sub(

@@ -149,7 +149,8 @@ def test_a_configuration_that_cannot_read_text(make, change, message):
 @pytest.fixture
 def bpe(make, tmp_path):
     (tmp_path / "train.txt").write_text("key a bc abc cab a b c\n" * 20)
-    token_type, tokens, bpemodel, _ = made_tokens(tmp_path, TokenOptions("bpe", 9), {})
+    wanted = TokenOptions(token_type="bpe", vocab_size=9)
+    token_type, tokens, bpemodel, _ = made_tokens(tmp_path, wanted, {})
     options = {"token_list": tokens, "token_type": token_type, "bpemodel": bpemodel}
     return make("bpe", *BAYES["lstm"], options)
 
