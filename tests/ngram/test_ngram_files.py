@@ -42,8 +42,7 @@ def test_equals_kenlm_full_scores(scorer, model_path, sentences):
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"hello\n", bytes(range(128, 256)) * 20, gzip.compress(b"\\data\\", mtime=0)[:-9]],
+    "content", [b"", bytes(range(128, 256)) * 20, gzip.compress(b"\\data\\", mtime=0)[:-9]]
 )
 def test_malformed_file(tmp_path, content):
     path = tmp_path / "bad.arpa"
@@ -52,14 +51,15 @@ def test_malformed_file(tmp_path, content):
         NgramScorer(path)
 
 
-def test_a_unigram_model_equals_its_file(data):
+def test_a_unigram_model_equals_its_file(data, capfd):
     scorer = NgramScorer(data / "reference_1.arpa.gz")
     entries = read_arpa(data / "reference_1.arpa.gz")
     words = sorted(word for (word,) in entries if word not in ("<s>", "</s>", "<unk>"))
-    (scores,) = scorer.word_scores([words])
-    expected = [entries[word,][0] for word in [*words, "</s>"]]
+    (scores,) = scorer.word_scores([[*words, "unheard"]])
+    expected = [entries[word,][0] for word in [*words, "<unk>", "</s>"]]
     np.testing.assert_allclose(scores.log_probs / math.log(10), expected, rtol=1e-6)
-    assert scorer.order == 1 and not scores.oov.any()
+    assert scorer.order == 1 and np.flatnonzero(scores.oov).tolist() == [len(words)]
+    assert capfd.readouterr().err == ""
     with pytest.raises(InputError, match=r"nosuch\.arpa: no such n-gram file"):
         NgramScorer(data / "nosuch.arpa")
 
@@ -86,9 +86,6 @@ def test_streams_of_ids(tmp_path, caplog):
     path = tmp_path / "text.gz"
     path.write_bytes(gzip.compress(b"b a\n"))
     assert read_corpus(path).words[3:] == ["b", "a"]
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(InputError, match=r"text\.gz: cannot be read"):
-        read_corpus(path)
 
 
 @pytest.mark.parametrize(
@@ -181,15 +178,8 @@ def test_every_reader_takes_every_spelling(write, capfd, name):
     assert capfd.readouterr().err == ""
 
 
-def test_unigram_models_and_files_without_unk(write, capfd):
-    scorer = NgramScorer(write(LONE))
-    assert scorer.order == 1
-    (scores,) = scorer.word_scores([["red", "zebra", "red"]])
-    expected = [-0.6, -1.5, -0.6, -0.7]
-    assert (scores.log_probs / math.log(10)).tolist() == pytest.approx(expected)
-    assert scores.oov.tolist() == [False, True, False, False]
-    path = write(BASE.replace("-1.5\t<unk>\n", "").replace("1=5", "1=4"))
-    NgramScorer(path)
+def test_a_file_without_unk(write, capfd):
+    NgramScorer(write(BASE.replace("-1.5\t<unk>\n", "").replace("1=5", "1=4")))
     assert capfd.readouterr().err == ""
 
 

@@ -10,12 +10,10 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
-import yaml
 
 from espnet_bayeslm.utils.engine import LOCAL, EngineOptions, threads_of
 from espnet_bayeslm.utils.errors import InputError
 
-CLASSES = {"pbs": "PBSCluster", "sge": "SGECluster", "slurm": "SLURMCluster"}
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "large_sets.md"
 HERE, TWO = LOCAL, EngineOptions(workers=2)
 
@@ -64,6 +62,38 @@ def test_threads_are_shared_out_or_as_they_are_given(monkeypatch):
     assert threads_of(8) == 3
 
 
+@pytest.fixture
+def on_dask(tmp_path):
+    """Return a function: content of a file and number of workers -> options of the engine."""
+    pytest.importorskip("dask_jobqueue", reason="Dask: pip install -e '.[dask]'")
+
+    def options(conf, workers=None):
+        path = tmp_path / "engine.yaml"
+        path.write_text(conf)
+        return EngineOptions(engine="dask", workers=workers, engine_conf=str(path))
+
+    return options
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Return a function that puts a script of a name first on the path."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    def write(name, commands=""):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{commands}\n")
+        (tmp_path / name).chmod(0o755)
+
+    return write
+
+
+def cluster_of(options):
+    from espnet_bayeslm.utils.dask_cluster import make_cluster, read_conf
+
+    name, conf = read_conf(options.engine_conf, options.workers)
+    return make_cluster(name, conf, options.workers, path=None)
+
+
 @pytest.mark.parametrize(
     "conf, workers, message",
     [
@@ -74,65 +104,38 @@ def test_threads_are_shared_out_or_as_they_are_given(monkeypatch):
         ("cluster: tcp://127.0.0.1:1", 2, "has workers of its own, and --workers is given"),
         ("cluster: tcp://127.0.0.1:1\ncores: 1", None, "and cores is given. Leave it out"),
         ("cluster: ssh\nhosts: [a, b]", 2, "a worker on each of its `hosts` but the first"),
-        (None, 0, "--workers 0: 1 or more processes were expected"),
+        ("", 0, "--workers 0: 1 or more processes were expected"),
     ],
 )
-def test_engines_that_cannot_be(conf, workers, message, tmp_path):
-    pytest.importorskip("dask_jobqueue", reason="Dask: pip install -e '.[dask]'")
-    path = None
-    if conf is not None:
-        path = str(tmp_path / "engine.yaml")
-        (tmp_path / "engine.yaml").write_text(conf)
-    options = EngineOptions(engine="dask", workers=workers, engine_conf=path)
+def test_engines_that_cannot_be(on_dask, conf, workers, message):
     with pytest.raises(InputError, match=re.escape(message)):
-        options.check_engine()
+        on_dask(conf, workers).check_engine()
 
 
-def start(conf, tmp_path, workers=None):
-    path = tmp_path / "engine.yaml"
-    path.write_text(yaml.safe_dump(conf))
-    options = EngineOptions(engine="dask", workers=workers, engine_conf=str(path))
-    with options.pool() as pool:
-        return pool
+def test_clusters_that_do_not_answer_or_start(on_dask, program, tmp_path, monkeypatch):
+    import dask
 
+    def check(message, conf, workers=1):
+        with pytest.raises(InputError, match=message), on_dask(conf, workers).pool():
+            pytest.fail("it has started")
 
-def test_clusters_that_do_not_answer_or_start(tmp_path, monkeypatch):
-    dask = pytest.importorskip("dask")
-    pytest.importorskip("distributed", reason="Dask: pip install -e '.[dask]'")
-    message = r"engine\.yaml: no scheduler answers at tcp://127\.0\.0\.1:1 \("
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "200ms"}),
-        pytest.raises(InputError, match=message),
-    ):
-        start({"cluster": "tcp://127.0.0.1:1"}, tmp_path)
-    pytest.importorskip("dask_jobqueue", reason="Dask: pip install -e '.[dask]'")
-    with pytest.raises(InputError, match=r"cluster: local does not start \(.*'coers'"):
-        start({"cluster": "local", "coers": 1}, tmp_path, workers=1)
-    slurm = {"cluster": "slurm", "cores": 1, "memory": "1GB"}
+    with dask.config.set({"distributed.comm.timeouts.connect": "200ms"}):
+        message = r"engine\.yaml: no scheduler answers at tcp://127\.0\.0\.1:1 \("
+        check(message, "cluster: tcp://127.0.0.1:1", workers=None)
+    check(r"cluster: local does not start \(.*'coers'", "cluster: local\ncoers: 1")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="cluster: slurm, and there is no program 'sbatch'"):
-        start(slurm, tmp_path, workers=1)
-    (tmp_path / "sbatch").write_text("#!/bin/sh\n")
-    (tmp_path / "sbatch").chmod(0o755)
-    with pytest.raises(InputError, match=r"cluster: slurm does not start \(.*memory"):
-        start({"cluster": "slurm", "cores": 1}, tmp_path, workers=1)
+    conf = "cluster: slurm\ncores: 1\n"
+    check("cluster: slurm, and there is no program 'sbatch'", f"{conf}memory: 1GB\n")
+    program("sbatch")
+    check(r"cluster: slurm does not start \(.*memory", conf)
 
 
-def test_the_example_of_the_page_is_a_slurm_job(tmp_path, monkeypatch):
+def test_the_example_of_the_page_is_a_slurm_job(on_dask, program, tmp_path):
     """The file is as it stands on the page; a program that is called `sbatch` gets the jobs."""
-    pytest.importorskip("dask_jobqueue", reason="Dask: pip install -e '.[dask]'")
-    from espnet_bayeslm.utils.dask_cluster import make_cluster, read_conf
-
     (example,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    (tmp_path / "engine.yaml").write_text(example)
-    name, options = read_conf(str(tmp_path / "engine.yaml"), 100)
-    assert name == "slurm"
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    sbatch = f"#!/bin/sh\ncp $1 {tmp_path}/job.sh\necho Submitted batch job 1\n"
-    for program, text in (("sbatch", sbatch), ("scancel", "#!/bin/sh\n")):
-        (tmp_path / program).write_text(text)
-        (tmp_path / program).chmod(0o755)
-    with make_cluster(name, options, 1, path=None) as cluster:
+    program("sbatch", f"cp $1 {tmp_path}/job.sh\necho Submitted batch job 1")
+    program("scancel")
+    with cluster_of(on_dask(example, 1)) as cluster:
         script = cluster.job_script()
         while not (tmp_path / "job.sh").exists():
             time.sleep(0.01)
@@ -143,7 +146,7 @@ def test_the_example_of_the_page_is_a_slurm_job(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "cluster, program, own, directives",
+    "cluster, submit, own, directives",
     [
         ("pbs", "qsub", "resource_spec: 'select=1:ncpus=4'", ["#PBS -q cpu", "#PBS -A speech"]),
         ("sge", "qsub", "resource_spec: 'h_vmem=8G'", ["#$ -q cpu", "#$ -P speech"]),
@@ -151,22 +154,15 @@ def test_the_example_of_the_page_is_a_slurm_job(tmp_path, monkeypatch):
     ],
 )
 def test_files_of_batch_systems_become_jobs(
-    cluster, program, own, directives, tmp_path, monkeypatch
+    on_dask, program, cluster, submit, own, directives, monkeypatch
 ):
     """Dask-jobqueue's own script has the queue, the account, the prologue and one thread."""
-    pytest.importorskip("dask_jobqueue", reason="Dask: pip install -e '.[dask]'")
-    from espnet_bayeslm.utils.dask_cluster import make_cluster, read_conf
-
     account = "project" if cluster == "sge" else "account"
     conf = f"cluster: {cluster}\nqueue: cpu\n{account}: speech\ncores: 4\nprocesses: 1\n{own}\n"
     conf += "memory: 8GB\nwalltime: '08:00:00'\njob_script_prologue: [source venv/bin/activate]\n"
-    (tmp_path / "engine.yaml").write_text(conf)
-    (tmp_path / program).write_text("#!/bin/sh\necho Your job 1 has been submitted\n")
-    (tmp_path / program).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    name, options = read_conf(str(tmp_path / "engine.yaml"), 2)
-    monkeypatch.setattr(f"dask_jobqueue.{CLASSES[cluster]}.adapt", lambda *_, **__: None)
-    with make_cluster(name, options, 2, path=None) as made:
+    program(submit, "echo Your job 1 has been submitted")
+    monkeypatch.setattr(f"dask_jobqueue.{cluster.upper()}Cluster.adapt", lambda *_, **__: None)
+    with cluster_of(on_dask(conf, 2)) as made:
         lines = made.job_script().splitlines()
     assert set(directives) <= set(lines) and "source venv/bin/activate" in lines
     assert any("08:00:00" in line for line in lines if line.startswith("#"))
@@ -190,18 +186,11 @@ def test_workers_of_this_machine_keep_memory_and_the_client_does_not(monkeypatch
     assert held < 4_000_000
 
 
-def test_a_file_of_machines_names_a_worker_on_each(tmp_path, monkeypatch):
+def test_a_file_of_machines_names_a_worker_on_each(on_dask, monkeypatch):
     """The first of `hosts` is the scheduler's; SSH itself is not tried."""
-    distributed = pytest.importorskip("distributed", reason="Dask: pip install -e '.[dask]'")
-    from espnet_bayeslm.utils.dask_cluster import make_cluster, read_conf
-
     given = {}
-    monkeypatch.setattr(distributed, "SSHCluster", lambda **options: given.update(options))
-    (tmp_path / "engine.yaml").write_text(
-        "cluster: ssh\nhosts: [head, a, b]\nworker_options: {n_workers: 2}\n"
-    )
-    name, options = read_conf(str(tmp_path / "engine.yaml"), None)
-    make_cluster(name, options, None, path=None)
+    monkeypatch.setattr("distributed.SSHCluster", lambda **options: given.update(options))
+    cluster_of(on_dask("cluster: ssh\nhosts: [head, a, b]\nworker_options: {n_workers: 2}\n"))
     workers = {"nthreads": 1, "n_workers": 2}
     assert given == {"hosts": ["head", "a", "b"], "worker_options": workers}
 
