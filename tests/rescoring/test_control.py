@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
+from espnet_bayeslm.evaluation.counting import ALL_WORDS
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListScores, ListTally, rescored_list
 from espnet_bayeslm.rescoring.feature_tuning import feature_sets
@@ -43,6 +44,13 @@ def rescoring(lists, refs, *, weighting=WEIGHTING, **options):
     return Rescoring(lists, weighting, RescoreOptions(tune_folds=2, **options), refs=refs)
 
 
+def tallied(items, refs, counting=ALL_WORDS):
+    tally = ListTally(refs, counting)
+    for item in items:
+        tally.add(item)
+    return tally
+
+
 @pytest.mark.parametrize(
     "names, small",
     [
@@ -64,10 +72,7 @@ def test_without_a_new_lm_the_recognisers_own_takes_its_place(names, small):
     assert not any("LM" in name for name in sets)
 
 
-@pytest.mark.parametrize(
-    "options, decision",
-    [({}, "max"), ({}, "mbr"), ({"folds": 2}, "max")],
-)
+@pytest.mark.parametrize("options, decision", [({}, "max"), ({}, "mbr"), ({"folds": 2}, "max")])
 def test_the_control_does_not_depend_on_the_lm(options, decision):
     weighting = WEIGHTING._replace(scales=Scales(decision=decision))
     found = []
@@ -88,10 +93,8 @@ def test_an_lm_that_knows_nothing_gains_nothing_over_the_control():
     tallies = {}
     for know in (0.0, 3.0):
         lists, refs = simulated(60, know=know, own=1.0)
-        tallies[know] = ListTally(refs)
-        for item in rescoring(lists, refs, folds=2):
-            tallies[know].add(item)
-    (blind,), (good,) = ([tally.errors] for tally in tallies.values())
+        tallies[know] = tallied(rescoring(lists, refs, folds=2), refs)
+    blind, good = (tally.errors for tally in tallies.values())
     assert list(good) == ["first pass", "without the LM", "rescored", "oracle"]
     assert blind["without the LM"] == good["without the LM"]
     assert good["rescored"].errors < 0.8 * good["without the LM"].errors
@@ -106,12 +109,9 @@ def test_the_folds_count_as_the_tables_do(counting):
     """With `x` for a wrong word the units decide how many errors there are."""
     lists, refs = simulated(18, know=1.0)
     refs = {utt: tuple(word * 2 for word in ref) for utt, ref in refs.items()}
-    options = RescoreOptions(tune_folds=2, folds=3, **counting)
-    done = Rescoring(lists, WEIGHTING, options, refs=refs)
-    tally = ListTally(refs, options.counting)
-    for item in done:
-        tally.add(item)
-    errors, folds = tally.errors, done.tuned.folds
+    done = rescoring(lists, refs, folds=3, **counting)
+    errors = tallied(done, refs, RescoreOptions(**counting).counting).errors
+    folds = done.tuned.folds
     assert sum(fold.first_pass for fold in folds) == errors["first pass"].errors
     assert sum(fold.control for fold in folds) == errors["without the LM"].errors
     assert sum(fold.rescored for fold in folds) == errors["rescored"].errors
@@ -138,9 +138,8 @@ def test_the_control_of_a_file(tmp_path):
     scales = read_scales(path)
     assert scales.control is None
     lists, refs = simulated(5)
-    tally = ListTally(refs)
-    for item in lists:
-        tally.add(rescored_list(item, WEIGHTING._replace(scales=scales)))
+    weighting = WEIGHTING._replace(scales=scales)
+    tally = tallied((rescored_list(item, weighting) for item in lists), refs)
     assert list(tally.errors) == ["first pass", "rescored", "oracle"]
     assert list(tally.tests()) == ["first pass"]
 
@@ -153,9 +152,8 @@ def test_lists_that_lack_a_score_of_the_control_have_none(tmp_path):
     lists[0] = lists[0]._replace(nbest=NBest(lists[0].nbest.utt, bare))
     done = [rescored_list(item, WEIGHTING._replace(scales=scales)) for item in lists]
     assert [item.control is None for item in done] == [True, False, False, False]
-    tally = ListTally(refs)
-    for item in written_lists(tmp_path, done, format="jsonl", token_scores=False):
-        tally.add(item)
+    written = written_lists(tmp_path, done, format="jsonl", token_scores=False)
+    tally = tallied(written, refs)
     assert "without the LM" not in {**tally.errors, **tally.tests()}
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"nbest.jsonl", "lmwt.nn", "text", "trn"}

@@ -80,11 +80,7 @@ def test_without_scores_the_rank_is_the_feature():
 
 
 @settings(max_examples=6)
-@given(
-    seed=st.integers(0, 10**6),
-    num_lists=st.integers(1, 40),
-    normalised=st.booleans(),
-)
+@given(seed=st.integers(0, 10**6), num_lists=st.integers(1, 40), normalised=st.booleans())
 def test_tuned_lists_are_never_worse_than_their_first_pass(seed, num_lists, normalised):
     rng = np.random.default_rng(seed)
     lists, errors = [], []

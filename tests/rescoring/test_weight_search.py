@@ -59,17 +59,19 @@ def test_what_a_list_lacks_or_excludes(caplog):
         hypothesis_features(NBest("u", HYPS), {"log_prob": np.array([np.nan, 0.0])})
 
 
+@pytest.mark.parametrize("name", ["am_score", "lm_score", "graph_score"])
 @pytest.mark.parametrize(
-    "hyps, message",
+    "scores, message",
     [
-        ([(-1.0, None), (-2.0, -1.0)], "1 of 2 hypotheses of 'u' have a lm_score"),
-        ([(-1.0, -1.0), (float("nan"), -1.0)], "am_score of hypothesis 2 of 'u' is nan"),
-        ([(float("-inf"), -1.0), (-1.0, -1.0)], "am_score of hypothesis 1 of 'u' is -inf"),
+        ((None, -1.0), "1 of 2 hypotheses of 'u' have a {}"),
+        ((-1.0, np.nan), "{} of hypothesis 2 of 'u' is nan"),
+        ((-1.0, np.inf), "{} of hypothesis 2 of 'u' is inf"),
+        ((-np.inf, -1.0), "{} of hypothesis 1 of 'u' is -inf"),
     ],
 )
-def test_bad_scores_are_one_error(hyps, message):
-    nbest = NBest("u", tuple(Hypothesis(("a",), am, lm) for am, lm in hyps))
-    with pytest.raises(InputError, match=message):
+def test_bad_scores_are_one_error(name, scores, message):
+    nbest = NBest("u", tuple(Hypothesis(("a",), **{name: score}) for score in scores))
+    with pytest.raises(InputError, match=message.format(name)):
         hypothesis_features(nbest, {})
 
 
