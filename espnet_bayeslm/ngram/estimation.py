@@ -51,13 +51,8 @@ def build_ngram(
         raise InputError(f"--order is {order}, and 1 or more was expected")
     program = find_lmplz(lmplz)
     corpus = read_corpus(text)
-    logging.info(
-        "%s: %d sentences, %d words, %d different",
-        text,
-        corpus.num_sentences,
-        corpus.num_tokens,
-        len(corpus.words) - 3,
-    )
+    sizes = corpus.num_sentences, corpus.num_tokens, len(corpus.words) - len(SPECIAL_WORDS)
+    logging.info("%s: %d sentences, %d words, %d different", text, *sizes)
     logging.info("estimating with %s", program or "espnet_bayeslm's own modified Kneser-Ney")
     with atomic_write(arpa, "wb") as f, compress_to(f, arpa) as output:
         estimate = functools.partial(run_lmplz, program=program) if program else write_arpa
@@ -120,11 +115,8 @@ def read_corpus(path: PathLike) -> Corpus:
         raise InputError("no word in the text", path=path, remedy="Give one sentence per line.")
     if uncommon := [word for word in index if word.split() != [word]]:
         logging.warning(
-            "%s: %d words hold blanks that are none for lmplz, %r first; all other tools cut there:"
-            " put ordinary blanks in their place",
-            path,
-            len(uncommon),
-            uncommon[0],
+            f"{path}: {len(uncommon)} words hold blanks that are none for lmplz, {uncommon[0]!r}"
+            " first; all other tools cut there: put ordinary blanks in their place"
         )
     starts = np.cumsum([0, *lengths[:-1]])
     positions = np.arange(len(ids)) - np.repeat(starts, lengths)

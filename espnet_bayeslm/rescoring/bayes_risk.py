@@ -69,7 +69,7 @@ def list_posterior(totals: np.ndarray, sharpness: float = 1.0) -> np.ndarray:
     """
     highest = totals.max()
     if not np.isfinite(highest):
-        place = 0 if highest == -np.inf else int((~(totals < np.inf)).argmax())
+        place = int((~(totals < np.inf)).argmax())
         raise InputError(
             f"the total score of hypothesis {place + 1} of {len(totals)} is {totals[place]}, and a"
             " posterior over the list needs a finite one",

@@ -77,13 +77,11 @@ def _scores(nbest: NBest, name: str) -> Optional[np.ndarray]:
 
 def _possible(nbest: NBest, name: str, log_probs: np.ndarray) -> np.ndarray:
     """Finite ln P: what is impossible is far below the rest of the list."""
-    if np.isnan(log_probs).any() or np.isposinf(log_probs).any():
+    if not (log_probs < np.inf).all():
         raise InputError(f"{name} of {nbest.utt[:80]!r} is not a number")
-    finite = log_probs[np.isfinite(log_probs)]
-    if len(finite) == len(log_probs):
-        return log_probs
-    lowest = finite.min() if len(finite) else 0.0
-    return np.where(np.isfinite(log_probs), log_probs, lowest - IMPOSSIBLE)
+    finite = np.isfinite(log_probs)
+    lowest = log_probs[finite].min() if finite.any() else 0.0
+    return np.where(finite, log_probs, lowest - IMPOSSIBLE)
 
 
 def is_subtracted(name: str) -> bool:

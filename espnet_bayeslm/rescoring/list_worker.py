@@ -183,10 +183,9 @@ class ListWorker:
     ):
         self._components, self._weighting, self._options = components, weighting, options
         self._in_context = options.context != "none"
+        scorers: List[Any] = [c.scorer for c in components]
         # what a cache keeps are scores without context
-        self._scorers: List[Any] = [c.scorer for c in components]
-        if self._in_context:
-            self._scorers = [*map(uncached, self._scorers)]
+        self._scorers = [*map(uncached, scorers)] if self._in_context else scorers
         if options.self_normalized:
             items = [item for recording in first for item in recording]
             for scorer in map(uncached, self._scorers):
@@ -219,10 +218,8 @@ class ListWorker:
 
     def score(self, block: Block) -> Found[ListScores]:
         """Lists of a block with their scores, and the words that each component does not know."""
-        how: Dict[str, Any] = {
-            "max_oov_rate": self._options.max_oov_rate,
-            "counting": self._options.counting,
-        }
+        options = self._options
+        how: Any = {"max_oov_rate": options.max_oov_rate, "counting": options.counting}
         unknown = [UnknownWords(c.name, scorer=c.scorer, **how) for c in self._components]
         if not self._in_context:
             # all at once: each list is a recording by itself

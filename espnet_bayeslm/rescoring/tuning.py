@@ -190,17 +190,12 @@ def tune_mixture(
         by_risk = sum(int(counts[k]) for counts, k in zip(errors, chosen, strict=True))
         if by_risk > first:
             logging.warning(
-                "by mbr the tuning lists have %d errors, in the first pass %d: max decides",
-                by_risk,
-                first,
+                f"by mbr the tuning lists have {by_risk} errors, in the first pass {first}:"
+                " max decides"
             )
             decision = "max"
-    picture = sweep(
-        [item.features for item in final],
-        errors,
-        weights=_in_lm_units(dict(found.weights)),
-        scaled=found.scaled,
-    )
+    features, weights = [item.features for item in final], _in_lm_units(dict(found.weights))
+    picture = sweep(features, errors, weights=weights, scaled=found.scaled)
     if found.kept != AS_IT_CAME and picture.at_edge:
         logging.warning("the errors are fewest at the edge of the sweep: see sweep.png")
     # words or characters of the references, as the first pass is compared with them

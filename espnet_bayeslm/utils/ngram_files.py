@@ -218,10 +218,8 @@ def _check_unigrams(path: PathLike) -> None:
             total += 10.0 ** log10_of(line.fields[0], path, line.number)
     if total > 1 + _MAX_EXCESS:
         logging.warning(
-            "%s: its unigram probabilities sum to %.4g, and at most 1 was expected: perplexities"
-            " come out too low. Estimate it again, or normalise it.",
-            path,
-            total,
+            f"{path}: its unigram probabilities sum to {total:.4g}, and at most 1 was expected:"
+            " perplexities come out too low. Estimate it again, or normalise it."
         )
     if not has_unknown:
         logging.info("%s: has no <unk>; unknown words get the log10 probability -100", path)

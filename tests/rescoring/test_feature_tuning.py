@@ -27,9 +27,7 @@ def simulated(num_lists, *, seed, am=1.0, lm=0.5, old=0.5, num_hyps=8):
         length = rng.integers(3, 20)
         wrong = rng.integers(0, 5, num_hyps)
         noise = rng.normal(size=(3, num_hyps))
-        am_score, log_prob, lm_score = (
-            -k * wrong + e for k, e in zip((am, lm, old), noise, strict=True)
-        )
+        am_score, log_prob, lm_score = noise - np.outer((am, lm, old), wrong)
         order = np.argsort(-(am_score + lm_score), kind="stable")
         rank = np.arange(num_hyps)
         words = length + rng.integers(-1, 2, num_hyps)
