@@ -14,11 +14,8 @@ NEAREST = 1e-4
 def calibration_error(confidences: np.ndarray, correct: np.ndarray) -> float:
     """Expected calibration error: mean |accuracy - confidence| over bins of equal width.
 
-    Guo et al. (2017): On calibration of modern neural networks. Bins count by their words.
-
-    Args:
-        confidences: (n,) between 0 and 1.
-        correct: (n,), True for each right word.
+    Guo et al. (2017): On calibration of modern neural networks. Bins count by their words. The
+    confidences, (n,), are between 0 and 1; `correct`, (n,), is True for each right word.
     """
     bins = np.minimum((confidences * NUM_BINS).astype(int), NUM_BINS - 1)
     gaps = np.bincount(bins, weights=correct - confidences, minlength=NUM_BINS)
@@ -68,10 +65,7 @@ def fit_platt(confidences: np.ndarray, correct: np.ndarray) -> Tuple[Platt, floa
     """The scaling of the highest likelihood, and its mean negative log-likelihood in nats.
 
     Targets are smoothed as by Platt (1999), so that few words, or all of them right, do no harm.
-
-    Args:
-        confidences: (n,), one or more.
-        correct: (n,), True for each right word.
+    Confidences are (n,), one or more; `correct`, (n,), is True for each right word.
     """
     num_right = int(correct.sum())
     num_wrong = len(correct) - num_right

@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import logging
 import os
 import re
 import unicodedata
 from collections import Counter
-from typing import (
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    FrozenSet,
-    List,
-    Mapping,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Collection, Dict, FrozenSet, List, Mapping, Sequence, Tuple, Union
 
-from espnet_bayeslm.evaluation.markup import mapped
+from espnet_bayeslm.evaluation.markup import Words, mapped
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, word_errors
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.options import check_least, option
-
-Words = Tuple[str, ...]
 
 UNITS = tuple(RATES)
 # How the names of characters begin in scripts that put no blanks between words
@@ -40,9 +28,8 @@ _LONG = 40
 # Part of the words above which the differences from an LM's words are told
 HIGH_OOV_RATE = 0.02
 
+# Says of each word whether an LM does not know it
 Unknown = Callable[[Sequence[str]], Sequence[bool]]
-"""Says of each word whether an LM does not know it."""
-
 # Difference -> the steps of --normalize that undo it; the first that does counts
 MENDING_STEPS: Mapping[str, str] = {
     "case": "lower",
@@ -93,11 +80,6 @@ class Counting:
             ignore_words = read_word_list(ignore_words)
         return cls(unit, frozenset(ignore_words or ()))
 
-    @property
-    def noun(self) -> str:
-        """Plural of the unit, as messages have it."""
-        return "words" if self.unit == "word" else "characters"
-
     def facts(self) -> Dict[str, Union[str, Sequence[str]]]:
         """Differences from the default counting, for files that say how errors were counted."""
         facts = {"unit": self.unit, "ignore_words": sorted(self.ignored)}
@@ -105,9 +87,8 @@ class Counting:
 
     def units(self, words: Sequence[str]) -> Words:
         """Words or characters that are counted; markup between them stays."""
-        if self.unit == "word" and not self.ignored:
-            return mapped(words, tuple)
-        return mapped(words, self._plain_units)
+        as_they_are = self.unit == "word" and not self.ignored
+        return mapped(words, tuple if as_they_are else self._plain_units)
 
     def _plain_units(self, words: Sequence[str]) -> Words:
         kept = [word for word in words if word not in self.ignored]
@@ -132,23 +113,13 @@ ALL_WORDS = Counting()
 
 
 class UnknownWords:
-    """Counts the words that a component does not know.
+    """Counts the words that a component does not know, at most `max_oov_rate` of all.
 
-    Args:
-        name: The component's name.
-        max_oov_rate: The largest part of the words that it may not know.
-        counting: Unit of the counts, and words left out of them.
-        scorer: The component's scorer; None: differences from the words that it knows are not
-            told.
+    Without the component's scorer no differences from known words are told.
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        max_oov_rate: float,
-        counting: Counting = ALL_WORDS,
-        scorer: Any = None,
+        self, name: str, *, max_oov_rate: float, counting: Counting = ALL_WORDS, scorer: Any = None
     ):
         check_least(0, max_oov_rate=max_oov_rate)
         self.name, self.max_oov_rate, self.counting = name, max_oov_rate, counting
@@ -165,8 +136,7 @@ class UnknownWords:
         self.num_words += sum(map(self.counting.size, sentences))
         for words, score in zip(sentences, scores, strict=True):
             if score.oov.any():
-                known = zip(words, score.oov[:-1], strict=True)
-                for word in (word for word, oov in known if oov):
+                for word in itertools.compress(words, score.oov):
                     self.words[word] += self.counting.size((word,))
                 self.words = +self.words  # without those that do not count
 
@@ -178,22 +148,22 @@ class UnknownWords:
     def check(self, *, report: bool = False) -> None:
         """Raise an InputError where too many words are unknown; `report`: log their rate."""
         total, distinct = self.words.total(), len(self.words)
-        words = "" if self.counting.unit == "word" else " words"
+        noun, words = ("words", "") if self.counting.unit == "word" else ("characters", " words")
         rate = total / max(self.num_words, 1)
         examples = ", ".join(f"{word!r}" for word, _ in self.words.most_common(5))
         message = (
-            f"{self.name} does not know {total} of {self.num_words} {self.counting.noun}"
+            f"{self.name} does not know {total} of {self.num_words} {noun}"
             f" ({100 * rate:.2f} %, {distinct} distinct{words}{': ' if distinct else ''}{examples})"
         )
         if rate > self.max_oov_rate:
-            mends = "; ".join(self.mends())
-            raise InputError(
-                f"{message}, and --max_oov_rate is {self.max_oov_rate}",
-                remedy="Do text and LM agree in case, spelling and tokens?"
+            remedy = (
+                "Do text and LM agree in case, spelling and tokens?"
                 " `--normalize lower,punct` makes text in upper case or with punctuation agree."
-                + f" {mends}."
-                * bool(mends),
             )
+            if mends := self.mends():
+                remedy += f" {'; '.join(mends)}."
+            problem = f"{message}, and --max_oov_rate is {self.max_oov_rate}"
+            raise InputError(problem, remedy=remedy)
         if report:
             lines = self.mends() if rate > HIGH_OOV_RATE else []
             (logging.warning if lines else logging.info)("\n  ".join([message, *lines]))
@@ -242,15 +212,6 @@ def mending_lines(words: Counter[str], unknown: Unknown) -> List[str]:
         times = sum(count for _, count, _ in rows)
         lines.append(f"{times} of them: {name} ({examples}){remedy}")
     return lines
-
-
-def joined(total: Sequence[UnknownWords], more: Sequence[UnknownWords]) -> Sequence[UnknownWords]:
-    """Counts of each component, with those of another block; `total` is empty before the first."""
-    if not total:
-        return more
-    for count, other in zip(total, more, strict=True):
-        count.join(other)
-    return total
 
 
 def read_word_list(path: PathLike) -> FrozenSet[str]:

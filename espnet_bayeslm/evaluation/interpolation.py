@@ -15,12 +15,7 @@ MAX_STEPS = 1000
 
 
 def combined(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Ln p of each word and `</s>` under the mixture, (n + 1,), in nats.
-
-    Args:
-        log_probs: ln p of each component, (K, n + 1).
-        weights: (K,), from 0.
-    """
+    """Ln p under the mixture, (n + 1,), of ln p of each component, (K, n + 1), and K weights."""
     used = weights > 0
     with np.errstate(divide="ignore"):
         return np.logaddexp.reduce(log_probs[used] + np.log(weights[used])[:, None], axis=0)

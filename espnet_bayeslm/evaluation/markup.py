@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+Words = Tuple[str, ...]
 # (reference word, hypothesis word): None in place of the first is an insertion, of the second a
 # deletion
 Pair = Tuple[Optional[str], Optional[str]]
@@ -67,7 +68,7 @@ def items_of(words: Sequence[str]) -> Items:
     return words.items if isinstance(words, MarkedWords) else tuple(words)
 
 
-def transcript(items: Sequence[Item]) -> Tuple[str, ...]:
+def transcript(items: Sequence[Item]) -> Words:
     """Plain words, or `MarkedWords` where an item is more than a word that counts as it stands."""
     plain = all(
         isinstance(item, str) and not isinstance(item, Deletable) and not _is_fragment(item)
@@ -76,15 +77,8 @@ def transcript(items: Sequence[Item]) -> Tuple[str, ...]:
     return tuple(map(str, items)) if plain else MarkedWords(tuple(items))  # type: ignore[arg-type]
 
 
-def mapped(
-    words: Sequence[str], function: Callable[[Sequence[str]], Sequence[str]]
-) -> Tuple[str, ...]:
-    """Words after a function of word sequences; the markup between the words stays.
-
-    Args:
-        words: A transcript, with or without markup.
-        function: Called with each stretch of words that has no markup within.
-    """
+def mapped(words: Sequence[str], function: Callable[[Sequence[str]], Sequence[str]]) -> Words:
+    """Words after a function of each stretch without markup; the markup between them stays."""
     if not isinstance(words, MarkedWords):
         return tuple(function(words))
     return transcript(_mapped_items(words.items, function))
@@ -106,11 +100,8 @@ def _mapped_items(items: Items, function: Callable[[Sequence[str]], Sequence[str
     return [*found, *function(run)]
 
 
-def parse_markup(text: str) -> Tuple[str, ...]:
-    """Words of a trn line without its utterance id.
-
-    Args:
-        text: `a { b c / d / @ } (uh) e`; alternations may hold alternations.
+def parse_markup(text: str) -> Words:
+    """Words of a trn line without its utterance id: `a { b c / d / { e / @ } } (uh) f`.
 
     Raises:
         ValueError: A brace has no partner.
@@ -180,8 +171,9 @@ class _Arc(NamedTuple):
 
 def align_marked(ref: Sequence[str], hyp: Sequence[str]) -> MarkedAlignment:
     """Alignment of the cheapest pair of readings, at sclite's costs."""
-    refs, ref_ends = _network(items_of(ref))
-    hyps, hyp_ends = _network(items_of(hyp))
+    # networks of words: arc 0 is the start
+    refs, hyps = [_Arc("", (), -1)], [_Arc("", (), -1)]
+    ref_ends, hyp_ends = _add(items_of(ref), refs, (0,)), _add(items_of(hyp), hyps, (0,))
     back = _cheapest(refs, hyps)
     a, b = min(((a, b) for a in ref_ends for b in hyp_ends), key=lambda cell: back[cell][0])
     found = MarkedAlignment()
@@ -189,12 +181,10 @@ def align_marked(ref: Sequence[str], hyp: Sequence[str]) -> MarkedAlignment:
     place = len(found.items)
     while a or b:
         _, before_a, before_b = back[a, b]
-        pair = (
-            refs[a].word if before_a != a else None,
-            hyps[b].word if before_b != b else None,
-        )
+        ref_word = refs[a].word if before_a != a else None
+        hyp_word = hyps[b].word if before_b != b else None
         place = refs[a].place if before_a != a else place
-        found.append(_judged(*pair))
+        found.append(_judged(ref_word, hyp_word))
         found.places.append(place)
         a, b = before_a, before_b
     found.reverse()
@@ -202,23 +192,17 @@ def align_marked(ref: Sequence[str], hyp: Sequence[str]) -> MarkedAlignment:
     return found
 
 
-def _network(items: Items) -> Tuple[List[_Arc], Tuple[int, ...]]:
-    """Arcs, each after its predecessors, and the last ones; 0 is the start."""
-    arcs = [_Arc("", (), -1)]
-    ends: Tuple[int, ...] = (0,)
-    for place, item in enumerate(items):
-        ends = _add((item,), arcs, ends, place)
-    return arcs, ends
-
-
-def _add(items: Items, arcs: List[_Arc], before: Tuple[int, ...], place: int) -> Tuple[int, ...]:
-    """Add the arcs of items; returns the arcs at their end."""
-    for item in items:
+def _add(
+    items: Items, arcs: List[_Arc], before: Tuple[int, ...], place: Optional[int] = None
+) -> Tuple[int, ...]:
+    """Add the arcs of items, all of one `place` within an alternation; returns those at the end."""
+    for number, item in enumerate(items):
+        at = number if place is None else place
         if isinstance(item, str):
-            arcs.append(_Arc(item, before, place))
+            arcs.append(_Arc(item, before, at))
             before = (len(arcs) - 1,)
         else:
-            ends = [end for branch in item for end in _add(branch, arcs, before, place)]
+            ends = [end for branch in item for end in _add(branch, arcs, before, at)]
             before = tuple(dict.fromkeys(ends))
     return before
 
@@ -273,7 +257,7 @@ def _is_right(ref: str, hyp: str) -> bool:
     return ref == hyp
 
 
-def closest_reading(ref: Sequence[str], hyp: Sequence[str]) -> Tuple[str, ...]:
+def closest_reading(ref: Sequence[str], hyp: Sequence[str]) -> Words:
     """Words of the reading of a reference that a hypothesis is compared with."""
     if not isinstance(ref, MarkedWords):
         return tuple(ref)

@@ -8,24 +8,12 @@ import importlib
 import itertools
 import re
 import unicodedata
-from typing import (
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence
 
-from espnet_bayeslm.evaluation.markup import mapped
+from espnet_bayeslm.evaluation.markup import Words, mapped
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
 
-Words = Tuple[str, ...]
 TextFunction = Callable[[str], str]
 
 # Format characters that shape the letters beside them

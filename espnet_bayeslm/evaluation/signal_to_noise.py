@@ -26,10 +26,8 @@ class SnrSummary:
     """The signal-to-noise ratios of one location.
 
     Attributes:
-        location: The location.
         count: Random weights; for a latent variable, its values over all tokens.
         percentiles: The ratio at each of `PERCENTILES`.
-        median_std: Median standard deviation.
         median_std_ratio: Median of std / std at the start of training (None: not known).
         histogram: Number of ratios in each bin of `BIN_EDGES`.
     """
@@ -121,10 +119,8 @@ def prune_weights(
 ) -> List[PruningStep]:
     """Measurements with ever more of an LM's posterior means at zero, the least worth first.
 
-    The LM is changed while this runs, and as it was afterwards.
-
-    Returns:
-        For each criterion a step for each share.
+    For each criterion there is a step for each share. The LM is changed while this runs, and as it
+    was afterwards.
     """
     steps = []
     originals = [posterior.mean.detach().clone() for posterior in posteriors]

@@ -7,18 +7,15 @@ import re
 from pathlib import Path
 from typing import Collection, Dict, Iterable, Optional, Sequence, Tuple
 
-from espnet_bayeslm.evaluation.markup import parse_markup
+from espnet_bayeslm.evaluation.markup import Words, parse_markup
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines, read_lines
 
 
-def read_sentences(path: PathLike, *, keyed: bool) -> Dict[str, Tuple[str, ...]]:
-    """{key: words}; the keys of plain text are its line numbers.
+def read_sentences(path: PathLike, *, keyed: bool) -> Dict[str, Words]:
+    """{key: words} of a Kaldi `text` or trn (`keyed`), or {line number: words} of plain text.
 
-    Args:
-        path: A Kaldi `text` or trn (keyed), or one sentence per line; an empty line is an
-            empty sentence. `<s>` and `</s>` around a sentence are left out.
-        keyed: True if the first word of each line is a key.
+    An empty line of plain text is an empty sentence. `<s>` and `</s>` around it are left out.
     """
     if keyed:
         return read_transcripts(path)
@@ -52,7 +49,6 @@ def check_no_ids(
         )
 
 
-Words = Tuple[str, ...]
 Line = Tuple[int, str]
 
 START, END = "<s>", "</s>"

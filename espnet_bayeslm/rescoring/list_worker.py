@@ -21,7 +21,7 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.counting import UnknownWords, joined
+from espnet_bayeslm.evaluation.counting import UnknownWords
 from espnet_bayeslm.evaluation.interpolation import combined
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
@@ -158,7 +158,9 @@ def checked(scored: Iterable[Tuple[Iterable[T], List[UnknownWords]]]) -> Iterato
     """Yield the lists or lattices of blocks; the words that components do not know are checked."""
     total: Sequence[UnknownWords] = []
     for items, unknown in scored:
-        total = joined(total, unknown)
+        for count, more in zip(total, unknown, strict=False):  # none before the first block
+            count.join(more)
+        total = total or unknown
         for count in total:
             if count.num_words >= ENOUGH:
                 count.check()
