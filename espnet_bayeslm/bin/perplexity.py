@@ -14,8 +14,8 @@ from espnet_bayeslm.evaluation.perplexity import (
     Sentences,
     TextScores,
     check_unknown,
+    component_scores,
     perplexity_text,
-    score_components,
 )
 from espnet_bayeslm.evaluation.transcripts import check_no_ids, read_sentences
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
@@ -99,7 +99,12 @@ def score_text(
 ) -> List[List[WordScores]]:
     """Scores of a text's sentences by each component."""
     lines = list(sentences.values())
-    scores = score_components(components, lines, max_oov_rate=max_oov_rate, context=context)
+    scores = []
+    for component in components:
+        found = component_scores(component, lines, context=context)
+        unknown = {"max_oov_rate": max_oov_rate, "scorer": component.scorer}
+        check_unknown(component.name, lines, found, **unknown)
+        scores.append(found)
     if not keyed:
         check_plain(lines, scores)
     return scores

@@ -13,6 +13,7 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.counting import UnknownWords
 from espnet_bayeslm.evaluation.interpolation import mix
+from espnet_bayeslm.evaluation.wer import Addable
 from espnet_bayeslm.evaluation.word_scores import Component, WordScorer, WordScores
 
 UNITS = {"word": "words", "token": "tokens", "character": "characters"}
@@ -37,7 +38,7 @@ def perplexity_text(perplexity: Optional[float], digits: int = 2) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Tally:
+class Tally(Addable):
     """The log-probability of some words and how much text they are; tallies add.
 
     Attributes:
@@ -52,12 +53,6 @@ class Tally:
     tokens: int = 0
     characters: int = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        if not isinstance(other, Tally):
-            return NotImplemented
-        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
-        return Tally(*(a + b for a, b in pairs))
-
     def perplexity(self, per: str = "words") -> float:
         """Perplexity exp(-log_prob / count), nan where nothing is counted."""
         count = getattr(self, per)
@@ -65,25 +60,17 @@ class Tally:
 
 
 @dataclasses.dataclass(frozen=True)
-class Perplexity:
+class Perplexity(Addable):
     """The perplexity of a text, kept as sums that add over texts.
 
     Attributes:
         known: Words that count in both figures, and every `</s>`.
         oov: Words left out of the figure "without OOVs".
-        sentences: Number of sentences.
     """
 
     known: Tally = Tally()
     oov: Tally = Tally()
     sentences: int = 0
-
-    def __add__(self, other: Perplexity) -> Perplexity:
-        if not isinstance(other, Perplexity):
-            return NotImplemented
-        return Perplexity(
-            self.known + other.known, self.oov + other.oov, self.sentences + other.sentences
-        )
 
     @property
     def all(self) -> Tally:
@@ -92,31 +79,25 @@ class Perplexity:
 
 
 def sentence_perplexity(
-    words: Sequence[str],
-    scores: WordScores,
-    *,
-    tokens: Optional[np.ndarray] = None,
-    excluded: Optional[np.ndarray] = None,
+    words: Sequence[str], log_probs: np.ndarray, *, tokens: np.ndarray, excluded: np.ndarray
 ) -> Perplexity:
-    """Perplexity of one sentence.
+    """Perplexity of one sentence of n words, and `</s>`.
 
     Args:
-        words: The n words of the sentence.
-        scores: Scores of the n words and of `</s>`, n + 1.
-        tokens: (n + 1,) LM tokens of each word (default: one each).
-        excluded: (n + 1,) bool, the words that are left out of the figure "without OOVs"
-            (default: `scores.oov`); several LMs must share it to be comparable.
+        words: The words.
+        log_probs: (n + 1,) ln p of each, in nats.
+        tokens: (n + 1,) LM tokens of each.
+        excluded: (n + 1,) bool, the words that are left out of the figure "without OOVs"; several
+            LMs must share it to be comparable.
     """
     # the space before a word is the word's, as a character LM counts it
     characters = np.array([len(w) + (i > 0) for i, w in enumerate(words)] + [1])
-    counts = np.ones(len(words) + 1, int) if tokens is None else tokens
-    out = scores.oov if excluded is None else excluded
 
     def tally(mask: np.ndarray) -> Tally:
-        sums = (int(sizes[mask].sum()) for sizes in (np.ones(len(out), int), counts, characters))
-        return Tally(float(scores.log_probs[mask].sum()), *sums)
+        sums = (int(sizes[mask].sum()) for sizes in (tokens, characters))
+        return Tally(float(log_probs[mask].sum()), int(mask.sum()), *sums)
 
-    return Perplexity(tally(~out), tally(out), 1)
+    return Perplexity(tally(~excluded), tally(excluded), 1)
 
 
 def token_counts(scorer: Optional[WordScorer], words: Sequence[str]) -> np.ndarray:
@@ -134,30 +115,13 @@ def text_blocks(
         yield sentences[begin : begin + size]
 
 
-def score_components(
-    components: Sequence[Component],
-    sentences: Sequence[Sequence[str]],
-    *,
-    max_oov_rate: float = 1.0,
-    context: int = 0,
-) -> List[List[WordScores]]:
-    """Scores of each sentence by each component.
-
-    Repeated ones are the scorers' own affair: an LM with context needs them where they stand.
-    """
-    found = []
-    for component in components:
-        scores = component_scores(component, sentences, context=context)
-        name, scorer = component.name, component.scorer
-        check_unknown(name, sentences, scores, max_oov_rate=max_oov_rate, scorer=scorer)
-        found.append(scores)
-    return found
-
-
 def component_scores(
     component: Component, sentences: Sequence[Sequence[str]], *, context: int = 0
 ) -> List[WordScores]:
-    """Scores of each sentence by one component."""
+    """Scores of each sentence by one component.
+
+    Repeated ones are the scorer's own affair: an LM with context needs them where they stand.
+    """
     blocks = text_blocks(sentences, context=context)
     return [scores for block in blocks for scores in component.scorer.word_scores(block)]
 
@@ -207,12 +171,12 @@ class TextScores:
 
     def perplexities(self, index: int) -> List[Perplexity]:
         """Perplexity of each sentence under a component (the mixture comes last)."""
-        scorer = self._scorers[index]
         rows = zip(self.sentences.values(), self.scores[index], self._excluded, strict=True)
-        return [
-            sentence_perplexity(words, score, tokens=token_counts(scorer, words), excluded=excluded)
-            for words, score, excluded in rows
-        ]
+        found = []
+        for words, score, out in rows:
+            tokens = token_counts(self._scorers[index], words)
+            found.append(sentence_perplexity(words, score.log_probs, tokens=tokens, excluded=out))
+        return found
 
     def summary(self, index: int) -> Dict[str, Any]:
         """Figures of a component over the whole text."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Collection, List, Mapping, Sequence
+from typing import Collection, List, Mapping, Sequence, TypeVar
 
 import kaldialign
 import numpy as np
@@ -21,9 +21,22 @@ from espnet_bayeslm.evaluation.transcripts import read_transcripts as read_trans
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
+T = TypeVar("T", bound="Addable")
+
 
 @dataclasses.dataclass(frozen=True)
-class ErrorCounts:
+class Addable:
+    """Base of dataclasses that add field by field."""
+
+    def __add__(self: T, other: T) -> T:
+        if type(other) is not type(self):
+            return NotImplemented
+        names = [field.name for field in dataclasses.fields(self)]
+        return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
+
+
+@dataclasses.dataclass(frozen=True)
+class ErrorCounts(Addable):
     """Word errors of one or many utterances; counts of several add.
 
     Attributes:
@@ -46,12 +59,6 @@ class ErrorCounts:
             raise ValueError(f"error counts must not be negative: {self}")
         if self.substitutions + self.deletions > self.words:
             raise ValueError(f"more reference words are wrong than there are: {self}")
-
-    def __add__(self, other: ErrorCounts) -> ErrorCounts:
-        if not isinstance(other, ErrorCounts):
-            return NotImplemented
-        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
-        return ErrorCounts(*(a + b for a, b in pairs))
 
     @property
     def errors(self) -> int:

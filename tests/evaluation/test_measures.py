@@ -35,7 +35,6 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     zero_means,
 )
 from espnet_bayeslm.evaluation.transcripts import read_sentences
-from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 
 # multiples of 1/8 add without rounding
@@ -45,22 +44,22 @@ TALLIES = st.builds(
 PERPLEXITIES = st.builds(Perplexity, TALLIES, TALLIES, st.integers(0, 9))
 
 
-def scores(*log_probs, oov=()):
-    return WordScores(np.array(log_probs), np.isin(np.arange(len(log_probs)), oov))
+def sentence(words, probs, *, tokens=(1, 1, 1), excluded=()):
+    sizes = dict(tokens=np.array(tokens), excluded=np.isin(np.arange(len(probs)), excluded))
+    return sentence_perplexity(words.split(), np.log(probs), **sizes)
 
 
 def test_a_sentence_by_hand():
     """`the cat` with probabilities 1/2, 1/8 and 1/4 of </s>."""
-    found = scores(*np.log([1 / 2, 1 / 8, 1 / 4]))
-    value = sentence_perplexity(["the", "cat"], found)
+    value = sentence("the cat", [1 / 2, 1 / 8, 1 / 4])
     assert value.all.log_prob == pytest.approx(math.log(1 / 64))
     assert value.all.perplexity("words") == pytest.approx(4)  # the, cat, </s>
     assert value.all.perplexity("characters") == pytest.approx(64 ** (1 / 8))  # the_cat, </s>
     assert (value.all.words, value.all.tokens, value.all.characters) == (3, 3, 8)
     assert (value.oov, value.sentences) == (Tally(), 1)
-    in_pieces = sentence_perplexity(["the", "cat"], found, tokens=np.array([1, 4, 1]))
+    in_pieces = sentence("the cat", [1 / 2, 1 / 8, 1 / 4], tokens=[1, 4, 1])
     assert in_pieces.all.tokens == 6 and in_pieces.all.perplexity("tokens") == pytest.approx(2)
-    value = sentence_perplexity(["a", "zz"], scores(*np.log([1 / 4, 1 / 64, 1 / 4]), oov=[1]))
+    value = sentence("a zz", [1 / 4, 1 / 64, 1 / 4], excluded=[1])
     assert value.known.perplexity() == pytest.approx(4)
     assert value.all.perplexity() == pytest.approx((4 * 64 * 4) ** (1 / 3))
     assert value.oov.words == 1
