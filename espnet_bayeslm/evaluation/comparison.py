@@ -111,8 +111,7 @@ def align_all(
 def find_segments(
     aligned_a: Mapping[str, Alignment], aligned_b: Mapping[str, Alignment]
 ) -> List[Segment]:
-    """Segments of all utterances."""
-    check_same_utterances(aligned_a, aligned_b, ref_path="system A", hyp_path="system B")
+    """Segments of all utterances, which both systems have."""
     return [
         segment
         for utt, alignment in aligned_a.items()
@@ -193,9 +192,7 @@ class WerDifference:
     """WER of system A less WER of system B: positive where B is the better system.
 
     Attributes:
-        difference: Difference on the set itself, as a fraction.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
+        difference: Difference on the set itself, as a fraction; `low` and `high` are its interval.
         improvement: Probability that B is better than A: the share of the replicates in which it
             makes fewer errors.
         level: Probability of the interval, half of the rest lying on each side.
@@ -211,15 +208,10 @@ class WerDifference:
 def replicate_totals(
     counts: np.ndarray, *, num_replicates: int = NUM_REPLICATES, seed: int = 0
 ) -> np.ndarray:
-    """Totals of counts over utterances drawn with replacement.
+    """Totals of counts over utterances drawn with replacement, (num_replicates, K) float64.
 
-    Args:
-        counts: (U, K) K counts of each utterance: errors of some systems, words.
-        num_replicates: Number of replicates of U utterances each.
-        seed: Seed of the replicates; one seed and one U give equal replicates for all systems.
-
-    Returns:
-        (num_replicates, K) float64, whole numbers.
+    The K counts of each utterance, (U, K), are errors of some systems, and words. One seed and one
+    U give equal replicates for all systems.
     """
     num_utts = len(counts)
     if num_utts == 0:
@@ -238,16 +230,12 @@ def replicate_totals(
     return np.concatenate(totals)
 
 
-def difference_of_totals(
-    totals: np.ndarray, drawn: np.ndarray, *, level: float = LEVEL
-) -> WerDifference:
+def difference_of_totals(totals: np.ndarray, drawn: np.ndarray) -> WerDifference:
     """Difference of two word error rates and its interval, from replicates.
 
-    Args:
-        totals: (4,) errors and words of system A, errors and words of system B. The words differ
-            only where references have alternations.
-        drawn: (num_replicates, 4) the same of each replicate; one without a word is left out.
-        level: Probability of the interval.
+    The totals, (4,), are errors and words of system A, errors and words of system B. The words
+    differ only where references have alternations. `drawn`, (num_replicates, 4), has the totals of
+    each replicate; one without a word is left out.
 
     Raises:
         InputError: The references have no words.
@@ -261,9 +249,9 @@ def difference_of_totals(
     # exactly 0 where the errors are equal and the words are
     errors_a, words_a, errors_b, words_b = np.vstack([totals, drawn]).T
     observed, *differences = (errors_a - errors_b * (words_a / words_b)) / words_a
-    low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     improvement = float((np.array(differences) > 0).mean())
-    return WerDifference(float(observed), float(low), float(high), improvement, level)
+    return WerDifference(float(observed), float(low), float(high), improvement)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -111,8 +111,6 @@ def test_other_utterances_and_other_references_are_refused():
     for hyps in (({"u1": ["a"]}, ref), (ref, {**ref, "u3": []})):
         with pytest.raises(InputError, match="utterances"):
             mapsswe(ref, *hyps)
-    with pytest.raises(InputError, match="system B: 0 utterances, 1 in system A"):
-        find_segments({"u1": []}, {})
     with pytest.raises(ValueError, match="different references: 'a' and 'a b'"):
         utterance_segments([("a", "a")], [("a", "a"), ("b", None)])
     with pytest.raises(InputError, match="good: 0 utterances, 1 in the reference"):
@@ -158,37 +156,46 @@ def test_sctk_itself(kind):
     check_against_sctk(texts, *run_sctk(*texts))
 
 
-def make_texts(seed, num_utts):
-    """Return references and two systems, the second one slightly better."""
+RATES = {"poor": 0.5, "good": 0.1, "same": 0.5}
+
+
+def make_set(seed, num_utts=60, *, prefix="u", rates=RATES):
+    """Return references and systems with some rates of wrong words; "same" is what "poor" is."""
     rng = random.Random(seed)
-    refs = [[rng.choice("abcde") for _ in range(rng.randint(0, 12))] for _ in range(num_utts)]
+    sizes = {f"{prefix}{n}": rng.randint(0, 12) for n in range(num_utts)}
+    refs = {utt: tuple(rng.choices("abcdef", k=size)) for utt, size in sizes.items()}
+    hyps = {
+        name: {
+            utt: tuple("x" if rng.random() < rate else word for word in words)
+            for utt, words in refs.items()
+        }
+        for name, rate in rates.items()
+    }
+    return refs, {name: hyps["poor" if name == "same" else name] for name in rates}
 
-    def noisy(rate):
-        return [["x" if rng.random() < rate else word for word in ref] for ref in refs]
 
-    return refs, noisy(0.2), noisy(0.18)
+def make_texts(seed, num_utts):
+    """Return the texts of references and two systems, the second one slightly better."""
+    refs, hyps = make_set(seed, num_utts, rates={"a": 0.2, "b": 0.18})
+    return [[*texts.values()] for texts in (refs, hyps["a"], hyps["b"])]
 
 
 def counts(refs, *systems):
-    errors = [
-        np.array([word_errors(*pair).errors for pair in zip(refs, system, strict=True)])
-        for system in systems
-    ]
-    return [*errors, np.array([len(ref) for ref in refs])]
+    pairs = [zip(refs, system, strict=True) for system in systems]
+    errors = [np.array([word_errors(*pair).errors for pair in of_system]) for of_system in pairs]
+    return [*errors, np.array([*map(len, refs)])]
 
 
-def bootstrap(errors_a, errors_b, words, *, level=0.95, **draws):
+def bootstrap(errors_a, errors_b, words, **draws):
     table = np.stack([errors_a, words, errors_b, words], axis=1)
-    drawn = replicate_totals(table, **draws)
-    return difference_of_totals(table.sum(axis=0), drawn, level=level)
+    return difference_of_totals(table.sum(axis=0), replicate_totals(table, **draws))
 
 
-@pytest.mark.parametrize("level", [0.95, 0.8])
-def test_a_plain_loop_over_the_same_draws(level, monkeypatch):
+def test_a_plain_loop_over_the_same_draws(monkeypatch):
     errors_a, errors_b, words = counts(*make_texts(1, 37))
     # several blocks, the last one not full
     monkeypatch.setattr(comparison, "_HELD", 37 * 60)
-    found = bootstrap(errors_a, errors_b, words, num_replicates=200, level=level, seed=5)
+    found = bootstrap(errors_a, errors_b, words, num_replicates=200, seed=5)
     differences = []
     for row in np.random.default_rng(5).integers(37, size=(200, 37), dtype=np.int32):
         a = sum(int(errors_a[n]) for n in row)
@@ -202,11 +209,11 @@ def test_a_plain_loop_over_the_same_draws(level, monkeypatch):
         below, above = differences[int(low)], differences[min(int(low) + 1, 199)]
         return below + rest * (above - below)
 
-    assert found.low == pytest.approx(quantile((1 - level) / 2), abs=1e-12)
-    assert found.high == pytest.approx(quantile((1 + level) / 2), abs=1e-12)
+    assert found.low == pytest.approx(quantile(0.025), abs=1e-12)
+    assert found.high == pytest.approx(quantile(0.975), abs=1e-12)
     assert found.improvement == sum(d > 0 for d in differences) / 200
     assert found.difference == (sum(errors_a) - sum(errors_b)) / sum(words)
-    assert found.level == level
+    assert found.level == 0.95
 
 
 def test_kaldialign():
@@ -244,23 +251,6 @@ def test_references_without_words(num_utts):
     zeros = np.zeros(num_utts, dtype=int)
     with pytest.raises(InputError, match="the references have no words"):
         bootstrap(zeros + 1, zeros, zeros)
-
-
-RATES = {"poor": 0.5, "good": 0.1, "same": 0.5}
-
-
-def make_set(seed, num_utts=60, prefix="u"):
-    """Return references and the systems of `RATES`; "same" is what "poor" is."""
-    rng = random.Random(seed)
-    refs = {f"{prefix}{n}": tuple(rng.choices("abcdef", k=8)) for n in range(num_utts)}
-    hyps = {
-        name: {
-            utt: tuple("x" if rng.random() < rate else word for word in words)
-            for utt, words in refs.items()
-        }
-        for name, rate in RATES.items()
-    }
-    return refs, {**hyps, "same": hyps["poor"]}
 
 
 def test_one_set():
