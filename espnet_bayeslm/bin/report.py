@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.nbest.formats import FORMAT_HELP, check_format
 from espnet_bayeslm.report.inputs import Repeated, named_paths
@@ -16,7 +16,8 @@ from espnet_bayeslm.utils.files import write_text
 from espnet_bayeslm.utils.options import option
 
 if TYPE_CHECKING:
-    from espnet_bayeslm.report.page import Section
+    from espnet_bayeslm.evaluation.wer import Words
+    from espnet_bayeslm.report.rescored_lists import Rescored
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,11 +50,13 @@ INPUTS = ("score", "perplexity", "rescored", "ref", "exp", "snr", "search")
 def report(options: ReportOptions, *, command: str) -> None:
     """Write one HTML file of what is given."""
     from espnet_bayeslm.report.learning_section import learning_section, read_epochs
+    from espnet_bayeslm.report.nbest_section import nbest_section
     from espnet_bayeslm.report.page import page
     from espnet_bayeslm.report.provenance_section import provenance_section
     from espnet_bayeslm.report.score_results import read_perplexities, read_scores, scores_section
     from espnet_bayeslm.report.search_results import read_search, search_section
     from espnet_bayeslm.report.weight_noise import read_snr, snr_section
+    from espnet_bayeslm.report.weight_sweep import read_sweep, sweep_section
 
     def named(name: str, *, unique: bool = False) -> List[Tuple[str, str]]:
         return named_paths(f"--{name}", getattr(options, name), unique=unique)
@@ -62,19 +65,21 @@ def report(options: ReportOptions, *, command: str) -> None:
     if nbest_format is not None:
         check_format(nbest_format)
     word_errors = None if options.score is None else read_scores(options.score)
-    tables = scores_section(word_errors, read_perplexities(named("perplexity")))
+    perplexities = read_perplexities(named("perplexity"))
     experiments, searches = named("exp", unique=True), named("search", unique=True)
     folders = dict(named("rescored", unique=True))
-    lists, sweeps = rescoring_sections(folders, nbest_format, options.ref)
-    sections = [
-        tables,
-        sweeps,
-        learning_section({name: read_epochs(path) for name, path in experiments}),
-        snr_section(*read_snr([path for _, path in named("snr")])),
-        search_section({name: read_search(path) for name, path in searches}),
-        lists,
+    lists, refs = read_lists(folders, nbest_format, options.ref)
+    sweeps = {name: read_sweep(Path(path)) for name, path in folders.items()}
+    # sections and what they show; without it there is none
+    sections: Sequence[Tuple[Any, ...]] = [
+        (scores_section, word_errors, perplexities),
+        (sweep_section, {name: sweep for name, sweep in sweeps.items() if sweep is not None}),
+        (learning_section, {name: read_epochs(path) for name, path in experiments}),
+        (snr_section, *read_snr([path for _, path in named("snr")])),
+        (search_section, {name: read_search(path) for name, path in searches}),
+        (nbest_section, lists, refs),
     ]
-    given = [*filter(None, sections)]
+    given = [section(*content) for section, *content in sections if any(content)]
     if not given:
         raise InputError(
             "nothing to report",
@@ -86,13 +91,11 @@ def report(options: ReportOptions, *, command: str) -> None:
     print(f"{options.output}: {', '.join(section.title for section in given)} ({size:.1f} MB)")
 
 
-def rescoring_sections(
+def read_lists(
     folders: Mapping[str, str], nbest_format: Optional[str], ref: Repeated
-) -> List[Optional[Section]]:
-    """N-best lists of rescorings and the sweeps that tuned them."""
-    from espnet_bayeslm.report.nbest_section import nbest_section
+) -> Tuple[List[Rescored], Mapping[str, Words]]:
+    """N-best lists of rescorings, and their references."""
     from espnet_bayeslm.report.rescored_lists import read_references, read_rescored
-    from espnet_bayeslm.report.weight_sweep import read_sweep, sweep_section
 
     if ref and not folders:
         raise InputError("--ref without lists", remedy="Give --rescored NAME=DIR too.")
@@ -100,9 +103,7 @@ def rescoring_sections(
     refs = read_references(ref, items, list(folders.items()))
     if items and not refs:
         logging.warning("no references: the lists are compared with the first pass")
-    sweeps = {name: read_sweep(Path(path)) for name, path in folders.items()}
-    found = {name: sweep for name, sweep in sweeps.items() if sweep is not None}
-    return [nbest_section(items, refs), sweep_section(found)]
+    return items, refs
 
 
 TOOL = Tool(

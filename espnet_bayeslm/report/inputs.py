@@ -82,12 +82,9 @@ def expecting(
 def typed(kind: Any, value: Any) -> Any:
     """JSON value as a type: a dataclass by its fields' names, a list, a dictionary, a number.
 
-    Keys that a dataclass has no field for are left out. An integer of JSON is a float too.
-
-    Args:
-        kind: A dataclass, `Dict[str, T]`, `List[T]`, `Tuple[T, ...]`, `Optional[T]`, `float`,
-            `int`, `str` or `Any`.
-        value: The value.
+    The type is a dataclass, `Dict[str, T]`, `List[T]`, `Tuple[T, ...]`, `Optional[T]`, `float`,
+    `int`, `str` or `Any`. Keys that a dataclass has no field for are left out. An integer of JSON
+    is a float too.
 
     Raises:
         ValueError: The value is of another type, or is no number (nan).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -53,10 +53,8 @@ def read_epochs(path: str) -> List[Epoch]:
     return epochs
 
 
-def learning_section(experiments: Mapping[str, Sequence[Epoch]]) -> Optional[Section]:
-    """Curves and a table of experiments; None where there is none."""
-    if not experiments:
-        return None
+def learning_section(experiments: Mapping[str, Sequence[Epoch]]) -> Section:
+    """Curves and a table of experiments."""
     figure = svg(learning_figure(experiments), "Learning curves of the experiments")
     return Section(
         "learning", "Learning curves", {"figure": figure, "epochs": epoch_table(experiments)}

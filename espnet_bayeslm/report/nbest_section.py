@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 from urllib.parse import quote
 
 import kaldialign
@@ -35,8 +35,10 @@ LABELS = {
 }
 WHAT = BEFORE, CONTROL, RESCORED, ORACLE
 CORRECT, SUBSTITUTION, DELETION, INSERTION = ".sdi"
-# What stands for a word that is not there, and how many errors the table shows
-GAP, MAX_CONFUSIONS = "—", 25
+# No word: it stands where an alignment of kaldialign has none
+GAP = "\0"
+# What the table of errors shows for a word that is not there, and how many errors it shows
+DASH, MAX_CONFUSIONS = "—", 25
 # Digits of scores after the point, significant digits of uncertainties
 DIGITS, SIGNIFICANT = 3, 3
 
@@ -65,28 +67,21 @@ def operations(ref: Sequence[str], hyp: Sequence[str]) -> str:
 
     The errors are as few as `word_errors` counts.
     """
-    # numbers in place of words: -1, which is no word, can then be told from every word
-    ids = {word: number for number, word in enumerate(dict.fromkeys([*ref, *hyp]))}
-    pairs = kaldialign.align([ids[w] for w in ref], [ids[w] for w in hyp], -1)
     return "".join(
-        INSERTION if a == -1 else DELETION if b == -1 else CORRECT if a == b else SUBSTITUTION
-        for a, b in pairs
+        INSERTION if a == GAP else DELETION if b == GAP else CORRECT if a == b else SUBSTITUTION
+        for a, b in kaldialign.align(ref, hyp, GAP)
     )
 
 
 class View(NamedTuple):
-    """The lists of a rescoring as the page's program reads them, with figures for tables.
-
-    Attributes:
-        data: JSON.
-        errors: First pass, control, new best or oracle -> word errors of all lists.
-        judged: The words of the new best.
-        tests: The first pass or the control (A) -> its test against the new best (B).
-    """
+    """The lists of a rescoring as the page's program reads them, with figures for tables."""
 
     data: Dict[str, Any]
+    # first pass, control, new best or oracle -> word errors of all lists
     errors: Dict[str, ErrorCounts]
+    # of the words of the new best
     judged: Judged
+    # the first pass or the control (A) -> its test against the new best (B)
     tests: Dict[str, Mapsswe]
 
 
@@ -141,10 +136,8 @@ def _counted_uncertainty(rescored: Rescored, nbest: NBest) -> Dict[int, Uncertai
     return kept
 
 
-def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Optional[Section]:
+def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Section:
     """Section of lists, their errors, and the LMs' uncertainty about wrong words."""
-    if not rescored:
-        return None
     texts = Texts()
     views = [make_view(item, refs, texts) for item in rescored]
     tables = []
@@ -199,11 +192,9 @@ def test_table(views: Sequence[View]) -> Table:
         for view in views
         for name, test in view.tests.items()
     ]
-    caption = (
-        "MAPSSWE: does the rescoring make fewer errors (z > 0)? The second step is that of the LM"
-        if any(CONTROL in view.tests for view in views)
-        else "MAPSSWE: does the rescoring make fewer errors (z > 0)?"
-    )
+    caption = "MAPSSWE: does the rescoring make fewer errors (z > 0)?"
+    if any(CONTROL in view.tests for view in views):
+        caption += " The second step is that of the LM"
     return Table(caption, ["system", "step", "z", "p"], rows, words=(1,))
 
 
@@ -241,8 +232,8 @@ def word_errors_of(ref: str, hyp: str, steps: str) -> Iterator[Tuple[str, str]]:
     """Pairs of a word and the word in its place, a dash where there is none."""
     refs, hyps = iter(ref.split()), iter(hyp.split())
     for step in steps:
-        word = GAP if step == INSERTION else next(refs)
-        other = GAP if step == DELETION else next(hyps)
+        word = DASH if step == INSERTION else next(refs)
+        other = DASH if step == DELETION else next(hyps)
         if step != CORRECT:
             yield word, other
 

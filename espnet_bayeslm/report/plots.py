@@ -57,9 +57,7 @@ def plain(name: str) -> str:
 def svg(figure: Figure, label: str) -> Markup:
     """SVG element of a figure, for a page: black is the page's text, white is its paper.
 
-    Args:
-        figure: The figure.
-        label: Description for readers who cannot see the figure; no two figures share one.
+    The label is for readers who cannot see the figure; no two figures share one.
     """
     buffer = io.StringIO()
     # text remains text: it can be searched, and has the reader's fonts

@@ -16,12 +16,7 @@ from espnet_bayeslm.nbest.fields import parse_number
 from espnet_bayeslm.nbest.formats import format_of, normalized, read_nbest
 from espnet_bayeslm.nbest.kaldi import key_of
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.report.inputs import (
-    Repeated,
-    expecting,
-    named_paths,
-    typed,
-)
+from espnet_bayeslm.report.inputs import Repeated, expecting, named_paths, typed
 from espnet_bayeslm.rescoring.decision import ScoredList
 from espnet_bayeslm.rescoring.features import LM, SUBTRACTED
 from espnet_bayeslm.rescoring.output_files import SUBTRACTED_COSTS, WITHOUT_LM
@@ -45,17 +40,15 @@ Scores = Dict[str, List[float]]
 
 @dataclasses.dataclass(frozen=True)
 class Rescored:
-    """N-best lists and the result of a rescoring.
+    """N-best lists and the result of a rescoring, by its name in the report.
 
     Attributes:
-        name: Name in the report.
-        nbests: The lists.
+        nbests: The lists; their words are normalised already.
         best: Utterance id -> place (from 0) of the new best hypothesis in its list.
         scores: Utterance id -> score, as the report names it -> its value for each hypothesis.
         uncertainty: Utterance id -> place -> uncertainty of the hypothesis' words; of the
             first pass' best and the new best.
-        normalization: Normalization of words before they were scored; the lists' words have it
-            already.
+        normalization: Normalization of words before they were scored.
         counting: Unit of error counts and words left out.
         control: Utterance id -> place of the best hypothesis by the scales that were tuned without
             the new LMs' scores; empty where there are none.

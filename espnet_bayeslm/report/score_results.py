@@ -60,6 +60,11 @@ class ComponentPerplexity:
     perplexity: Dict[str, Optional[float]]
     perplexity_without_oov: Dict[str, Optional[float]]
 
+    @property
+    def per_word(self) -> Optional[float]:
+        """Perplexity per word, unknown words left out."""
+        return self.perplexity_without_oov["word"]
+
 
 class Perplexities(NamedTuple):
     """Perplexities that `bayeslm perplexity` wrote of one text."""
@@ -70,11 +75,7 @@ class Perplexities(NamedTuple):
 
 
 def print_scores(
-    conditions: Mapping[str, Scores],
-    pooled: Scores,
-    *,
-    baseline: Optional[str],
-    unit: str = "word",
+    conditions: Mapping[str, Scores], pooled: Scores, *, baseline: Optional[str], unit: str = "word"
 ) -> None:
     """Print error rates and the significance of their differences."""
     several = len(conditions) > 1
@@ -175,22 +176,21 @@ def average_rate(conditions: Mapping[str, Scores], system: str) -> float:
 
 
 def scores_json(
-    conditions: Mapping[str, Scores],
-    pooled: Scores,
-    *,
-    baseline: Optional[str],
-    unit: str = "word",
+    conditions: Mapping[str, Scores], pooled: Scores, *, baseline: Optional[str], unit: str = "word"
 ) -> Dict[str, Any]:
     """Numbers of the table, pooled, and for each condition where there are several.
 
-    Args:
-        conditions: Name of the condition -> results.
-        pooled: The results of all conditions together.
-        baseline: The system with which every other one is compared.
-        unit: Unit that errors were counted in. Where it is "char", each system has it as `unit`,
-            and `wer` is the CER.
+    Where characters are counted, each system has them as `unit`, and `wer` is the CER.
     """
-    found = _scores_json(pooled, baseline, {} if unit == "word" else {"unit": unit})
+    more = {} if unit == "word" else {"unit": unit}
+    found: Dict[str, Any] = {
+        name: {**dataclasses.asdict(c), "errors": c.errors, "wer": 100 * c.rate, **more}
+        for name, c in pooled.errors.items()
+    }
+    if pooled.pairs:
+        better = [n for n in found if marks(pooled.pairs, baseline).get(n) == BETTER]
+        pairs = [*map(_pair_json, pooled.pairs)]
+        found["significance"] = {"baseline": baseline, "better": better, "pairs": pairs}
     if len(conditions) > 1:
         found["conditions"] = {
             name: scores_json({}, scores, baseline=baseline, unit=unit)
@@ -202,30 +202,16 @@ def scores_json(
     return found
 
 
-def _scores_json(
-    scores: Scores, baseline: Optional[str], more: Mapping[str, str]
-) -> Dict[str, Any]:
-    """{system: counts} and, where there are several systems, "significance"; rates in percent."""
-    found: Dict[str, Any] = {
-        name: {**dataclasses.asdict(c), "errors": c.errors, "wer": 100 * c.rate, **more}
-        for name, c in scores.errors.items()
+def _pair_json(pair: SystemPair) -> Dict[str, Any]:
+    """Two systems compared, rates in percent."""
+    interval = dataclasses.asdict(pair.interval)
+    return {
+        "a": pair.a,
+        "b": pair.b,
+        **({"identical": True} if pair.identical else {}),
+        "mapsswe": {**dataclasses.asdict(pair.test), "significant": pair.test.significant},
+        "bootstrap": {**interval, **{key: 100 * interval[key] for key in IN_PERCENT}},
     }
-    pairs = []
-    for pair in scores.pairs:
-        interval = dataclasses.asdict(pair.interval)
-        pairs.append(
-            {
-                "a": pair.a,
-                "b": pair.b,
-                **({"identical": True} if pair.identical else {}),
-                "mapsswe": {**dataclasses.asdict(pair.test), "significant": pair.test.significant},
-                "bootstrap": {**interval, **{key: 100 * interval[key] for key in IN_PERCENT}},
-            }
-        )
-    if pairs:
-        better = [n for n in found if marks(scores.pairs, baseline).get(n) == BETTER]
-        found["significance"] = {"baseline": baseline, "better": better, "pairs": pairs}
-    return found
 
 
 def read_scores(path: str) -> ScoreFile:
@@ -280,12 +266,8 @@ def read_perplexities(pairs: Sequence[Tuple[str, str]]) -> List[Perplexities]:
     return list(found.values())
 
 
-def scores_section(
-    scores: Optional[ScoreFile], perplexities: Sequence[Perplexities]
-) -> Optional[Section]:
-    """Tables of scores and perplexities; None if there are neither."""
-    if scores is None and not perplexities:
-        return None
+def scores_section(scores: Optional[ScoreFile], perplexities: Sequence[Perplexities]) -> Section:
+    """Tables of scores and perplexities, or of one of both."""
     systems = list(dict.fromkeys(item.system for item in perplexities))
     columns = perplexity_columns(systems, perplexities)
     tables, details = [], []
@@ -350,7 +332,7 @@ def perplexity_columns(
 ) -> Dict[str, Dict[str, str]]:
     """Name of the column of each text -> its cell of each system."""
     texts = list(dict.fromkeys(item.text for item in perplexities))
-    values = {(item.system, item.text): _per_word(item.rows[-1]) for item in perplexities}
+    values = {(item.system, item.text): item.rows[-1].per_word for item in perplexities}
     return {
         f"ppl {name}": {s: perplexity_text(values.get((s, text)), 1) for s in systems}
         for name, text in zip(short_names(texts), texts, strict=True)
@@ -377,13 +359,7 @@ def component_table(perplexities: Sequence[Perplexities]) -> Table:
     rows = []
     for item in perplexities:
         for row in item.rows:
-            values = (_per_word(row), row.perplexity["word"])
-            cells = [perplexity_text(value) for value in values]
+            cells = map(perplexity_text, (row.per_word, row.perplexity["word"]))
             rows.append([item.system, item.text, row.name, *cells, f"{row.oovs:.0f}"])
     header = ["system", "text", "component", "ppl", "ppl, unknown words too", "unknown words"]
     return Table("Perplexity per word of the components", header, rows, words=(1, 2))
-
-
-def _per_word(row: ComponentPerplexity) -> Optional[float]:
-    """Perplexity per word, unknown words left out."""
-    return row.perplexity_without_oov["word"]

@@ -153,19 +153,11 @@ def write_files(
         save_figure(figure, folder / f"{name}.png")
     found = []
     for run in runs:
-        # a weight of minus infinity, which JSON has not, is null
-        weights = {
-            location: {kind: v if math.isfinite(v) else None for kind, v in kinds.items()}
-            for location, kinds in run.weights.items()
-        }
         place = {"name": run.name, "path": run.path, "seed": run.seed}
-        found.append({**place, "weights": weights, "shares": shares(run.weights)})
-    content = {
-        "runs": found,
-        "num_architectures": num_architectures(runs[0].weights),
-        "ranking": rows,
-    }
-    write_json(folder / SEARCH, content, allow_nan=False)
+        # a weight of minus infinity, which JSON has not, becomes null
+        found.append({**place, "weights": run.weights, "shares": shares(run.weights)})
+    total = num_architectures(runs[0].weights)
+    write_json(folder / SEARCH, {"runs": found, "num_architectures": total, "ranking": rows})
 
 
 def _header(number: int, item: RankedArchitecture, runs: Sequence[Run], path: Path) -> List[str]:
@@ -238,10 +230,8 @@ def _run(content: Dict[str, Any], folder: Path) -> Run:
     return dataclasses.replace(run, history=history)
 
 
-def search_section(searches: Mapping[str, Search]) -> Optional[Section]:
-    """Figures and tables of searches; None where there is none."""
-    if not searches:
-        return None
+def search_section(searches: Mapping[str, Search]) -> Section:
+    """Figures and tables of searches."""
     parts = []
     for name, search in searches.items():
         figures = [

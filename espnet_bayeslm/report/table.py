@@ -28,11 +28,7 @@ Row = Sequence[Union[str, Cell]]
 class Table:
     """A table whose first column names the rows.
 
-    Attributes:
-        caption: Caption.
-        header: The columns' names.
-        rows: The cells.
-        words: Further columns (from 0) that hold words: they are aligned to the left.
+    Further columns (from 0) that hold `words` are aligned to the left.
     """
 
     caption: str

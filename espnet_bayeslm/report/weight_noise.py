@@ -141,12 +141,10 @@ def _row(content: Dict[str, Any]) -> LocationRow:
     return LocationRow(str(content["location"]), str(content["kind"]), summary)
 
 
-def snr_section(lms: Mapping[str, Sequence[LocationRow]], curves: Curves) -> Optional[Section]:
-    """Histograms and a table; None where there is no LM."""
+def snr_section(lms: Mapping[str, Sequence[LocationRow]], curves: Curves) -> Section:
+    """Histograms and a table."""
     from espnet_bayeslm.report.plots import svg
 
-    if not lms:
-        return None
     figures = {name: svg(figure, LABELS[name]) for name, figure in _figures(lms, curves).items()}
     values = {"figures": figures, "locations": location_table(lms)}
     return Section("snr", "Signal-to-noise ratio", values)

@@ -43,9 +43,9 @@ class SweepTable:
         wer: (A, B) rates.
         best: Place of the weights that were chosen.
         first_pass: Rate of the recogniser's own best, where it is known.
-        rescored: Rate of the chosen weights, where it is known.
-        oracle: Rate of the hypotheses with the fewest errors, where it is known.
-        without_lm: Rate of weights that were tuned without the new LMs' scores, where it is known.
+        rescored: Rate of the chosen weights.
+        oracle: Rate of the hypotheses with the fewest errors.
+        without_lm: Rate of weights that were tuned without the new LMs' scores.
     """
 
     features: Tuple[Scaled, ...]
@@ -67,21 +67,13 @@ class SweepTable:
 
 def write_sweep(folder: Path, tuned: Tuned) -> None:
     """Write sweep.json and sweep.png."""
-    table = sweep_table(tuned)
-    content = {k: v for k, v in dataclasses.asdict(table).items() if v is not None}
-    write_json(folder / SWEEP, content, indent=None)
-    save_figure(sweep_figure(table), folder / "sweep.png")
-
-
-def sweep_table(tuned: Tuned) -> SweepTable:
-    """Rates of a tuning."""
 
     def rate(errors: int) -> float:
         return round(100 * errors / max(tuned.words, 1), 3)
 
     sweep, errors = tuned.sweep, tuned.found.errors
     pairs = zip(sweep.names, sweep.weights, strict=True)
-    return SweepTable(
+    table = SweepTable(
         tuple(Scaled(name, values.tolist()) for name, values in pairs),
         [[rate(count) for count in row] for row in sweep.errors.tolist()],
         # in the middle stand the chosen weights
@@ -91,6 +83,8 @@ def sweep_table(tuned: Tuned) -> SweepTable:
         rate(errors["oracle"]),
         rate(tuned.control.errors["tuned"]),
     )
+    write_json(folder / SWEEP, dataclasses.asdict(table), indent=None)
+    save_figure(sweep_figure(table), folder / "sweep.png")
 
 
 def read_sweep(folder: Path) -> Optional[SweepTable]:
@@ -102,10 +96,8 @@ def read_sweep(folder: Path) -> Optional[SweepTable]:
         return typed(SweepTable, content)  # type: ignore[no-any-return]
 
 
-def sweep_section(sweeps: Mapping[str, SweepTable]) -> Optional[Section]:
-    """Heat map for each system; None where there is none."""
-    if not sweeps:
-        return None
+def sweep_section(sweeps: Mapping[str, SweepTable]) -> Section:
+    """Heat map for each system."""
     parts = []
     for name, sweep in sweeps.items():
         features = " and ".join(f.name for f in sweep.features if f.name) or "nothing (as it came)"

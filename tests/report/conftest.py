@@ -9,7 +9,7 @@ from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 
 
-def write_rescored(folder, lists, *, best, uncertain=False, sweep=False):
+def write_rescored(folder, lists, *, best, uncertain=False):
     """Write Kaldi lists {utterance: texts}, {utterance: place of the new best}, and more files."""
     nbests = [
         NBest(
@@ -29,15 +29,6 @@ def write_rescored(folder, lists, *, best, uncertain=False, sweep=False):
     (folder / "scales.yaml").write_text("lmwt: 10.0\nword_penalty: 0.5\n")
     if uncertain:
         write_uncertainty(folder / "uncertainty.ndjson", lists)
-    if sweep:
-        wer = [[30.0, 20.0, 21.0], [25.0, 22.5, 20.0]]
-        rest = {"best": [0, 1], "first_pass": 25.0, "oracle": 10.0}
-        features = [
-            {"name": "am_score", "weights": [0.5, 1.0]},
-            {"name": "words", "weights": [-0.25, -0.5, -1.0]},
-        ]
-        content = {"features": features, "wer": wer, **rest}
-        (folder / "sweep.json").write_text(json.dumps(content))
     return folder
 
 

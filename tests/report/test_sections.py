@@ -10,7 +10,7 @@ from oracles.html_reader import Page
 
 from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
 from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, PruningStep, SnrSummary
-from espnet_bayeslm.kinds.architectures import derived_config, rank
+from espnet_bayeslm.kinds.architectures import derived_config, rank, write_history
 from espnet_bayeslm.report.learning_section import learning_section, read_epochs
 from espnet_bayeslm.report.score_results import (
     read_perplexities,
@@ -119,7 +119,6 @@ def test_conditions_are_columns_and_perplexities_may_stand_alone(tmp_path):
     assert rows(section)[1:4] == ["WER %", "sub", "del"] and "†" not in section.body
     section = errors_section(tmp_path, None, ("lm", "t", [component("lm", math.inf)]))
     assert rows(section) == ["system", "ppl t", "lm", "∞"]
-    assert scores_section(None, []) is None
 
 
 @pytest.mark.parametrize(
@@ -138,19 +137,30 @@ def test_texts_are_named_by_what_differs(paths, expected):
     assert short_names(paths) == expected
 
 
-def test_sweep(make_rescored):
-    folder = make_rescored("lm", {"u": ["a"]}, best={"u": 0}, sweep=True)
-    section = sweep_section({"<i>lm": read_sweep(folder)})
+SWEEP = {
+    "features": [
+        {"name": "am_score", "weights": [0.5, 1.0]},
+        {"name": "words", "weights": [-0.25, -0.5, -1.0]},
+    ],
+    "wer": [[30.0, 20.0, 21.0], [25.0, 22.5, 20.0]],
+    **{"best": [0, 1], "first_pass": 25.0, "oracle": 10.0},
+    "weights": [],  # of no meaning
+}
+
+
+def test_sweep(tmp_path):
+    path = tmp_path / "sweep.json"
+    write_json(path, SWEEP)
+    section = sweep_section({"<i>lm": read_sweep(tmp_path)})
     page = Page(section.body)
     assert "am_score 0.5, words -0.5: 20.00 %; first pass 25.00 %; oracle 10.00 %." in page.text
-    content = json.loads((folder / "sweep.json").read_text())
-    write_json(folder / "sweep.json", {**content, "without_lm": 22.0, "first_pass": 15.0})
-    section = sweep_section({"lm": read_sweep(folder)})
+    write_json(path, {**SWEEP, "without_lm": 22.0, "first_pass": 15.0})
+    section = sweep_section({"lm": read_sweep(tmp_path)})
     assert "first pass 15.00 %; tuned without the LM 22.00 %; oracle" in Page(section.body).text
     assert page.cells[:4] == ["am_score \\ words", "-0.25", "-0.5", "-1"]
     assert page.cells[4:] == ["0.5", "30.00", "20.00", "21.00", "1", "25.00", "22.50", "20.00"]
     assert page.tags.count("svg") == 1 and page.tags.count("strong") == 1
-    assert read_sweep(folder.parent) is None and sweep_section({}) is None
+    assert read_sweep(tmp_path / "none") is None
 
 
 def stats(*values):
@@ -178,7 +188,6 @@ def test_learning_curves(tmp_path):
     assert page.cells[14:] == ["two", "1", "1", "70.00", "–", "–", "–"]
     assert "KL, nats per token" in page.text and "<u>one" in page.text
     assert "KL, nats" not in Page(learning_section({"two": read_epochs(two)}).body).text
-    assert learning_section({}) is None
 
 
 def test_signal_to_noise(tmp_path):
@@ -209,19 +218,16 @@ def test_signal_to_noise(tmp_path):
         (tmp_path / "snr" / name).write_text(content.replace(*change))
         with pytest.raises(InputError, match=rf"{name}: expected.*{message}"):
             read_snr([str(tmp_path / "snr")])
-    assert snr_section({}, {}) is None
 
 
 def write_folder(folder):
     weights = {f"ffn@{n}": {"point": -math.inf if n == 2 else 0.0, "bayes": 1.0} for n in (1, 2)}
-    history = [(1.0, {name: {"point": 0.0, "bayes": 0.5} for name in weights})]
     runs = [Run("seed<0>", "moved/seed<0>", 0, weights), Run("b", "b", 1, weights)]
     ranking = rank([weights] * 2, 2)
     configs = [derived_config(CHOICES, item.choices) for item in ranking]
     write_search(folder, runs, ranking, configs)
-    (folder / "seed<0>").mkdir()
-    record = {"epoch": history[0][0], "weights": history[0][1]}
-    (folder / "seed<0>" / "architecture.jsonl").write_text(json.dumps(record) + "\n")
+    record = {name: {"point": 0.0, "bayes": 0.5} for name in weights}
+    write_history(folder / "seed<0>", 1, [(1.0, record)])
     write_retrained(folder / "retrain.json", [Retrained(2, "top2", [], 44.4, 1, 1)], ranking)
     return str(folder)
 
@@ -232,10 +238,18 @@ def test_architecture_weights(tmp_path):
     assert page.tags.count("svg") == 2
     assert page.cells[8:14] == ["1", "ffn@1-2 bayes", "0.7311", "1", "1", "1"]
     assert page.cells[16:] == ["2", "ffn@2 bayes", "0.2689", "2", "2", "2", "44.40", "1 of 1"]
-    assert search_section({}) is None
 
 
-BAD_SCORES = [
+READERS = {
+    "score": lambda folder: read_scores(f"{folder}/score.json"),
+    "sweep": read_sweep,
+    "search": read_search,
+}
+# Of other locations than the first run's
+OTHER_RUN = {"name": "b", "path": "b", "seed": 1, "weights": {"ffn@1": {"point": 0, "gp": 1}}}
+# File -> places in it, values that cannot stand there (None: nothing does), and messages
+BAD = {}
+BAD["score"] = [
     (["first", "deletions"], "1", "'1' is not a whole number"),
     (["first", "words"], None, "no 'words'"),
     (["first", "unit"], "syllable", "the unit 'syllable' is none of word, char"),
@@ -245,47 +259,27 @@ BAD_SCORES = [
     (["conditions", "c1", "first"], None, "not all conditions have the same systems"),
     (["significance", "baseline"], "other", "no system 'other', which is the baseline"),
 ]
-BAD_SWEEPS = [
+BAD["sweep"] = [
     (["wer", 0], [1.0], "not 2 x 3 rates"),
     (["best", 0], 77, "77, 1 is no place"),
     (["features"], None, "no 'features'"),
     (["oracle"], [], "'[]' is not a number"),
 ]
-# Of other locations than the first run's
-OTHER_RUN = {"name": "b", "path": "b", "seed": 1, "weights": {"ffn@1": {"point": 0, "gp": 1}}}
-BAD_SEARCHES = [
+BAD["search"] = [
     (["runs", 1], OTHER_RUN, "run 2 has the candidates ['gp', 'point'] at ffn@1"),
     (["runs"], [], "no run of the search to rank"),
     (["ranking"], None, "no 'ranking'"),
 ]
 
 
-@pytest.fixture
-def files(make_rescored, tmp_path):
-    """Readers of a score, a sweep and a search, each with its file."""
-    folder = make_rescored("lm", {"u": ["a"]}, best={"u": 0}, sweep=True)
-    write_json(tmp_path / "score.json", scored(2))
-    content = json.loads((folder / "sweep.json").read_text())
-    write_json(folder / "sweep.json", {**content, "weights": []})
-    search = write_folder(tmp_path / "search")
-    path = tmp_path / "search" / "search.json"
-    return {
-        "score": (lambda: read_scores(f"{tmp_path}/score.json"), tmp_path / "score.json"),
-        "sweep": (lambda: read_sweep(folder), folder / "sweep.json"),
-        "search": (lambda: read_search(search), path),
-    }
-
-
 @pytest.mark.parametrize(
-    "kind, place, value, message",
-    [
-        (kind, *row)
-        for kind, rows in (("score", BAD_SCORES), ("sweep", BAD_SWEEPS), ("search", BAD_SEARCHES))
-        for row in rows
-    ],
+    "kind, place, value, message", [(kind, *row) for kind, rows in BAD.items() for row in rows]
 )
-def test_bad_values(files, kind, place, value, message):
-    read, path = files[kind]
+def test_bad_values(tmp_path, kind, place, value, message):
+    write_json(tmp_path / "score.json", scored(2))
+    write_json(tmp_path / "sweep.json", SWEEP)
+    write_folder(tmp_path)
+    path = tmp_path / f"{kind}.json"
     content = inner = json.loads(path.read_text())
     for key in place[:-1]:
         inner = inner[key]
@@ -295,7 +289,7 @@ def test_bad_values(files, kind, place, value, message):
         inner[place[-1]] = value
     write_json(path, content)
     with pytest.raises(InputError) as error:
-        read()
+        READERS[kind](tmp_path)
     assert str(error.value).startswith(f"{path}: expected") and message in str(error.value)
 
 
@@ -304,17 +298,15 @@ def test_bad_values(files, kind, place, value, message):
     ["", "[1, 2]", "{", "[" * 100000, "{}", '{"a": {}}', '{"text": "t", "components": []}'],
 )
 def test_files_of_another_kind(tmp_path, text):
-    for name in ("x.json", "sweep.json", "search.json", "snr.json"):
-        (tmp_path / name).write_text(text)
-    for read in (
-        lambda: read_scores(f"{tmp_path}/x.json"),
-        lambda: read_perplexities([("x", f"{tmp_path}/x.json")]),
-        lambda: read_sweep(tmp_path),
-        lambda: read_search(str(tmp_path)),
-        lambda: read_snr([str(tmp_path)]),
-    ):
+    for name in (*READERS, "snr"):
+        (tmp_path / f"{name}.json").write_text(text)
+    others = (
+        lambda folder: read_perplexities([("x", f"{folder}/score.json")]),
+        lambda folder: read_snr([str(folder)]),
+    )
+    for read in (*READERS.values(), *others):
         with pytest.raises(InputError, match=rf"^{tmp_path}/.*`"):
-            read()
+            read(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,14 @@ from matplotlib.colors import same_color
 
 from espnet_bayeslm.evaluation.comparison import Mapsswe, Scores, SystemPair, WerDifference
 from espnet_bayeslm.evaluation.wer import ErrorCounts
-from espnet_bayeslm.kinds.architectures import derived_config, rank, read_history, shares
+from espnet_bayeslm.kinds.architectures import (
+    HISTORY,
+    derived_config,
+    rank,
+    read_history,
+    shares,
+    write_history,
+)
 from espnet_bayeslm.report import table
 from espnet_bayeslm.report.score_results import RESERVED, print_scores, scores_json
 from espnet_bayeslm.report.search_results import (
@@ -242,15 +249,12 @@ def test_lines_are_the_shares_over_the_training():
         history_figure({"seed0": []})
 
 
-def write_history(path, *records):
-    path.write_text("".join(json.dumps({"epoch": e, "weights": w}) + "\n" for e, w in records))
-    return path
-
-
 def test_reading_a_history(tmp_path):
     records = [(0.5, weights_of(MIXED)), (1.0, weights_of(MIXED, start=3))]
-    assert read_history(write_history(tmp_path / "a.jsonl", *records)) == records
-    assert read_history(write_history(tmp_path / "b.jsonl")) == []
+    write_history(tmp_path, 1, records)
+    assert read_history(tmp_path / HISTORY) == records
+    (tmp_path / HISTORY).write_text("")
+    assert read_history(tmp_path / HISTORY) == []
 
 
 @pytest.mark.parametrize(
@@ -270,7 +274,8 @@ def test_reading_a_history(tmp_path):
     ],
 )
 def test_a_bad_line_is_named(line, tmp_path):
-    path = write_history(tmp_path / "h.jsonl", (1, {"ffn@1": {"point": 0.0, "bayes": 1.0}}))
+    path = tmp_path / HISTORY
+    write_history(tmp_path, 1, [(1.0, {"ffn@1": {"point": 0.0, "bayes": 1.0}})])
     path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(InputError, match=r"h\.jsonl:2: "):
+    with pytest.raises(InputError, match=r"\.jsonl:2: "):
         read_history(path)
