@@ -257,13 +257,9 @@ def evenly(lines: Sequence[str], count: int) -> List[str]:
 
 
 class Row(NamedTuple):
-    """A system on eval.
+    """A system on eval: its WER in %, and the perplexity of its mixture (nan: not measured).
 
-    Attributes:
-        name: Name of the system.
-        wer: Word error rate in %.
-        perplexity: Perplexity of the mixture, unknown words left out; nan: not measured.
-        against: Other system above -> WER of this system less WER of the other, in points.
+    `against` has WER of this system less WER of each other system above, in points.
     """
 
     name: str

@@ -6,17 +6,7 @@ import dataclasses
 import math
 import statistics
 from pathlib import Path
-from typing import (
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -57,13 +47,9 @@ of the {known_sentences} of {sentences} sentences without unknown words.
 
 
 class Interval(NamedTuple):
-    """A figure and its 95 % interval.
+    """A figure and its 95 % interval, and the p-value of a test that the figure is zero.
 
-    Attributes:
-        value: The figure.
-        low: Lower end; nan where there is no interval.
-        high: Upper end; nan where there is no interval.
-        p: p-value of a test that the figure is zero; nan where there is no test.
+    What there is not is nan.
     """
 
     value: float
@@ -119,12 +105,7 @@ def ring_variance(values: Sequence[float]) -> Tuple[float, int]:
 
 @dataclasses.dataclass(frozen=True)
 class Dropout:
-    """Choice of a seed's point-estimate LM.
-
-    Attributes:
-        chosen: The rate of dropout, or `half`.
-        valid: Choice -> perplexity of the validation text.
-    """
+    """Choice of a seed's point-estimate LM, and the validation text's perplexity of each choice."""
 
     chosen: Choice
     valid: Dict[Choice, float]
@@ -140,16 +121,14 @@ class Dropout:
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """Figures of all seeds; results.json has them by these names.
+    """Figures of the test text at all seeds; results.json has them by these names.
 
     Attributes:
-        sentences: Sentences of the test text.
-        words: Words of the test text with `</s>`.
+        words: Words with `</s>`.
         excluded: Words that are unknown to an LM or the 3-gram.
         known_sentences: Sentences without unknown words.
-        seeds: The seeds.
         dropout: Seed -> dropout that was chosen for the point-estimate LM.
-        perplexity: System -> seed -> perplexity of the test text.
+        perplexity: System -> seed -> perplexity.
         perplexity_of_known_sentences: System -> seed -> perplexity of the known sentences.
     """
 

@@ -35,9 +35,7 @@ Tool = Callable[[Sequence[str]], None]
 class Step:
     """Command lines that are run one after the other: one task.
 
-    Attributes:
-        name: Name of the step and of its log; may be a path.
-        commands: Words of the command lines.
+    Its name is also the name of its log, and may be a path.
     """
 
     name: str
