@@ -23,6 +23,7 @@ from espnet_bayeslm.report.score_results import (
     FIRST_PASS,
     ORACLE,
     RESERVED,
+    SystemScores,
     print_scores,
     scores_json,
 )
@@ -163,11 +164,10 @@ def score(options: ScoreOptions) -> None:
     }
     pooled = compare(sets, oracles) if len(files) > 1 else conditions[files[0].name]
     # 3. Write and print
-    unit = options.unit
+    found = SystemScores(conditions, pooled, compared, options.unit)
     if options.output is not None:
-        found = scores_json(conditions, pooled, baseline=compared, unit=unit)
-        write_json(options.output, found)
-    print_scores(conditions, pooled, baseline=compared, unit=unit)
+        write_json(options.output, scores_json(found))
+    print_scores(found)
     first = pooled.errors.get(FIRST_PASS)
     for name in files[0].hyps:
         if first is not None and pooled.errors[name].errors > first.errors:

@@ -18,12 +18,7 @@ from espnet_bayeslm.utils.files import staged, write_json
 POINT, BAYES, BOTH = "point + 3-gram", "Bayesian + 3-gram", "Bayesian + point + 3-gram"
 TWO = "two points of two starts + 3-gram"
 # System -> the LMs that are interpolated with the 3-gram; `other` is another seed's point estimate
-SYSTEMS = {
-    POINT: ("point",),
-    BAYES: ("bayes",),
-    BOTH: ("bayes", "point"),
-    TWO: ("point", "other"),
-}
+SYSTEMS = {POINT: ("point",), BAYES: ("bayes",), BOTH: ("bayes", "point"), TWO: ("point", "other")}
 ROWS = ("3-gram", "point alone", "Bayesian alone", *SYSTEMS)
 # The point-estimate LM by its rate of dropout, or the half-trained one as it came
 HALF = "half"

@@ -37,13 +37,13 @@ PERPLEXITY_REMEDY = "Make it with `bayeslm perplexity --output FILE`."
 IN_PERCENT = ("difference", "low", "high")
 
 
-class ScoreFile(NamedTuple):
-    """Results that `bayeslm score` wrote."""
+class SystemScores(NamedTuple):
+    """Results of `bayeslm score`: of each condition, of all of them, and how they are shown."""
 
-    conditions: Dict[str, Scores]
+    conditions: Mapping[str, Scores]
     pooled: Scores
     baseline: Optional[str]
-    unit: str
+    unit: str = "word"
 
     @property
     def reference(self) -> Optional[str]:
@@ -74,10 +74,9 @@ class Perplexities(NamedTuple):
     rows: List[ComponentPerplexity]
 
 
-def print_scores(
-    conditions: Mapping[str, Scores], pooled: Scores, *, baseline: Optional[str], unit: str = "word"
-) -> None:
+def print_scores(found: SystemScores) -> None:
     """Print error rates and the significance of their differences."""
+    conditions, pooled, baseline, unit = found
     several = len(conditions) > 1
     parts = {f"{name}:": scores for name, scores in conditions.items()} if several else {}
     for title, scores in {**parts, "all conditions, pooled:": pooled}.items():
@@ -91,9 +90,7 @@ def print_scores(
     rate = RATES[unit]
     if several:
         header = [f"{rate} %", *conditions, "average", "pooled"]
-        rows: List[Row] = [
-            [name, *rates(conditions, pooled, name, baseline)] for name in pooled.errors
-        ]
+        rows: List[Row] = [[name, *rates(found, name)] for name in pooled.errors]
         print(Table("", header, rows).text())
     if pooled.pairs:
         print(f"\nA - B: {rate} of A less {rate} of B; P(B better): by the bootstrap")
@@ -145,13 +142,12 @@ def level_of(scores: Scores) -> str:
     return f"{100 * scores.pairs[0].interval.level if scores.pairs else 95:g} % interval"
 
 
-def rates(
-    conditions: Mapping[str, Scores], pooled: Scores, system: str, baseline: Optional[str]
-) -> List[Cell]:
+def rates(found: SystemScores, system: str) -> List[Cell]:
     """Error rates of a system in each condition, their mean, and the pooled one.
 
     Rates that differ significantly from the baseline's have a mark.
     """
+    conditions, pooled, baseline, _ = found
     cells = [
         Cell(fixed(100 * part.errors[system].rate, 2), marks(part.pairs, baseline).get(system, ""))
         for part in (*conditions.values(), pooled)
@@ -175,13 +171,12 @@ def average_rate(conditions: Mapping[str, Scores], system: str) -> float:
     return sum(scores.errors[system].rate for scores in conditions.values()) / len(conditions)
 
 
-def scores_json(
-    conditions: Mapping[str, Scores], pooled: Scores, *, baseline: Optional[str], unit: str = "word"
-) -> Dict[str, Any]:
+def scores_json(scores: SystemScores) -> Dict[str, Any]:
     """Numbers of the table, pooled, and for each condition where there are several.
 
     Where characters are counted, each system has them as `unit`, and `wer` is the CER.
     """
+    conditions, pooled, baseline, unit = scores
     more = {} if unit == "word" else {"unit": unit}
     found: Dict[str, Any] = {
         name: {**dataclasses.asdict(c), "errors": c.errors, "wer": 100 * c.rate, **more}
@@ -193,8 +188,8 @@ def scores_json(
         found["significance"] = {"baseline": baseline, "better": better, "pairs": pairs}
     if len(conditions) > 1:
         found["conditions"] = {
-            name: scores_json({}, scores, baseline=baseline, unit=unit)
-            for name, scores in conditions.items()
+            name: scores_json(SystemScores({}, part, baseline, unit))
+            for name, part in conditions.items()
         }
         found["average_wer"] = {
             system: 100 * average_rate(conditions, system) for system in pooled.errors
@@ -214,7 +209,7 @@ def _pair_json(pair: SystemPair) -> Dict[str, Any]:
     }
 
 
-def read_scores(path: str) -> ScoreFile:
+def read_scores(path: str) -> SystemScores:
     """Results of a file."""
     with json_content(path, "word errors of systems", remedy=REMEDY) as content:
         pooled = _scores(content)
@@ -228,7 +223,7 @@ def read_scores(path: str) -> ScoreFile:
         unit = content[next(iter(pooled.errors))].get("unit", "word")
         if unit not in RATES:
             raise ValueError(f"the unit {str(unit)[:40]!r} is none of {', '.join(RATES)}")
-    return ScoreFile(conditions, pooled, baseline, unit)
+    return SystemScores(conditions, pooled, baseline, unit)
 
 
 def _scores(content: Any) -> Scores:
@@ -266,7 +261,7 @@ def read_perplexities(pairs: Sequence[Tuple[str, str]]) -> List[Perplexities]:
     return list(found.values())
 
 
-def scores_section(scores: Optional[ScoreFile], perplexities: Sequence[Perplexities]) -> Section:
+def scores_section(scores: Optional[SystemScores], perplexities: Sequence[Perplexities]) -> Section:
     """Tables of scores and perplexities, or of one of both."""
     systems = list(dict.fromkeys(item.system for item in perplexities))
     columns = perplexity_columns(systems, perplexities)
@@ -295,7 +290,7 @@ def scores_section(scores: Optional[ScoreFile], perplexities: Sequence[Perplexit
     return Section("scores", title, values)
 
 
-def error_table(scores: ScoreFile, perplexities: Mapping[str, Mapping[str, str]]) -> Table:
+def error_table(scores: SystemScores, perplexities: Mapping[str, Mapping[str, str]]) -> Table:
     """One row for each system: perplexities, word errors with marks, change from the first pass."""
     pooled, conditions, reference = scores.pooled, scores.conditions, scores.reference
     changed = [] if reference is None else ["change", level_of(pooled), "relative %"]
@@ -304,7 +299,7 @@ def error_table(scores: ScoreFile, perplexities: Mapping[str, Mapping[str, str]]
     for system, counts in pooled.errors.items():
         of_texts = [column.get(system, MISSING) for column in perplexities.values()]
         change = [] if reference is None else _change(pooled, system, reference)
-        marked = rates(conditions, pooled, system, scores.baseline)
+        marked = rates(scores, system)
         rows.append([system, *of_texts, *marked, *change, *_counts(counts)])
     header = ["system", *perplexities, *columns, *changed, *_count_names(scores.unit)]
     caption = "Word error rates in %" if scores.unit == "word" else "Character error rates in %"

@@ -36,10 +36,7 @@ from espnet_bayeslm.utils.files import write_json, write_text
 
 SEARCH, RETRAINED = "search.json", "retrain.json"
 REMEDY = "Make it with `bayeslm search --exp DIR`."
-LABELS = {
-    "architecture": "Share of each kind by location",
-    "history": "Shares over the training",
-}
+LABELS = {"architecture": "Share of each kind by location", "history": "Shares over the training"}
 # A run's share in the middle of a bar
 DOT: Dict[str, Any] = {
     "linestyle": "",

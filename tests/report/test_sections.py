@@ -13,6 +13,7 @@ from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, PruningStep, Sn
 from espnet_bayeslm.kinds.architectures import derived_config, rank, write_history
 from espnet_bayeslm.report.learning_section import learning_section, read_epochs
 from espnet_bayeslm.report.score_results import (
+    SystemScores,
     read_perplexities,
     read_scores,
     scores_json,
@@ -51,7 +52,7 @@ def scored(num_conditions):
     conditions = {
         f"c{n}": compare_systems([part], num_replicates=50) for n, part in enumerate(sets)
     }
-    return scores_json(conditions, pooled, baseline="first")
+    return scores_json(SystemScores(conditions, pooled, "first"))
 
 
 def write_json(path, content):
@@ -96,7 +97,7 @@ def test_word_errors_with_daggers_and_perplexities(tmp_path):
 def test_changes_are_counted_from_the_first_pass(tmp_path):
     sets = [score_set(REF, {"first pass": HYPS["first"], **HYPS})]
     pooled = compare_systems(sets, num_replicates=50)
-    content = scores_json({"": pooled}, pooled, baseline="<b>new")
+    content = scores_json(SystemScores({}, pooled, "<b>new"))
     content["oracle"] = {**content["first"], "substitutions": 0, "deletions": 0}
     section = errors_section(tmp_path, content)
     cells = rows(section)
@@ -115,7 +116,7 @@ def test_conditions_are_columns_and_perplexities_may_stand_alone(tmp_path):
     assert cells[24:29] == ["<b>new", "15.00†", "15.00†", "15.00", "15.00†"]
     assert Page(section.body).tags.count("details") == 3
     alone = compare_systems([score_set(REF, {"first": HYPS["first"]})])
-    section = errors_section(tmp_path, scores_json({}, alone, baseline=None))
+    section = errors_section(tmp_path, scores_json(SystemScores({}, alone, None)))
     assert rows(section)[1:4] == ["WER %", "sub", "del"] and "†" not in section.body
     section = errors_section(tmp_path, None, ("lm", "t", [component("lm", math.inf)]))
     assert rows(section) == ["system", "ppl t", "lm", "∞"]

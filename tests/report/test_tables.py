@@ -21,7 +21,7 @@ from espnet_bayeslm.kinds.architectures import (
     write_history,
 )
 from espnet_bayeslm.report import table
-from espnet_bayeslm.report.score_results import RESERVED, print_scores, scores_json
+from espnet_bayeslm.report.score_results import RESERVED, SystemScores, print_scores, scores_json
 from espnet_bayeslm.report.search_results import (
     Retrained,
     Run,
@@ -43,8 +43,8 @@ def result(z, errors_b, words=100):
     return Scores({n: ErrorCounts(e, 0, 0, words) for n, e in counts.items()}, [pair])
 
 
-def printed(capsys, conditions, pooled, baseline):
-    print_scores(conditions, pooled, baseline=baseline)
+def printed(capsys, *scores):
+    print_scores(SystemScores(*scores))
     return [line.split() for line in capsys.readouterr().out.splitlines()]
 
 
@@ -71,7 +71,7 @@ def test_daggers_mark_what_is_better_than_the_baseline(capsys, z, baseline, mark
     scores = result(z, 15)
     lines = printed(capsys, {"": scores}, scores, baseline)[1:4]
     assert {line[0]: line[1][-1] for line in lines if not line[1][-1].isdigit()} == marks
-    better = scores_json({"": scores}, scores, baseline=baseline)["significance"]["better"]
+    better = scores_json(SystemScores({}, scores, baseline))["significance"]["better"]
     assert better == [name for name, mark in marks.items() if mark == "†"]
 
 
@@ -96,7 +96,7 @@ def test_an_encoding_without_daggers(monkeypatch):
 def test_json():
     conditions = {"near": result(0.5, 18), "far": result(3, 10, words=300)}
     pooled = result(2.8, 28, words=400)
-    found = json.loads(json.dumps(scores_json(conditions, pooled, baseline="a")))
+    found = json.loads(json.dumps(scores_json(SystemScores(conditions, pooled, "a"))))
     assert list(found) == ["a", "b", "oracle", *RESERVED]
     assert found["b"]["errors"] == 28 and found["b"]["wer"] == pytest.approx(7.0)
     assert found["conditions"]["far"]["b"]["wer"] == pytest.approx(10 / 3)
@@ -115,17 +115,17 @@ def test_identical_outputs(capsys):
     scores = Scores(scores.errors, [pair])
     lines = printed(capsys, {"": scores}, scores, "a")
     assert lines[6][2:6] == ["+5.00", "identical", "outputs", "-"]
-    (found,) = scores_json({"": scores}, scores, baseline="a")["significance"]["pairs"]
+    (found,) = scores_json(SystemScores({}, scores, "a"))["significance"]["pairs"]
     assert found["identical"] is True
 
 
 def test_characters(capsys):
     scores = result(2.5, 15)
-    print_scores({"x": scores, "y": scores}, scores, baseline="a", unit="char")
+    print_scores(SystemScores({"x": scores, "y": scores}, scores, "a", "char"))
     text = capsys.readouterr().out
     assert "WER" not in text and "words" not in text
     assert text.count("CER %") == 4 and "A - B: CER of A less CER of B" in text
-    found = scores_json({"": scores}, scores, baseline="a", unit="char")
+    found = scores_json(SystemScores({}, scores, "a", "char"))
     assert found["b"]["unit"] == "char" and found["b"]["wer"] == 15.0
 
 

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping
 import jinja2
 
 from espnet_bayeslm.evaluation.comparison import compare_systems
-from espnet_bayeslm.report.score_results import scores_json
+from espnet_bayeslm.report.score_results import SystemScores, scores_json
 from espnet_bayeslm.utils.files import write_json, write_text, write_yaml
 from lab import studies, tables
 from lab.figures import write_figures
@@ -129,7 +129,7 @@ def write_scores(
     }
     pooled = compare_systems(list(sets.values()), num_replicates=NUM_REPLICATES)
     base = next((entry.base for entry in results.lines if entry.base in names), names[0])
-    write_json(path, scores_json(conditions, pooled, baseline=base))
+    write_json(path, scores_json(SystemScores(conditions, pooled, base)))
 
 
 def list_options(
