@@ -7,6 +7,7 @@ import pytest
 
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.report.rescored_lists import read_rescored
 
 
 def write_rescored(folder, lists, *, best, uncertain=False):
@@ -49,5 +50,13 @@ def write_uncertainty(path, lists):
 
 
 @pytest.fixture
-def make_rescored(tmp_path):
-    return lambda name, lists, **options: write_rescored(tmp_path / name, lists, **options)
+def rescored(tmp_path):
+    """Return a function that writes and reads a folder, some files of which may be others."""
+
+    def read(name, lists, *, files=(), **options):
+        folder = write_rescored(tmp_path / name, lists, **options)
+        for file, content in dict(files).items():
+            (folder / file).write_text(content)
+        return read_rescored(name, str(folder), "kaldi")
+
+    return read

@@ -9,7 +9,6 @@ from oracles.html_reader import Page, browser, opened
 
 from espnet_bayeslm.report.nbest_section import nbest_section
 from espnet_bayeslm.report.page import page
-from espnet_bayeslm.report.rescored_lists import read_rescored
 
 pytestmark = pytest.mark.skipif(browser() is None, reason="no chromium or google-chrome on PATH")
 
@@ -54,12 +53,12 @@ def text_of(dom):
 
 
 @pytest.fixture
-def report(make_rescored, tmp_path):
+def report(rescored, tmp_path):
     """Return a function that writes a report of lists."""
 
     def write(lists=LISTS, refs=REFS, best=BEST, **options):
         items = [
-            read_rescored(name, make_rescored(name, lists, best=places, **options), "kaldi")
+            rescored(name, lists, best=places, **options)
             for name, places in ((EVIL, best), ("other", dict.fromkeys(lists, 0)))
         ]
         section = nbest_section(items, {utt: tuple(ref.split()) for utt, ref in refs.items()})

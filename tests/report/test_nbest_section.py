@@ -46,10 +46,8 @@ def test_operations_are_the_fewest_and_lead_to_the_hypothesis(ref, hyp):
         assert step not in ".s" or (pair[0] == pair[1]) == (step == ".")
 
 
-def test_data_of_the_page(make_rescored):
-    folder = make_rescored("lm", LISTS, best=BEST, uncertain=True)
-    item = read_rescored("lm", folder, "kaldi")
-    section = nbest_section([item], REFS)
+def test_data_of_the_page(rescored):
+    section = nbest_section([rescored("lm", LISTS, best=BEST, uncertain=True)], REFS)
     data = blocks(section)
     texts, view = data["nbest-texts"], data["nbest-view-0"]
     assert view["name"] == "lm" and view["references"] is True
@@ -78,11 +76,10 @@ def test_data_of_the_page(make_rescored):
     assert cells[27:36] == ["lm", "oracle", "16.67", "−33.33", "−66.7", "0", "1", "0", "6"]
 
 
-def test_the_control_stands_between_the_first_pass_and_the_rescoring(make_rescored):
-    folder = make_rescored("lm", LISTS, best=BEST)
+def test_the_control_stands_between_the_first_pass_and_the_rescoring(rescored):
     own = {utt: texts[-1] for utt, texts in LISTS.items()}
-    (folder / "text_without_lm").write_text("".join(f"{utt} {own[utt]}\n" for utt in own))
-    item = read_rescored("lm", folder, "kaldi")
+    files = {"text_without_lm": "".join(f"{utt} {own[utt]}\n" for utt in own)}
+    item = rescored("lm", LISTS, best=BEST, files=files)
     assert item.control == {utt: len(texts) - 1 for utt, texts in LISTS.items()}
     cells = Page(nbest_section([item], REFS).body).cells
     rows = [cells[place + 1] for place in (9, 18, 27, 36)]
@@ -94,9 +91,8 @@ def test_the_control_stands_between_the_first_pass_and_the_rescoring(make_rescor
     assert cells[place + 1 : place + 3] == [f"{test.z:.2f}", f"{test.p:.2g}"]
 
 
-def test_words_of_the_new_best_are_judged(make_rescored):
-    folder = make_rescored("lm", LISTS, best=BEST, uncertain=True)
-    section = nbest_section([read_rescored("lm", folder, "kaldi")], REFS)
+def test_words_of_the_new_best_are_judged(rescored):
+    section = nbest_section([rescored("lm", LISTS, best=BEST, uncertain=True)], REFS)
     cells = Page(section.body).cells
     row = cells.index("entropy")
     # right: 1, 2, 3 (u1), 1 (u2); wrong: 2 (u2), 1, 2 (u3)
@@ -105,11 +101,9 @@ def test_words_of_the_new_best_are_judged(make_rescored):
     assert cells[row + 3] == f"{(2.5 + 1 + 2.5) / 12:.3f}"
 
 
-def test_several_systems_share_their_texts(make_rescored):
-    items = [
-        read_rescored(name, make_rescored(name, LISTS, best=best), "kaldi")
-        for name, best in (("one", BEST), ("two", dict.fromkeys(LISTS, 0)))
-    ]
+def test_several_systems_share_their_texts(rescored):
+    bests = {"one": BEST, "two": dict.fromkeys(LISTS, 0)}
+    items = [rescored(name, LISTS, best=best) for name, best in bests.items()]
     section = nbest_section(items, REFS)
     data = blocks(section)
     assert len(data["nbest-texts"]) == sum(map(len, LISTS.values()))
@@ -151,7 +145,7 @@ def test_lists_of_other_formats(tmp_path):
 
 
 @pytest.mark.parametrize("num_lists", [100, pytest.param(2000, marks=pytest.mark.slow)])
-def test_size_of_a_large_report(make_rescored, num_lists):
+def test_size_of_a_large_report(rescored, num_lists):
     rng = random.Random(0)
     vocabulary = ["".join(rng.choices("abcdefghij", k=rng.randint(2, 9))) for _ in range(5000)]
     lists = {
@@ -161,9 +155,9 @@ def test_size_of_a_large_report(make_rescored, num_lists):
         for n in range(num_lists)
     }
     best = {utt: rng.randrange(20) for utt in lists}
-    folder = make_rescored("lm", lists, best=best, uncertain=True)
     refs = {utt: tuple(texts[1].split()) for utt, texts in lists.items()}
-    html = page("large", [nbest_section([read_rescored("lm", folder, "kaldi")], refs)])
+    item = rescored("lm", lists, best=best, uncertain=True)
+    html = page("large", [nbest_section([item], refs)])
     assert len(html.encode()) < 7500 * num_lists
     # what is shown is made by the page's program: beside tables the page itself stays small
     assert html.count("<") < 800
@@ -194,17 +188,15 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_folders(make_rescored, name):
+def test_bad_folders(rescored, tmp_path, name):
     file, content, message = BAD[name]
-    folder = make_rescored("lm", LISTS, best=BEST)
-    (folder / file).write_text(content)
     with pytest.raises(InputError) as error:
-        read_rescored("lm", folder, "kaldi")
-    assert message in str(error.value) and f"{folder}" in str(error.value)
+        rescored("lm", LISTS, best=BEST, files={file: content})
+    assert message in str(error.value) and f"{tmp_path}/lm" in str(error.value)
 
 
-def test_references_that_do_not_fit(make_rescored, tmp_path):
-    item = read_rescored("lm", make_rescored("lm", LISTS, best=BEST), "kaldi")
+def test_references_that_do_not_fit(rescored, tmp_path):
+    item = rescored("lm", LISTS, best=BEST)
     folders = [("lm", f"{tmp_path}/lm")]
     (tmp_path / "short").write_text("u1 a\n")
     (tmp_path / "other").write_text("u1 b\n")
