@@ -44,22 +44,8 @@ DIGITS, SIGNIFICANT = 3, 3
 
 # Measure -> (value of each word, True for each wrong word)
 Judged = Dict[str, Tuple[List[float], List[bool]]]
-
-
-class Texts:
-    """Hypotheses with their errors, each once however many lists have it."""
-
-    def __init__(self) -> None:
-        self.rows: List[Tuple[str, str]] = []
-        self._places: Dict[Tuple[Words, Words], int] = {}
-
-    def add(self, pivot: Words, words: Words) -> int:
-        """Place of words that are compared with other words; new words are added."""
-        key = pivot, words
-        if key not in self._places:
-            self._places[key] = len(self.rows)
-            self.rows.append((" ".join(words), operations(pivot, words)))
-        return self._places[key]
+# (words, hypothesis that is compared with them) -> its place, one however many lists have it
+Texts = Dict[Tuple[Words, Words], int]
 
 
 def operations(ref: Sequence[str], hyp: Sequence[str]) -> str:
@@ -98,7 +84,7 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
         best = rescored.best[nbest.utt]
         ref = rescored.counting.units(refs[nbest.utt]) if refs else units[0]
         pivot = closest_reading(ref, units[best])
-        places = [texts.add(pivot, words) for words in units]
+        places = [texts.setdefault((pivot, words), len(texts)) for words in units]
         uncertainty = _counted_uncertainty(rescored, nbest)
         entry = {"utt": nbest.utt, "ref": " ".join(pivot), "hyps": places, "best": best}
         entry["scores"] = {
@@ -115,7 +101,8 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
         lists.append(entry)
         control = rescored.control.get(nbest.utt)
         tally.add(RescoredList(nbest, (), (), best, control=control))
-        wrong = [step != CORRECT for step in texts.rows[places[best]][1] if step != DELETION]
+        steps = operations(pivot, units[best])
+        wrong = [step != CORRECT for step in steps if step != DELETION]
         for name, values in uncertainty.get(best, {}).items():
             of_words = judged.setdefault(name, ([], []))
             of_words[0].extend(values[:-1])
@@ -138,12 +125,13 @@ def _counted_uncertainty(rescored: Rescored, nbest: NBest) -> Dict[int, Uncertai
 
 def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Section:
     """Section of lists, their errors, and the LMs' uncertainty about wrong words."""
-    texts = Texts()
+    texts: Texts = {}
     views = [make_view(item, refs, texts) for item in rescored]
+    rows = [(" ".join(words), operations(pivot, words)) for pivot, words in texts]
     tables = []
     if refs:
         errors = error_table(views, rescored[0].counting.unit)
-        tables = [errors, test_table(views), *confusion_tables(views, texts)]
+        tables = [errors, test_table(views), *confusion_tables(views, rows)]
     if refs and any(view.judged for view in views):
         tables.append(judgement_table(views))
     measures = dict(pair for view in views for pair in view.data["measures"].items())
@@ -155,7 +143,7 @@ def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Se
         "means": [
             (f"mean:{name}", f"largest mean {text} first") for name, text in measures.items()
         ],
-        "texts": texts.rows,
+        "texts": rows,
         "views": [view.data for view in views],
     }
     return Section("nbest", "N-best lists", values)
@@ -198,7 +186,7 @@ def test_table(views: Sequence[View]) -> Table:
     return Table(caption, ["system", "step", "z", "p"], rows, words=(1,))
 
 
-def confusion_tables(views: Sequence[View], texts: Texts) -> List[Table]:
+def confusion_tables(views: Sequence[View], texts: Sequence[Tuple[str, str]]) -> List[Table]:
     """Most frequent errors: how often the first pass and each system make them."""
     counts: Dict[str, Counter[Tuple[str, str]]] = {}
     examples: Dict[Tuple[str, str], str] = {}
@@ -206,7 +194,7 @@ def confusion_tables(views: Sequence[View], texts: Texts) -> List[Table]:
         for label, best in (("first pass", False), (view.data["name"], True)):
             found: Counter[Tuple[str, str]] = Counter()
             for item in view.data["lists"]:
-                words, steps = texts.rows[item["hyps"][item["best"] if best else 0]]
+                words, steps = texts[item["hyps"][item["best"] if best else 0]]
                 for pair in word_errors_of(item["ref"], words, steps):
                     found[pair] += 1
                     examples.setdefault(pair, item["utt"])

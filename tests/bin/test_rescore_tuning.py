@@ -14,7 +14,7 @@ import espnet_bayeslm
 from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.report.nbest_section import Texts, make_view
+from espnet_bayeslm.report.nbest_section import make_view
 from espnet_bayeslm.report.rescored_lists import read_references, read_rescored
 from espnet_bayeslm.rescoring.decision import ScoredList
 from espnet_bayeslm.rescoring.scales import read_scales
@@ -175,7 +175,7 @@ def test_the_table_the_settings_and_the_report_count_alike(
     assert content.get("unit", "word") == unit and content["tuning"]["words"] == num_units
     item = read_rescored("lm", str(output), "jsonl")
     refs = read_references([str(files / "ref")], [item], [("lm", str(output))])
-    for name, counts in make_view(item, refs, Texts()).errors.items():
+    for name, counts in make_view(item, refs, {}).errors.items():
         assert [*map(str, dataclasses.astuple(counts))] == rows[name][1:]
 
 

@@ -20,7 +20,7 @@ from espnet_bayeslm.bin import lattice
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.report.nbest_section import Texts, make_view
+from espnet_bayeslm.report.nbest_section import make_view
 from espnet_bayeslm.report.rescored_lists import read_rescored
 from espnet_bayeslm.rescoring.feature_tuning import chosen_errors, tune_features
 from espnet_bayeslm.rescoring.scales import Scales
@@ -184,7 +184,7 @@ def test_files_hold_the_weight_and_the_costs(options, tmp_path, capsys):
     for nbest in item.nbests:
         totals = item.scores[nbest.utt]["total"]
         assert totals[item.best[nbest.utt]] == pytest.approx(max(totals), abs=1e-5)
-    columns = make_view(item, {}, Texts()).data["lists"][0]["scores"]
+    columns = make_view(item, {}, {}).data["lists"][0]["scores"]
     assert {"new LM", "subtracted source", "total"} <= columns.keys()
 
 
