@@ -101,6 +101,11 @@ class PruningStep:
     num_zeroed: int
     result: Any
 
+    @property
+    def perplexity(self) -> float:
+        """Perplexity per word, OOVs included, of a result that `TextScores` summarised."""
+        return float(self.result["perplexity"]["word"])
+
 
 def zero_means(posteriors: Sequence[Block], indices: np.ndarray) -> None:
     """Set the posterior means of the weights that `indices` name to zero, in the LM itself."""

@@ -15,10 +15,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, SnrSummary
+from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, PruningStep, SnrSummary
 from espnet_bayeslm.utils.files import PathLike, atomic_write
 
-Curve = Sequence[Tuple[float, float]]
 # the worst that is drawn, as a multiple of the best: a pruned LM's perplexity has no bound
 MAX_RISE = 1000.0
 # the curves often lie upon each other
@@ -90,16 +89,14 @@ def snr_figure(lms: Mapping[str, Sequence[SnrSummary]]) -> Figure:
     return figure
 
 
-def pruning_figure(lms: Mapping[str, Mapping[str, Curve]]) -> Figure:
+def pruning_figure(lms: Mapping[str, Sequence[PruningStep]]) -> Figure:
     """Perplexity against sparsity, a panel for each LM, a curve for each criterion."""
     figure, every = panels(list(lms), (7.0, 3.5 * len(lms) + 0.5), sharex=True)
-    for axes, curves in zip(every, lms.values(), strict=True):
-        for criterion, points in curves.items():
-            shares, perplexities = zip(*points, strict=True)
-            percent = [100 * share for share in shares]
-            label, line = STYLES[criterion]
-            axes.plot(percent, perplexities, line, marker="o", markersize=3, label=label)
-        best = min(perplexity for points in curves.values() for _, perplexity in points)
+    for axes, steps in zip(every, lms.values(), strict=True):
+        for criterion, (label, line) in STYLES.items():
+            points = [(100 * s.share, s.perplexity) for s in steps if s.criterion == criterion]
+            axes.plot(*zip(*points, strict=True), line, marker="o", markersize=3, label=label)
+        best = min(step.perplexity for step in steps)
         axes.set_ylabel("perplexity per word")
         log_scale(axes)
         axes.set_ylim(top=min(axes.get_ylim()[1], MAX_RISE * best))

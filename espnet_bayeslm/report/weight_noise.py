@@ -27,8 +27,6 @@ LABELS = {
     "prune": "Perplexity against the share of random weights set to zero",
 }
 NEEDS_TEXT = "a Gaussian for each token: give --text"
-# LM -> criterion -> (share of the weights, perplexity), ...
-Curves = Dict[str, Dict[str, List[Tuple[float, float]]]]
 
 
 class LocationRow(NamedTuple):
@@ -39,39 +37,23 @@ class LocationRow(NamedTuple):
     summary: Optional[SnrSummary]
 
 
+# LM -> its locations; its steps of pruning
+Locations = Mapping[str, Sequence[LocationRow]]
+Pruned = Mapping[str, Sequence[PruningStep]]
+
+
 def pruning_table(name: str, steps: Sequence[PruningStep]) -> Table:
     """Perplexities of an LM, one row for each share of its weights at zero."""
     by_snr, by_magnitude = ([s for s in steps if s.criterion == name] for name in CRITERIA)
     rows = []
     for pair in zip(by_snr, by_magnitude, strict=True):
-        values = [perplexity_text(_word_perplexity(step)) for step in pair]
+        values = [perplexity_text(step.perplexity) for step in pair]
         rows.append([f"{100 * pair[0].share:.1f}", f"{pair[0].num_zeroed}", *values])
     caption = f"{name}: perplexity per word with the least random weights set to zero"
     return Table(caption, ["share %", "weights", "by SNR", "by |mean|"], rows)
 
 
-def _word_perplexity(step: PruningStep) -> float:
-    """Perplexity per word, OOVs included, of a pruned LM."""
-    return float(step.result["perplexity"]["word"])
-
-
-def pruning_curves(lms: Mapping[str, Sequence[PruningStep]]) -> Curves:
-    """Perplexities of pruned LMs by criterion."""
-    curves: Curves = {}
-    for name, steps in lms.items():
-        for step in steps:
-            curve = curves.setdefault(name, {}).setdefault(step.criterion, [])
-            curve.append((step.share, _word_perplexity(step)))
-    return curves
-
-
-def write_files(
-    folder: Path,
-    lms: Mapping[str, Sequence[LocationRow]],
-    steps: Mapping[str, Sequence[PruningStep]],
-    *,
-    text: Optional[str],
-) -> None:
+def write_files(folder: Path, lms: Locations, steps: Pruned, *, text: Optional[str]) -> None:
     """Write the figures as JSON and PNG."""
     from espnet_bayeslm.report.plots import save_figure
 
@@ -81,18 +63,18 @@ def write_files(
     if steps:
         content = {name: [dataclasses.asdict(s) for s in values] for name, values in steps.items()}
         write_json(folder / PRUNING, {"text": text, "lms": content})
-    for name, figure in _figures(lms, pruning_curves(steps)).items():
+    for name, figure in _figures(lms, steps).items():
         save_figure(figure, folder / f"{name}.png")
 
 
-def _figures(lms: Mapping[str, Sequence[LocationRow]], curves: Curves) -> Dict[str, Any]:
-    """Figures of the LMs that have some ratios or curves, by the names of their files."""
+def _figures(lms: Locations, steps: Pruned) -> Dict[str, Any]:
+    """Figures of the LMs that have some ratios or were pruned, by the names of their files."""
     from espnet_bayeslm.report.plots import pruning_figure, snr_figure
 
     found = {name: [row.summary for row in rows if row.summary] for name, rows in lms.items()}
     drawn = {name: summaries for name, summaries in found.items() if summaries}
     figures = {"snr": snr_figure(drawn)} if drawn else {}
-    return {**figures, "prune": pruning_figure(curves)} if curves else figures
+    return {**figures, "prune": pruning_figure(steps)} if steps else figures
 
 
 def _row_json(row: LocationRow) -> Dict[str, Any]:
@@ -105,10 +87,10 @@ def _row_json(row: LocationRow) -> Dict[str, Any]:
     return {"kind": row.kind, "median_snr": row.summary.median, **figures}
 
 
-def read_snr(paths: Sequence[str]) -> Tuple[Dict[str, List[LocationRow]], Curves]:
-    """Ratios of LMs by location, and the perplexities of pruned LMs."""
+def read_snr(paths: Sequence[str]) -> Tuple[Locations, Pruned]:
+    """Ratios of LMs by location, and the steps of pruned LMs."""
     lms: Dict[str, List[LocationRow]] = {}
-    curves: Curves = {}
+    steps: Dict[str, List[PruningStep]] = {}
     for name in paths:
         path = Path(name) / SNR if Path(name).is_dir() else Path(name)
         with json_content(path, "signal-to-noise ratios of LMs", remedy=REMEDY) as content:
@@ -121,12 +103,13 @@ def read_snr(paths: Sequence[str]) -> Tuple[Dict[str, List[LocationRow]], Curves
         if Path(name).is_dir() and (path.parent / PRUNING).exists():
             path = path.parent / PRUNING
             with json_content(path, "perplexities of pruned LMs", remedy=REMEDY) as content:
-                steps = typed(Dict[str, List[PruningStep]], content["lms"])
-                for step in (step for values in steps.values() for step in values):
-                    if step.criterion not in CRITERIA:
-                        raise ValueError(f"criterion {step.criterion!r}")
-                curves.update(pruning_curves(steps))
-    return lms, curves
+                pruned = typed(Dict[str, List[PruningStep]], content["lms"])
+                for step in (step for values in pruned.values() for step in values):
+                    if step.criterion not in CRITERIA or not step.perplexity > 0:
+                        problem = f"criterion {step.criterion!r}, perplexity {step.perplexity}"
+                        raise ValueError(problem)
+                steps.update(pruned)
+    return lms, steps
 
 
 def _row(content: Dict[str, Any]) -> LocationRow:
@@ -141,16 +124,16 @@ def _row(content: Dict[str, Any]) -> LocationRow:
     return LocationRow(str(content["location"]), str(content["kind"]), summary)
 
 
-def snr_section(lms: Mapping[str, Sequence[LocationRow]], curves: Curves) -> Section:
+def snr_section(lms: Locations, steps: Pruned) -> Section:
     """Histograms and a table."""
     from espnet_bayeslm.report.plots import svg
 
-    figures = {name: svg(figure, LABELS[name]) for name, figure in _figures(lms, curves).items()}
+    figures = {name: svg(figure, LABELS[name]) for name, figure in _figures(lms, steps).items()}
     values = {"figures": figures, "locations": location_table(lms)}
     return Section("snr", "Signal-to-noise ratio", values)
 
 
-def location_table(lms: Mapping[str, Sequence[LocationRow]]) -> Table:
+def location_table(lms: Locations) -> Table:
     """Rows of each location of each LM."""
     rows = []
     for name, (location, _, summary) in ((name, row) for name, rs in lms.items() for row in rs):
