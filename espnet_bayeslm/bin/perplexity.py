@@ -102,8 +102,8 @@ def score_text(
     scores = []
     for component in components:
         found = component_scores(component, lines, context=context)
-        unknown = {"max_oov_rate": max_oov_rate, "scorer": component.scorer}
-        check_unknown(component.name, lines, found, **unknown)
+        rate, scorer = max_oov_rate, component.scorer
+        check_unknown(component.name, lines, found, max_oov_rate=rate, scorer=scorer)
         scores.append(found)
     if not keyed:
         check_plain(lines, scores)

@@ -127,15 +127,10 @@ def component_scores(
 
 
 def check_unknown(
-    name: str,
-    sentences: Sequence[Sequence[str]],
-    scores: Sequence[WordScores],
-    *,
-    max_oov_rate: float,
-    scorer: Any = None,
+    name: str, sentences: Sequence[Sequence[str]], scores: Sequence[WordScores], **options: Any
 ) -> None:
-    """Report how many words of a text a component does not know."""
-    unknown = UnknownWords(name, max_oov_rate=max_oov_rate, scorer=scorer)
+    """Report how many words of a text a component does not know; options of `UnknownWords`."""
+    unknown = UnknownWords(name, **options)
     unknown.add(sentences, scores)
     unknown.check(report=True)
 

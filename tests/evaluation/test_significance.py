@@ -115,8 +115,6 @@ def test_other_utterances_and_other_references_are_refused():
         utterance_segments([("a", "a")], [("a", "a"), ("b", None)])
     with pytest.raises(InputError, match="good: 0 utterances, 1 in the reference"):
         score_set({"u": ("a",)}, {"good": {}})
-    with pytest.raises(InputError, match="the references have no words"):
-        compare_systems([score_set({"u": ()}, {"a": {"u": ()}, "b": {"u": ("x",)}})])
 
 
 # reference tool: numbers of sclite and sc_stats, see tests/oracles/sctk_reference.py
@@ -198,9 +196,8 @@ def test_a_plain_loop_over_the_same_draws(monkeypatch):
     found = bootstrap(errors_a, errors_b, words, num_replicates=200, seed=5)
     differences = []
     for row in np.random.default_rng(5).integers(37, size=(200, 37), dtype=np.int32):
-        a = sum(int(errors_a[n]) for n in row)
-        b = sum(int(errors_b[n]) for n in row)
-        differences.append((a - b) / sum(int(words[n]) for n in row))
+        a, b, total = (sum(int(counts[n]) for n in row) for counts in (errors_a, errors_b, words))
+        differences.append((a - b) / total)
     differences.sort()
 
     def quantile(q):
@@ -264,10 +261,8 @@ def test_one_set():
         assert pair.interval.difference == pytest.approx(errors)
         assert pair.interval.low <= errors <= pair.interval.high
     better = {(p.a, p.b): (p.test.a_is_better, p.test.b_is_better) for p in found.pairs}
-    same = (False, False)
-    assert better == {
-        (a, b): same if "good" not in (a, b) else (a == "good", b == "good") for a, b in better
-    }
+    expected = {("poor", "good"): (False, True), ("good", "same"): (True, False)}
+    assert better == {**expected, ("poor", "same"): (False, False)}
 
 
 def test_sets_pooled():
@@ -278,9 +273,7 @@ def test_sets_pooled():
     )
     options = {"num_replicates": 200, "seed": 3}
     assert compare_systems(sets, **options) == compare_systems([whole], **options)
-    refs, hyps = make_set(1)
-    one = compare_systems([score_set(refs, hyps)], num_replicates=300)
-    two = compare_systems([score_set(refs, hyps)] * 2, num_replicates=300)
+    one, two = (compare_systems(sets[:1] * n, num_replicates=300) for n in (1, 2))
     for pair, doubled in zip(one.pairs, two.pairs, strict=True):
         # the same text twice says no more than once
         assert doubled.interval == pair.interval
@@ -291,16 +284,11 @@ def test_sets_pooled():
 def test_identical_outputs_are_known_as_such():
     refs, hyps = make_set(1)
     nearly = {**hyps["poor"], "u0": (*hyps["poor"]["u0"], "more")}
-    other = score_set(refs, {**hyps, "same": nearly})
-    for sets, expected in (
-        ([score_set(refs, hyps)] * 2, True),
-        ([score_set(refs, hyps), other], False),
-    ):
+    one, other = score_set(refs, hyps), score_set(refs, {**hyps, "same": nearly})
+    for sets, expected in (([one] * 2, {("poor", "same")}), ([one, other], set())):
         pairs = compare_systems(sets, num_replicates=100).pairs
-        assert {(p.a, p.b) for p in pairs if p.identical} == (
-            {("poor", "same")} if expected else set()
-        )
-    (pair,) = (p for p in compare_systems([score_set(refs, hyps)]).pairs if p.identical)
+        assert {(p.a, p.b) for p in pairs if p.identical} == expected
+    (pair,) = (p for p in compare_systems([one]).pairs if p.identical)
     assert (pair.test.segments > 0, pair.test.p, pair.interval.difference) == (True, 1.0, 0.0)
 
 

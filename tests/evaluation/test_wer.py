@@ -132,8 +132,7 @@ def test_an_alignment_holds_both_texts_at_the_lowest_cost(ref, hyp):
     assert [b for _, b in aligned if b is not None] == hyp
     assert (None, None) not in aligned
     reference = kaldialign.align(ref, hyp, "*", sclite_mode=True)
-    assert cost(aligned) == cost([(None if a == "*" else a, None if b == "*" else b)
-                                  for a, b in reference])  # fmt: skip
+    assert cost(aligned) == cost([[None if w == "*" else w for w in pair] for pair in reference])
 
 
 @pytest.mark.parametrize(
