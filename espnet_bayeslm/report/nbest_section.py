@@ -16,7 +16,7 @@ from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, Words
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.page import Section
-from espnet_bayeslm.report.rescored_lists import MEASURES, Rescored, Uncertainty
+from espnet_bayeslm.report.rescored_lists import Rescored, Uncertainty
 from espnet_bayeslm.report.table import MISSING, Cell, Row, Table, fixed, typeset
 from espnet_bayeslm.rescoring.decision import (
     BEFORE,
@@ -33,7 +33,6 @@ LABELS = {
     "mutual_information": "mutual information",
     "variance": "variance of ln p",
 }
-WHAT = BEFORE, CONTROL, RESCORED, ORACLE
 CORRECT, SUBSTITUTION, DELETION, INSERTION = ".sdi"
 # No word: it stands where an alignment of kaldialign has none
 GAP = "\0"
@@ -108,7 +107,7 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
             of_words[0].extend(values[:-1])
             of_words[1].extend(wrong)
     found = [values for places in rescored.uncertainty.values() for values in places.values()]
-    measures = {name: LABELS[name] for name in MEASURES if any(name in v for v in found)}
+    measures = {name: label for name, label in LABELS.items() if any(name in v for v in found)}
     data = {"name": rescored.name, "measures": measures, "references": bool(refs), "lists": lists}
     return View(data, tally.errors, judged, tally.tests())
 
@@ -152,7 +151,7 @@ def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Se
 def error_table(views: Sequence[View], unit: str = "word") -> Table:
     """Errors of the first pass, the control, the new best and the oracle of each rescoring."""
     rows = []
-    for what in WHAT:
+    for what in (BEFORE, CONTROL, RESCORED, ORACLE):
         found = [view for view in views if what in view.errors]
         # lists that several LMs have rescored have one first pass and one oracle
         same = len({view.errors[what] for view in found}) == 1 and len(found) == len(views) > 1

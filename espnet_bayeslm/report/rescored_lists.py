@@ -19,18 +19,22 @@ from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.inputs import Repeated, expecting, named_paths, typed
 from espnet_bayeslm.rescoring.decision import ScoredList
 from espnet_bayeslm.rescoring.features import LM, SUBTRACTED
-from espnet_bayeslm.rescoring.output_files import SUBTRACTED_COSTS, WITHOUT_LM
+from espnet_bayeslm.rescoring.output_files import (
+    BEST,
+    COSTS,
+    MEASURES,
+    SUBTRACTED_COSTS,
+    UNCERTAINTY,
+    WITHOUT_LM,
+)
 from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines, read_lines, read_yaml_mapping
 
-BEST, COSTS, SCALES, UNCERTAINTY = "text", "lmwt.nn", "scales.yaml", "uncertainty.ndjson"
-# The lists of this format are looked for by name: there are other *.jsonl in the folder.
-JSON_LISTS = {"jsonl": ("nbest.jsonl", "nbest.jsonl.gz")}
-MEASURES = ("log_prob", "entropy", "mutual_information", "variance")
+# These JSON lines are looked for by name: there are other *.jsonl in the folder.
+JSON_LISTS = ("nbest.jsonl", "nbest.jsonl.gz")
+SCALES, NEW_LM = "scales.yaml", "new LM"
 REMEDY = "Write the folder anew with `bayeslm rescore`."
-
-NEW_LM = "new LM"
 
 # Measure -> its value of each word and of `</s>`
 Uncertainty = Dict[str, List[float]]
@@ -71,8 +75,8 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
         remedy = "Give the output of `bayeslm rescore`."
         raise InputError("not a folder", path=folder, remedy=remedy)
     format = format_of(path, format)
-    places = [path / file for file in JSON_LISTS.get(format, ()) if (path / file).exists()]
-    nbests = list(read_nbest(places[0] if places else path, format))
+    named = [path / file for file in JSON_LISTS if format == "jsonl" and (path / file).exists()]
+    nbests = list(read_nbest(named[0] if named else path, format))
     best = _best_places(nbests, path / BEST, lists=folder)
     without_lm = path / WITHOUT_LM
     control = _best_places(nbests, without_lm, lists=folder) if without_lm.exists() else {}

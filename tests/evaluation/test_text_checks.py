@@ -147,26 +147,24 @@ CASES = {
 }
 
 
-class Scorer:
-    """An LM that knows some words."""
-
-    def unknown(self, words):
-        return [word not in KNOWN for word in words]
+def unknown(words):
+    """Return which words an LM does not know."""
+    return [word not in KNOWN for word in words]
 
 
 @pytest.mark.parametrize("word", CASES)
 def test_each_word_differs_in_one_way(word):
-    assert list(differences(Counter({word: 3}), Scorer().unknown)) == [CASES[word]]
+    assert list(differences(Counter({word: 3}), unknown)) == [CASES[word]]
 
 
 def test_lines_name_the_option_that_makes_words_known(caplog):
-    found = differences(Counter(dict.fromkeys(CASES, 1)), Scorer().unknown)
+    found = differences(Counter(dict.fromkeys(CASES, 1)), unknown)
     assert sum(count for rows in found.values() for _, count, _ in rows) == len(CASES)
     for name in found.keys() & MENDING_STEPS.keys():
         mended = Normalization(MENDING_STEPS[name]).words([word for word, _, _ in found[name]])
         assert set(mended) <= KNOWN
     words = Counter({"The": 5, "[laugh]": 3, "boston": 2, "zebra": 1})
-    assert mending_lines(words, Scorer().unknown) == [
+    assert mending_lines(words, unknown) == [
         "5 of them: case ('The' for 'the'): --normalize lower",
         "3 of them: fillers and noises ('[laugh]'): --ignore_words FILE leaves them out of the"
         " counts",
@@ -174,19 +172,20 @@ def test_lines_name_the_option_that_makes_words_known(caplog):
         " text in lower case",
         "1 of them: other words ('zebra')",
     ]
-    assert mending_lines(Counter(["zebra", "yak"]), Scorer().unknown) == []
+    assert mending_lines(Counter(["zebra", "yak"]), unknown) == []
     caplog.set_level(logging.INFO)
-    count(["the"] * 99 + ["The"], max_oov_rate=0.2)  # one in a hundred
+    count(["the"] * 99 + ["The"])  # one in a hundred
     assert [r.levelname for r in caplog.records] == ["INFO"]
-    count(["the"] * 90 + ["The"] * 10, max_oov_rate=0.2)
+    count(["the"] * 90 + ["The"] * 10)
     assert "\n  10 of them: case ('The' for 'the'): --normalize lower" in caplog.text
     with pytest.raises(InputError, match=r"does not know 30 of 100 .*30 of them: case"):
-        count(["the"] * 70 + ["The"] * 30, max_oov_rate=0.2)
+        count(["the"] * 70 + ["The"] * 30)
 
 
-def count(words, *, max_oov_rate):
-    found = UnknownWords("3gram", max_oov_rate=max_oov_rate, scorer=Scorer())
-    oov = np.array([*Scorer().unknown(words), False])
+def count(words):
+    scorer = SimpleNamespace(unknown=unknown)
+    found = UnknownWords("3gram", max_oov_rate=0.2, scorer=scorer)
+    oov = np.array([*unknown(words), False])
     found.add([words], [WordScores(np.zeros(len(oov)), oov)])
     found.check(report=True)
 
