@@ -42,10 +42,7 @@ of the {known_sentences} of {sentences} sentences without unknown words.
 
 
 class Interval(NamedTuple):
-    """A figure and its 95 % interval, and the p-value of a test that the figure is zero.
-
-    What there is not is nan.
-    """
+    """A figure, its 95 % interval, and the p-value of a test that it is zero; nan for none."""
 
     value: float
     low: float

@@ -41,8 +41,8 @@ DASH, MAX_CONFUSIONS = "—", 25
 # Digits of scores after the point, significant digits of uncertainties
 DIGITS, SIGNIFICANT = 3, 3
 
-# Measure -> (value of each word, True for each wrong word)
-Judged = Dict[str, Tuple[List[float], List[bool]]]
+# Measure -> its value of each word, and True for each wrong word
+Judged = Dict[str, List[Tuple[float, bool]]]
 # (words, hypothesis that is compared with them) -> its place, one however many lists have it
 Texts = Dict[Tuple[Words, Words], int]
 
@@ -103,9 +103,7 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
         steps = operations(pivot, units[best])
         wrong = [step != CORRECT for step in steps if step != DELETION]
         for name, values in uncertainty.get(best, {}).items():
-            of_words = judged.setdefault(name, ([], []))
-            of_words[0].extend(values[:-1])
-            of_words[1].extend(wrong)
+            judged.setdefault(name, []).extend(zip(values[:-1], wrong, strict=True))
     found = [values for places in rescored.uncertainty.values() for values in places.values()]
     measures = {name: label for name, label in LABELS.items() if any(name in v for v in found)}
     data = {"name": rescored.name, "measures": measures, "references": bool(refs), "lists": lists}
@@ -114,11 +112,12 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
 
 def _counted_uncertainty(rescored: Rescored, nbest: NBest) -> Dict[int, Uncertainty]:
     """Uncertainties of the words that count and of `</s>`; none where characters are counted."""
+    if rescored.counting.unit != "word":
+        return {}
     kept: Dict[int, Uncertainty] = {}
     for place, values in rescored.uncertainty.get(nbest.utt, {}).items():
         counts = [*map(rescored.counting.size, zip(nbest.hypotheses[place].words)), 1]
-        if rescored.counting.unit == "word":
-            kept[place] = {name: [*itertools.compress(row, counts)] for name, row in values.items()}
+        kept[place] = {name: [*itertools.compress(row, counts)] for name, row in values.items()}
     return kept
 
 
@@ -229,11 +228,10 @@ def judgement_table(views: Sequence[View]) -> Table:
     """Mean uncertainty of right and of wrong words of the new best."""
     rows = []
     for view in views:
-        for name, (values, wrong) in view.judged.items():
-            array, is_wrong = np.array(values), np.array(wrong, dtype=bool)
-            parts = array[~is_wrong], array[is_wrong]
-            cells = [f"{part.mean():.3g}" if len(part) else MISSING for part in parts]
-            area = fixed(auroc(values, wrong), 3)
+        for name, pairs in view.judged.items():
+            parts = [[value for value, wrong in pairs if wrong == which] for which in (False, True)]
+            cells = [f"{np.mean(part):.3g}" if part else MISSING for part in parts]
+            area = fixed(auroc([value for value, _ in pairs], [wrong for _, wrong in pairs]), 3)
             rows.append([view.data["name"], LABELS[name], *cells, area])
     header = ["system", "per word", "right words", "wrong words", "AUROC"]
     caption = (

@@ -249,9 +249,7 @@ def _figures(runs: Sequence[Run]) -> Dict[str, Figure]:
 def weights_figure(runs: Mapping[str, ArchitectureWeights]) -> Figure:
     """Bars of the share of each kind, by location, as the paper's Fig. 3 has them.
 
-    Args:
-        runs: Run (seed) -> its architecture weights. The bars are means over runs; where there
-            are several, each is a dot too.
+    The bars are means over runs; where there are several, each is a dot too.
     """
     tables = [shares(weights) for weights in runs.values()]
     figure = new_figure((max(4.0, 1.0 + 0.45 * len(tables[0])), 3.2))
