@@ -152,7 +152,7 @@ def write_per_sentence(path: str, result: TextScores) -> None:
     names = "component key log_prob words tokens characters excluded perplexity"
     with atomic_write(path) as f:
         print(names.replace(" ", "\t"), file=f)
-        for index, (name, _) in enumerate(result.names):
+        for index, (name, *_) in enumerate(result.rows):
             perplexities = result.perplexities(index)
             for key, value in zip(result.sentences, perplexities, strict=True):
                 sums = value.all

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -152,34 +152,32 @@ class TextScores:
         weights: Optional[np.ndarray] = None,
     ):
         self.sentences = sentences
-        self.names = [(c.name, c.kind) for c in components]
-        """Name and kind of each component, and of the mixture."""
-        self._scorers: List[Optional[WordScorer]] = [c.scorer for c in components]
-        self.scores = list(scores)
+        self.rows: List[Tuple[str, str, Optional[WordScorer], Sequence[WordScores]]] = [
+            (c.name, c.kind, c.scorer, found) for c, found in zip(components, scores, strict=True)
+        ]
+        """Name, kind, scorer and scores of each component, and of the mixture."""
         self._excluded = [
             np.logical_or.reduce([s.oov for s in row]) for row in zip(*scores, strict=True)
         ]
         if weights is not None and len(components) > 1:
-            self.names.append(("mixture", "mixture"))
-            self._scorers.append(None)
-            self.scores.append(mix(scores, weights))
+            self.rows.append(("mixture", "mixture", None, mix(scores, weights)))
 
     def perplexities(self, index: int) -> List[Perplexity]:
         """Perplexity of each sentence under a component (the mixture comes last)."""
-        rows = zip(self.sentences.values(), self.scores[index], self._excluded, strict=True)
+        _, _, scorer, scores = self.rows[index]
         found = []
-        for words, score, out in rows:
-            tokens = token_counts(self._scorers[index], words)
+        for words, score, out in zip(self.sentences.values(), scores, self._excluded, strict=True):
+            tokens = token_counts(scorer, words)
             found.append(sentence_perplexity(words, score.log_probs, tokens=tokens, excluded=out))
         return found
 
     def summary(self, index: int) -> Dict[str, Any]:
         """Figures of a component over the whole text."""
-        (name, kind), found = self.names[index], self.perplexities(index)
+        (name, kind, _, scores), found = self.rows[index], self.perplexities(index)
         total = sum(found, Perplexity())
         known = sum((sentence for sentence in found if not sentence.oov.words), Perplexity())
         num_words = total.all.words - total.sentences
-        num_oovs = int(sum(score.oov.sum() for score in self.scores[index]))
+        num_oovs = int(sum(score.oov.sum() for score in scores))
         return {
             "name": name,
             "kind": kind,
@@ -199,4 +197,4 @@ class TextScores:
 
     def summaries(self) -> List[Dict[str, Any]]:
         """Figures of every component, the mixture last."""
-        return [self.summary(index) for index in range(len(self.names))]
+        return [self.summary(index) for index in range(len(self.rows))]
