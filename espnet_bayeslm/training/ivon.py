@@ -7,7 +7,7 @@ Networks", arXiv 2402.17641.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 import torch
 from torch import nn
@@ -20,12 +20,11 @@ from espnet_bayeslm.utils.errors import InputError
 
 Group = Dict[str, Any]
 
-TINY, LARGE = 1e-30, 1e30
 RANGES = {
-    **dict.fromkeys(("lr", "weight_decay"), (0.0, LARGE)),
-    **dict.fromkeys(("ess", "hess_init"), (TINY, LARGE)),
+    **dict.fromkeys(("lr", "weight_decay"), (0.0, 1e30)),
+    **dict.fromkeys(("ess", "hess_init"), (1e-30, 1e30)),
     **dict.fromkeys(("beta1", "beta2"), (0.0, 1 - 1e-12)),
-    "clip_radius": (TINY, math.inf),
+    "clip_radius": (1e-30, math.inf),
 }
 
 
@@ -132,11 +131,10 @@ class IVON(torch.optim.Optimizer):
         """Have the weights perturbed by the present draw, or by a new one."""
         if self._perturbed:
             return
-        if self._other and all(p.grad is None for p in self._other):
-            self._end_draw()
-        if self._other:
+        if any(p.grad is not None for p in self._other):
             self._swap()
         else:
+            self._end_draw()
             self._draw()
 
     @torch.no_grad()
@@ -204,23 +202,16 @@ class IVON(torch.optim.Optimizer):
         super().zero_grad(set_to_none)
 
     @torch.no_grad()
-    def step(  # type: ignore[override]
-        self, closure: Optional[Callable[[], Any]] = None
-    ) -> Optional[Any]:
+    def step(self) -> None:  # type: ignore[override]
         """Put the means back, and update the posterior by the gradients at the draw."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
         if self._perturbed:
             self._swap()
         for group, p in self._drawn():
-            if p.grad is not None and p not in self._other:
-                raise RuntimeError("IVON made no draw: call attach(model), and then the model")
             if p.grad is not None:
+                if p not in self._other:
+                    raise RuntimeError("IVON made no draw: call attach(model), and then the model")
                 _update(p, p.grad, self._other[p], self.state[p], group)
         self._end_draw()
-        return loss
 
     def state_dict(self) -> Dict[str, Any]:
         """Torch's state and the number of draws, so that a resumed run is the same."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping
 
 import torch
 from torch.optim import Optimizer
@@ -38,11 +38,10 @@ class PosteriorOptimizer(Optimizer):
         super().__init__([*weights.param_groups, *posterior.param_groups], {})
         self.defaults = weights.defaults
 
-    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+    def step(self) -> None:  # type: ignore[override]
         """Do a step of each."""
-        loss = self.weights.step(closure)
+        self.weights.step()
         self.posterior.step()
-        return loss
 
     def state_dict(self) -> Dict[str, Any]:
         """State of each."""
@@ -52,10 +51,7 @@ class PosteriorOptimizer(Optimizer):
         """Take the state of each."""
         self.weights.load_state_dict(state_dict["weights"])
         self.posterior.load_state_dict(state_dict[POSTERIOR])
-        self.param_groups: List[Dict[str, Any]] = [
-            *self.weights.param_groups,
-            *self.posterior.param_groups,
-        ]
+        self.param_groups = [*self.weights.param_groups, *self.posterior.param_groups]
 
 
 def fused_on_cpu(optim: Any, conf: Mapping[str, Any], model: torch.nn.Module) -> Dict[str, Any]:
@@ -78,13 +74,10 @@ def adam_groups(model: torch.nn.Module) -> List[Dict[str, Any]]:
     Log standard deviations have the model's `posterior_lr`, latent outputs' networks a tenth of
     it, architecture weights of a search its `architecture_lr`. Without a rate `optim` trains them.
     """
-    lr, architecture_lr = (
-        getattr(model, name, None) for name in ("posterior_lr", "architecture_lr")
-    )
-    latent_lr = None if lr is None else LATENT_RATE * lr
-    rates = {POSTERIOR: lr, "networks": latent_lr, "architecture": architecture_lr}
-    groups = ({"params": parameters_of(model, name), "lr": rate} for name, rate in rates.items())
-    return [group for group in groups if group["params"] and group["lr"] is not None]
+    lr, of_search = getattr(model, "posterior_lr", None), getattr(model, "architecture_lr", None)
+    rates = {POSTERIOR: lr, "networks": lr and LATENT_RATE * lr, "architecture": of_search}
+    groups = [{"params": parameters_of(model, name), "lr": rate} for name, rate in rates.items()]
+    return [group for group in groups if group["params"] and group["lr"]]
 
 
 def parameters_of(model: torch.nn.Module, group: str) -> List[torch.Tensor]:
