@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import (
-    Any,
-    Dict,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -71,23 +62,20 @@ def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
     """
     if torch.isfinite(loss):
         return
-    ranges: Dict[str, Tuple[float, float]] = {}
+    stds: Dict[str, List[float]] = {}
     broken = set()
-    for piece in lm.posterior.blocks():
-        # minimum and maximum of torch are nan where one of the values is
-        ends = float(piece.std.min()), float(piece.std.max())
-        low, high = ranges.get(piece.location, ends)
-        ranges[piece.location] = (min(ends[0], low), max(ends[1], high))
-        if not (piece.mean.isfinite().all() and piece.std.isfinite().all()):
-            broken.add(piece.location)
+    for block in lm.posterior.blocks():
+        std = block.std
+        stds.setdefault(block.location, []).extend((float(std.min()), float(std.max())))
+        if not (block.mean.isfinite().all() and std.isfinite().all()):
+            broken.add(block.location)
     for location, latent in lm.latents():
         if latent.typical_std is not None:
-            ranges[location] = (latent.typical_std, latent.typical_std)
-    order = sorted(ranges, key=lambda location: (location not in broken, -ranges[location][1]))
+            stds[location] = [latent.typical_std]
     where = [f"the training loss is {loss.item()} at step {step} of this run"]
-    for location in order:
-        low, high = ranges[location]
+    for location in sorted(stds, key=lambda name: (name not in broken, -max(stds[name]))):
         also = " and weights that are not finite" if location in broken else ""
+        low, high = min(stds[location]), max(stds[location])
         where.append(f"{location} has sigma {low:.3g} to {high:.3g}{also}")
     raise InputError(
         "; ".join(where),
@@ -356,20 +344,19 @@ class BayesLanguageModel(ESPnetLanguageModel):
         """
         with lowered(bool(self.autocast and self.training), text.device):
             nll, latent_kl, num_tokens, log_z, sample = self._sampled_nll(text, text_lengths)
-        kl = self.kl_term(num_tokens, sample) + self.kl_weight * latent_kl
-        stats = dict(nll=nll.detach(), kl=kl.detach(), ppl=nll.detach().exp())
-        # KL and penalty are reported, and not part of the validation loss.
-        loss = nll + kl if self.training else nll
+        costs = [self.kl_term(num_tokens, sample) + self.kl_weight * latent_kl]
+        stats = dict(nll=nll.detach(), kl=costs[0].detach(), ppl=nll.detach().exp())
         if self.regularizer is not None:
-            cost = self.penalty_term()
-            stats["penalty"] = cost.detach()
-            loss = loss + cost if self.training else loss
+            costs.append(self.penalty_term())
+            stats["penalty"] = costs[-1].detach()
         if log_z is not None:
             mean, variance = log_z
             stats.update(lnz_mean=mean.detach(), lnz_std=variance.detach().sqrt())
-            cost = self.self_normalization / 2 * variance
-            loss = loss + cost if self.training else loss
+            costs.append(self.self_normalization / 2 * variance)
+        loss = nll
+        # the validation loss is the NLL alone
         if self.training:
+            loss = sum(costs, nll)
             self.num_steps += 1
             # A device is not waited for: its loss is checked with the next step, or before a
             # validation, a checkpoint of which comes later. ESPnet's trainer makes no update with
