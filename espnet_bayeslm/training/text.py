@@ -71,9 +71,8 @@ class Tokens(NamedTuple):
         """Function that cuts a sentence into tokens."""
         if self.reader is not None:
             return lambda text: [self.tokens[i] for i in self.reader.sentence_ids(text.split())]
-        tokens = {"token_type": self.token_type, "token_list": list(self.tokens)}
-        options = {**tokens, "bpemodel": self.bpemodel, "use_preprocessor": True, **reading}
-        return text_reader(argparse.Namespace(**options))[0]
+        options = {**self._asdict(), "token_list": list(self.tokens), "use_preprocessor": True}
+        return text_reader(argparse.Namespace(**options, **reading))[0]
 
 
 def write_once(path: Path, text: str, problem: str) -> None:
@@ -145,15 +144,13 @@ def write_counts(folder: Path, tokens: Tokens, reading: Reading) -> None:
         if part == "train":
             unk_is_trained = left_out > 0
         elif left_out and not unk_is_trained:
+            effect = "left out of the validation"
+            if not of_known:
+                effect = "the best epoch is chosen by <unk>. Give a --valid_text that is written"
+                effect += " like the training text"
             logging.warning(
                 f"{folder}/valid.txt: {left_out} of {len(lines)} sentences have tokens that the"
-                " training text has not: "
-                + (
-                    "left out of the validation"
-                    if of_known
-                    else "the best epoch is chosen by <unk>. Give a --valid_text that is written"
-                    " like the training text"
-                )
+                f" training text has not: {effect}"
             )
             lines = of_known or lines
         write_text(folder / f"{part}.shape", "".join(lines))
@@ -224,11 +221,10 @@ def made_tokens(folder: Path, wanted: TokenOptions, reading: Reading) -> Tokens:
         pieces = [token for token, _ in counts.most_common(most)]
     tokens = list(dict.fromkeys(["<blank>", "<unk>", *pieces, "<sos/eos>"]))
     write_token_list(folder / TOKEN_LIST, tokens)
-    if not model:
-        return Tokens(token_type, tokens)
-    with atomic_write(folder / BPE_MODEL, "wb") as f:
-        f.write(model)
-    return Tokens(token_type, tokens, str(folder / BPE_MODEL))
+    if model:
+        with atomic_write(folder / BPE_MODEL, "wb") as f:
+            f.write(model)
+    return Tokens(token_type, tokens, str(folder / BPE_MODEL) if model else None)
 
 
 def _trained_pieces(text: Path, vocab_size: int) -> Tuple[List[str], bytes]:
