@@ -51,11 +51,11 @@ def report_perplexity(reporter: SubReporter) -> Dict[str, float]:
         k: float(aggregate(reporter.stats[k])) for k in ("nll", "loss", "kl") if k in reporter.stats
     }
     nll = values.get("nll", values.get("loss"))
-    means = values if nll is None else {**values, "ppl": math.exp(min(nll, 700.0))}
+    if nll is not None:
+        values["ppl"] = math.exp(min(nll, 700.0))
     if "nll" in values:
-        exact = to_reported_value(means["ppl"], 1.0)
-        reporter.stats["ppl"] = [exact] * len(reporter.stats["nll"])
-    return means
+        reporter.stats["ppl"] = [to_reported_value(values["ppl"], 1.0)] * len(reporter.stats["nll"])
+    return values
 
 
 def report_sigma(model: torch.nn.Module, *, epoch: int) -> List[float]:
@@ -109,9 +109,8 @@ class EpochLines:
         ppl = valid.get("ppl", math.nan)
         best = " (best so far)" if ppl < self.best else ""
         self.best = min(self.best, ppl)
-        parts = [f"valid ppl {perplexity_text(ppl)}{best}"]
-        if "ppl" in self.train:
-            parts.insert(0, f"train ppl {perplexity_text(self.train['ppl'])}")
+        parts = [f"train ppl {perplexity_text(self.train['ppl'])}"] if "ppl" in self.train else []
+        parts.append(f"valid ppl {perplexity_text(ppl)}{best}")
         if sigma and "kl" in self.train:
             parts.append(f"KL {self.train['kl']:.4f} nats/token")
         if sigma:
@@ -310,12 +309,12 @@ class BayesLMTrainer(Trainer):
     first_epoch: ClassVar[int] = 1
 
     @classmethod
-    def run(cls, model: torch.nn.Module, **kwargs: Any) -> None:
+    def run(cls, model: Any, **kwargs: Any) -> None:
         """Train; a kill or a full disk while a checkpoint is written leaves the one before."""
-        whole, cls.first_epoch = kwargs["trainer_options"], 1
-        folder = Path(whole.output_dir)
+        whole, warmup = kwargs["trainer_options"], getattr(model, "warmup_epochs", 0)
+        whole = dataclasses.replace(whole, max_epoch=whole.max_epoch + warmup)
+        folder, cls.first_epoch = Path(whole.output_dir), 1
         if isinstance(model, BayesLanguageModel):
-            whole = dataclasses.replace(whole, max_epoch=whole.max_epoch + model.warmup_epochs)
             # Now, since --init_param may have brought another LM's prior.
             model.apply_prior()
             model.lm.posterior.start_untrained()
@@ -325,18 +324,13 @@ class BayesLMTrainer(Trainer):
             if process_rank() == 0:
                 for leftover in folder.glob(".*.pth.*"):
                     leftover.unlink()
-            if (
-                isinstance(model, BayesLanguageModel)
-                and model.warmup_epochs
-                # last: it reads the whole checkpoint
-                and not (whole.resume and is_over(folder / "checkpoint.pth"))
-            ):
+            if warmup and not (whole.resume and is_over(folder / "checkpoint.pth")):
                 fresh = {
                     name: [part and copy.deepcopy(part.state_dict()) for part in kwargs[name]]
                     for name in ("optimizers", "schedulers")
                 }
                 with warming(model):
-                    cls.options = dataclasses.replace(whole, max_epoch=model.warmup_epochs)
+                    cls.options = dataclasses.replace(whole, max_epoch=warmup)
                     super().run(model=model, **{**kwargs, "trainer_options": cls.options})
                 switch(folder, model, fresh)
                 cls.options = dataclasses.replace(whole, resume=True)
