@@ -37,7 +37,7 @@ from espnet_bayeslm.utils.engine import Pool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.ngram_files import NGRAM_SUFFIXES, ngram_fingerprint
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import option, part_of
 
 if TYPE_CHECKING:
     from espnet_bayeslm.scoring.neural import NeuralScorer
@@ -118,36 +118,30 @@ class ComponentOptions(LMOptions):
         "A folder that keeps the LMs' word scores", None, group=GROUP
     )
 
-    def components(self, device: str = "cpu", **reading: Any) -> List[Component]:
-        """LMs, then n-grams; `reading` as `load` takes it."""
-        return self.load(self.lms, self.ngrams, device, **reading)
-
-    def load(
+    def components(
         self,
-        lms: Sequence[Any],
-        ngrams: Sequence[PathLike],
-        device: str,
+        device: str = "cpu",
         *,
         context: int = 0,
         max_context: int = MAX_CONTEXT,
         self_normalized: bool = False,
     ) -> List[Component]:
-        """These LMs, then these n-grams, scoring as the options say.
+        """LMs, then n-grams.
 
         LMs read `context` sentences of a text before each sentence. A Transformer reads at most
         `max_context` tokens before an utterance again. With `self_normalized` one number is taken
         for every context's ln Z.
         """
-        if not lms and not ngrams:
+        if not self.lms and not self.ngrams:
             raise InputError("no LM", remedy="Give --lm EXP and/or --ngram ARPA, each repeatable.")
         reading = dict(num_samples=self.num_samples, max_context=max_context, context=context)
         components = [
             self._pretrained(lm, device, **reading)
             if is_pretrained(lm) or is_adapted(lm) or hasattr(lm, "tokenizer")
             else self._lm(lm, device, **reading, self_normalized=self_normalized)
-            for lm in lms
+            for lm in self.lms
         ]
-        for path in ngrams:
+        for path in self.ngrams:
             scorer = NgramScorer(path, unk_size=1.0 if self.unk_size is None else self.unk_size)
             components.append(Component(scorer.name, "ngram", scorer, ngram_fingerprint(path)))
         names = unique_names([component.name for component in components])
@@ -198,11 +192,9 @@ class ComponentOptions(LMOptions):
         self, make: Callable[[], WordScorer], name: str, digest: str, kept: str
     ) -> Component:
         """Component whose scores are kept in the cache, if there is one, under a fingerprint."""
-        scorer: WordScorer
         if self.cache is None:
-            scorer = make()
-        else:
-            scorer = CachedScorer(make, name=name, folder=self.cache, fingerprint=kept)
+            return Component(name, "lm", make(), digest)
+        scorer = CachedScorer(make, name=name, folder=self.cache, fingerprint=kept)
         return Component(name, "lm", scorer, digest)
 
 
@@ -237,10 +229,11 @@ class SubtractOptions(MixtureOptions):
 
     def subtracted(self, names: Sequence[str], device: str, **reading: Any) -> List[Component]:
         """LMs and n-grams that are subtracted, in their order, with other names than `names`."""
+        own = part_of(ComponentOptions, self)
         found: List[Component] = []
         for path in self.subtract_lms:
             lms, ngrams = ([], [path]) if is_ngram(path) else ([path], [])
-            found += self.load(lms, ngrams, device, **reading)
+            found += dataclasses.replace(own, lms=lms, ngrams=ngrams).components(device, **reading)
         unique = unique_names([*names, *(component.name for component in found)])[len(names) :]
         return [c._replace(name=name) for c, name in zip(found, unique, strict=True)]
 
@@ -311,10 +304,8 @@ class TextOnWorkers:
         self._identity, self._context = f"{options!r} {context} {known}", context
         # they have no more to score: no component is asked again
         self._texts: List[Any] = [ScoredText(name) for name, _, _ in known]
-        self.components = [
-            Component(name, kind, text, digest)
-            for (name, kind, digest), text in zip(known, self._texts, strict=True)
-        ]
+        parts = zip(known, self._texts, strict=True)
+        self.components = [Component(n, kind, text, digest) for (n, kind, digest), text in parts]
 
     def score(self, sentences: Sentences, *, output: Optional[PathLike]) -> List[List[WordScores]]:
         """Scores of each sentence by each component; finished blocks are kept by `output`."""

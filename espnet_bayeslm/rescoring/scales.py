@@ -290,7 +290,7 @@ def load_mixture(
     """LMs and n-grams from their files, subtracted ones last, and how their scores are weighed.
 
     The weights of subtracted LMs are yet to be tuned with `tunes`, and may be tuned where jobs are
-    merged with `tunes_later`. LMs read as `ComponentOptions.load` says it.
+    merged with `tunes_later`. LMs read as `ComponentOptions.components` says it.
     """
     components = options.components(device, **reading)
     subtracted = options.subtracted([c.name for c in components], device, **reading)
