@@ -9,8 +9,6 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-import yaml
-
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, read_yaml_mapping, sha256
 from espnet_bayeslm.utils.imports import quiet_imports
@@ -201,8 +199,8 @@ def read_unk_size(folder: Path) -> Optional[float]:
     if not path.is_file():
         return None
     try:
-        return float(yaml.safe_load(path.read_text(encoding="utf-8"))["unk_size"])
-    except (yaml.YAMLError, TypeError, KeyError, ValueError) as error:
+        return float(read_yaml_mapping(path)["unk_size"])
+    except (TypeError, KeyError, ValueError) as error:
         raise InputError(
             f"no number `unk_size` ({error!r})",
             path=path,

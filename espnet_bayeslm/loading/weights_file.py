@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
-import yaml
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_text
+from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping
 from espnet_bayeslm.utils.weights import check_weights
 
 
@@ -106,22 +105,21 @@ def read_weights(
     if weights is None:
         return np.ones(1) if len(names) == 1 else None
     if isinstance(weights, (str, os.PathLike)) and Path(weights).is_file():
-        path, text = Path(weights), read_text(weights)
         try:
             known = [
                 NamedWeight(str(c["name"]), float(c["weight"]), str(c.get("fingerprint", "")))
-                for c in yaml.safe_load(text)["components"]
+                for c in read_yaml_mapping(weights)["components"]
             ]
-        except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"not a weights file ({error!r})",
-                path=path,
+                path=weights,
                 remedy="Make it with `bayeslm interpolate`.",
             ) from error
         try:
             return check_weights(match_weights(known, names, fingerprints), len(names))
         except InputError as error:
-            raise InputError(str(error), path=path) from None
+            raise InputError(str(error), path=weights) from None
     if isinstance(weights, (str, os.PathLike)):
         try:
             weights = [float(value) for value in str(weights).split(",")]
