@@ -106,20 +106,19 @@ def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
     if args.lm_conf.get("num_samples"):
         logging.warning(f"{path}: its searches average num_samples samples; the mean is exported")
     config = {**training_config(args), **{name: getattr(args, name, None) for name in READING}}
-    config.update(lm=args.lm, lm_conf=dict(args.lm_conf), init=None, optim=args.optim)
-    model = getattr(args, "model", "lm")
-    config.update(model=model, model_conf=dict(args.model_conf))
+    own = ("lm", "lm_conf", "init", "optim", "model", "model_conf")
+    config.update({name: getattr(args, name) for name in own}, init=None)
     if args.lm in LM_CLASSES:
         uncertainty = point_uncertainty(args.lm_conf.get("uncertainty"), path=path)
         kept = {k: v for k, v in args.lm_conf.items() if k not in UNCERTAIN_OPTIONS}
         config["lm_conf"] = {**kept, "uncertainty": uncertainty}
-    if model == MODEL:
+    if args.model == MODEL:
         # every other option is about training
         config["model_conf"] = {k: v for k, v in args.model_conf.items() if k == "ignore_id"}
     if "backbone" in args.lm_conf:
         conf = dict(args.lm_conf.get("backbone_conf") or {})
         config.update(lm=args.lm_conf["backbone"], lm_conf=conf)
-        config["model"] = "lm" if model == MODEL else model
+        config["model"] = "lm" if args.model == MODEL else args.model
     if args.optim == OPTIM:
         # it would make the buffers of its posterior wherever the LM is loaded
         config.pop("optim_conf", None)
@@ -130,12 +129,10 @@ def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
 def point_uncertainty(uncertainty: Optional[Mapping[str, Any]], *, path: Path) -> Dict[str, Any]:
     """The `uncertainty` of the exported LM: the point-estimate form of each location's kind."""
     kinds = {entry: parse_kind(value) for entry, value in (uncertainty or {}).items()}
-    refused: Dict[Tuple[str, str], List[str]] = {}
-    for entry, kind in kinds.items():
-        if kind.no_export is not None:
-            refused.setdefault(kind.no_export, []).append(entry)
-    for (what, remedy), found in refused.items():
-        raise InputError(what.format(places=", ".join(found)), path=path, remedy=remedy)
+    for refused in filter(None, (kind.no_export for kind in kinds.values())):
+        what, remedy = refused
+        places = ", ".join(entry for entry, kind in kinds.items() if kind.no_export == refused)
+        raise InputError(what.format(places=places), path=path, remedy=remedy)
     forms = {entry: kind.point_form() for entry, kind in kinds.items()}
     return {entry: form for entry, form in forms.items() if form is not None}
 
@@ -241,12 +238,10 @@ def write_mixture(
     trained = [load(os.fspath(path)) for path in lms]
     less = [path if is_ngram(path) else load(os.fspath(path)) for path in subtract_lms]
     sources: List[Source] = [*trained, *ngrams, *less]
-    names = []
     for source in sources:
         if isinstance(source, TrainedLM):
             _check_component(source, trained[0])
-        names.append(source.name if isinstance(source, TrainedLM) else ngram_name(source))
-    names = unique_names(names)
+    names = unique_names([s.name if isinstance(s, TrainedLM) else ngram_name(s) for s in sources])
     if len(subtract_weights) != len(less):
         raise InputError(
             f"{len(subtract_weights)} --subtract_weight for {len(less)} --subtract_lm",
