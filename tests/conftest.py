@@ -9,7 +9,7 @@ import forking_python
 import pytest
 import torch
 from hypothesis import settings
-from tiny_training import training
+from tiny_training import training, write_sentences
 
 # the LMs of the contract test
 sys.path.insert(0, str(Path(__file__).parent / "lm"))
@@ -74,16 +74,14 @@ def corpus(tmp_path_factory):
     """Return a folder with train.txt, valid.txt, their shape files and tokens.txt."""
     folder, letters = tmp_path_factory.mktemp("corpus"), TOKENS[2:-1]
     for name, size, seed in (("train", 120, 1), ("valid", 30, 2)):
-        rng, text, shapes = random.Random(seed), "", ""
-        for n in range(size):
+        rng, sentences = random.Random(seed), []
+        for _ in range(size):
             words = [rng.choice(letters)]
             for _ in range(rng.randrange(0, 12)):  # each letter is often followed by the next
                 follow = letters[(letters.index(words[-1]) + 1) % len(letters)]
                 words.append(follow if rng.random() < 0.8 else rng.choice(letters))
-            text += f"u{n:04d} {' '.join(words)}\n"
-            shapes += f"u{n:04d} {len(words)},{len(TOKENS)}\n"
-        (folder / f"{name}.txt").write_text(text)
-        (folder / f"{name}.shape").write_text(shapes)
+            sentences.append(words)
+        write_sentences(folder, name, sentences)
     (folder / "tokens.txt").write_text("\n".join(TOKENS) + "\n")
     return folder
 

@@ -6,6 +6,7 @@ import socket
 import pytest
 import torch
 from forked import CONTEXT, finish, log_of, start
+from tiny_training import words, write_sentences
 from training_options import CELL, FFN, LSTM, QUIET, STILL, TRANSFORMER, assert_same, stats
 
 from espnet_bayeslm.lm import BayesLSTMLM
@@ -19,36 +20,30 @@ def free_port():
 
 def run_two(corpus, output, *options):
     """Run a training as two processes, and return its folder."""
-    world = ["--ngpu", "0", "--dist_backend", "gloo", "--dist_world_size", "2"]
-    world += ["--dist_master_addr", "localhost", "--dist_master_port", str(free_port())]
-    ranks = [
-        start(corpus, output, *options, *world, "--dist_rank", rank, max_epoch=1)
-        for rank in range(2)
-    ]
+    address = dict(dist_master_addr="localhost", dist_master_port=free_port())
+    options = [*options, *words(ngpu=0, dist_backend="gloo", dist_world_size=2, **address)]
+    ranks = [start(corpus, output, *options, "--dist_rank", n, max_epoch=1) for n in range(2)]
     assert [finish(rank) for rank in ranks] == [0, 0], log_of(output).read_text()[-3000:]
     return output
 
 
 # Every family; a parameter that the backward pass does not reach would stop DDP.
-GP = ["--lm_conf", "uncertainty.cell_state@1=gp", "--lm_conf", "uncertainty.hidden_input@1=gp"]
-GP += ["--lm_conf", "uncertainty.cell_input@2=gp"]
+GP = {"cell_state@1": "gp", "hidden_input@1": "gp", "cell_input@2": "gp"}
 # Latent outputs that draw as good as nothing, as QUIET weights do.
-LATENT = [
-    *["--lm_conf", "uncertainty.hidden_output@1-2.kind=variational"],
-    *["--lm_conf", "uncertainty.hidden_output@1-2.init_std=3.0e-9"],
-]
+LATENT = {"hidden_output@1-2": "{kind: variational, init_std: 3.0e-9}"}
 LMS = {
-    "lstm": [*LSTM, *GP, "--lm_conf", "uncertainty.cell_input@1=bayes"],
-    "lstm search": [*LSTM, "--lm_conf", "uncertainty.all_gates@1-2=search", *LATENT],
-    "transformer": [*TRANSFORMER, *FFN, "--lm_conf", "uncertainty.ffn@2=gp", *LATENT],
+    "lstm": (LSTM, {**GP, "cell_input@1": "bayes"}),
+    "lstm search": (LSTM, {"all_gates@1-2": "search", **LATENT}),
+    "transformer": (TRANSFORMER, {"ffn@1": "bayes", "ffn@2": "gp", **LATENT}),
 }
 
 
-@pytest.mark.parametrize("lm", LMS.values(), ids=LMS)
-def test_two_processes_have_the_loss_of_one(corpus, train_lm, tmp_path, lm):
+@pytest.mark.parametrize("lm, uncertainty", LMS.values(), ids=LMS)
+def test_two_processes_have_the_loss_of_one(corpus, train_lm, tmp_path, lm, uncertainty):
+    places = [f"uncertainty.{place}={kind}" for place, kind in uncertainty.items()]
+    rates = ["posterior_lr=null", "architecture_lr=null"]
     options = [*lm, *QUIET, *STILL]
-    options += ["--train_dtype", "float64", "--model_conf", "posterior_lr=null"]
-    options += ["--model_conf", "architecture_lr=null"]
+    options += words(lm_conf=places, model_conf=rates, train_dtype="float64")
     two = run_two(corpus, tmp_path / "two", *options)
     one = train_lm(tmp_path / "one", *options)
     for part in ("train", "valid"):
@@ -88,14 +83,8 @@ def test_ranks_draw_differently(tmp_path):
 
 def test_ranks_of_a_transformer_may_have_batches_of_unequal_length(corpus, tmp_path):
     """What grows with the longest sentence must not be a buffer that ranks share."""
-    text = "".join(
-        f"u{n:03d} {' '.join('abc'[: 1 + n % 3] * (1 + 40 * (n % 2)))}\n" for n in range(32)
-    )
-    folder = tmp_path / "data"
-    folder.mkdir()
-    (folder / "tokens.txt").write_bytes((corpus / "tokens.txt").read_bytes())
+    (tmp_path / "tokens.txt").write_bytes((corpus / "tokens.txt").read_bytes())
     for part in ("train", "valid"):
-        (folder / f"{part}.txt").write_text(text)
-        shapes = [f"{k} {len(w)},13\n" for k, *w in map(str.split, text.splitlines())]
-        (folder / f"{part}.shape").write_text("".join(shapes))
-    run_two(folder, tmp_path / "exp", *TRANSFORMER, *FFN, "--batch_size", "2")
+        sentences = ["abc"[: 1 + n % 3] * (1 + 40 * (n % 2)) for n in range(32)]
+        write_sentences(tmp_path, part, sentences)
+    run_two(tmp_path, tmp_path / "exp", *TRANSFORMER, *FFN, "--batch_size", "2")

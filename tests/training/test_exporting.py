@@ -8,22 +8,13 @@ import torch
 import yaml
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.tasks.lm import LMTask
-from training_options import (
-    BACKBONES,
-    BAYES,
-    GP,
-    LSTM_CONF,
-    SUPERNET,
-    VARIATIONAL,
-    write_experiment,
-)
+from training_options import BACKBONES, BAYES, FORMLESS, GP, LSTM_CONF
 
 from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.loading.experiment import UNKNOWN_WORDS, read_unk_size
 from espnet_bayeslm.loading.export import export_lm, write_mixture
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.training.text import TokenOptions, made_tokens
 from espnet_bayeslm.utils.errors import InputError
 
@@ -36,6 +27,18 @@ POINT = {
     "espnet": ("transformer", dict(embed_unit=6, att_unit=8, head=2, unit=12, layer=2)),
 }
 CASES = {**BAYES, **GP, **BACKBONES, **IVON, **POINT}
+
+
+def config_of(exp):
+    return yaml.safe_load((exp / "config.yaml").read_text())
+
+
+def change_config(exp, **changes):
+    """Change an experiment's configuration (None removes a key), and return its folder."""
+    config = {**config_of(exp), **changes}
+    kept = {key: value for key, value in config.items() if value is not None}
+    (exp / "config.yaml").write_text(yaml.safe_dump(kept))
+    return exp
 
 
 def text():
@@ -56,22 +59,17 @@ def nll(model):
 def test_means_are_an_lm_that_espnet_loads(make, tmp_path, name):
     exp = make(name, *CASES[name])
     export_lm(exp, tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "config.yaml",
-        "valid.loss.ave.pth",
-    }
-    given, written = (torch.load(f / "valid.loss.ave.pth") for f in (exp, tmp_path / "out"))
-    model, args = LMTask.build_model_from_file(
-        tmp_path / "out" / "config.yaml", tmp_path / "out" / "valid.loss.ave.pth"
-    )
+    files = sorted((tmp_path / "out").iterdir())
+    assert [path.name for path in files] == ["config.yaml", "valid.loss.ave.pth"]
+    given, written = torch.load(exp / "valid.loss.ave.pth"), torch.load(files[1])
+    model, args = LMTask.build_model_from_file(*files)
     model.load_state_dict(written, strict=True)
     assert all(torch.equal(value, given[key]) for key, value in written.items())
     assert not any(key.endswith(("_log_std", "_prior_mean", "_start_std")) for key in written)
     if name in BACKBONES:  # which ESPnet loads without this package
-        content = (tmp_path / "out" / "config.yaml").read_text()
         conf = CASES[name][1]
         assert (args.lm, args.lm_conf) == (conf["backbone"], conf["backbone_conf"])
-        assert args.model == "lm" and "bayes" not in content
+        assert args.model == "lm" and "bayes" not in files[0].read_text()
     # ESPnet's attention is written in another way
     tolerance = 1e-5 if name in BACKBONES else 0
     assert float((nll(model) - nll(load_lm(exp).model)).abs().max()) <= tolerance
@@ -83,7 +81,7 @@ def test_means_are_an_lm_that_espnet_loads(make, tmp_path, name):
 
 def test_gaussian_processes_stay_with_their_mean_coefficients(make, tmp_path):
     export_lm(make("gp_lstm", *GP["gp_lstm"]), tmp_path / "out")
-    conf = yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())["lm_conf"]
+    conf = config_of(tmp_path / "out")["lm_conf"]
     gate = {"kind": "gp", "random": [], "basis": ["relu", "sigmoid"]}
     assert conf["uncertainty"]["output_gate@2"] == gate
     assert conf["uncertainty"]["cell_state@1"] == {"kind": "gp", "random": []}
@@ -94,11 +92,10 @@ def test_gaussian_processes_stay_with_their_mean_coefficients(make, tmp_path):
 
 def test_nothing_of_the_machine_of_the_training(point, tmp_path):
     export_lm(point, tmp_path / "out")
-    before, after = ((f / "config.yaml").read_text() for f in (point, tmp_path / "out"))
+    before, after = config_of(point), config_of(tmp_path / "out")
     root = str(tmp_path.parents[1])
-    assert root in before and root not in after
-    config = yaml.safe_load(after)
-    assert (config["optim_conf"], config["max_epoch"]) == ({"lr": 0.01}, 2)
+    assert root in str(before) and root not in str(after)
+    assert (after["optim_conf"], after["max_epoch"]) == ({"lr": 0.01}, 2)
 
 
 # Keys without which nobody can tell what the LM and its tokens are.
@@ -110,38 +107,25 @@ def test_a_configuration_without_what_only_training_needs(make, tmp_path, name):
     """Loaded, exported and mixed as before."""
     exp = make(name, *CASES[name])
     before = load_lm(exp)
-    config = yaml.safe_load((exp / "config.yaml").read_text())
-    (exp / "config.yaml").write_text(yaml.safe_dump({key: config[key] for key in ESSENTIAL}))
-    after = load_lm(exp)
-    assert after.score("a b c") == before.score("a b c")
+    change_config(exp, **{key: None for key in config_of(exp) if key not in ESSENTIAL})
+    assert load_lm(exp).score("a b c") == before.score("a b c")
     export_lm(exp, tmp_path / "out")
     write_mixture(tmp_path / "mixture", lms=[exp])
     for folder in (tmp_path / "out", tmp_path / "mixture"):
         assert load_lm(folder).score("a b c") == pytest.approx(before.score("a b c"), rel=1e-5)
 
 
-@pytest.mark.parametrize("key", ESSENTIAL)
-def test_a_configuration_without_what_an_lm_needs(make, key):
-    exp = make("lstm", *BAYES["lstm"])
-    config = yaml.safe_load((exp / "config.yaml").read_text())
-    del config[key]
-    (exp / "config.yaml").write_text(yaml.safe_dump(config))
-    with pytest.raises(InputError, match=rf"config\.yaml.*; {key} not in it"):
-        load_lm(exp)
-
-
 @pytest.mark.parametrize(
     "change, message",
     [
+        *[({key: None}, rf"config\.yaml.*; {key} not in it") for key in ESSENTIAL],
         ({"lm": "pretrained"}, "an adapted pretrained LM, where an LM with tokens of its own"),
         ({"use_preprocessor": False}, "use_preprocessor is false, so the LM cannot read text"),
         ({"token_type": "phn"}, "token_type 'phn': expected word, char or bpe"),
     ],
 )
 def test_a_configuration_that_cannot_read_text(make, change, message):
-    exp = make("lstm", *BAYES["lstm"])
-    config = yaml.safe_load((exp / "config.yaml").read_text())
-    (exp / "config.yaml").write_text(yaml.safe_dump({**config, **change}))
+    exp = change_config(make("lstm", *BAYES["lstm"]), **change)
     with pytest.raises(InputError, match=message):
         load_lm(exp)
 
@@ -182,7 +166,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_point_estimate_form(make, tmp_path, name):
-    exp = make(name, *{**VARIATIONAL, **SUPERNET}[name])
+    exp = make(name, *FORMLESS[name])
     with pytest.raises(InputError, match=REFUSED[name]):
         export_lm(exp, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -199,12 +183,10 @@ def ngram(plain_text):
 
 
 @pytest.fixture(scope="module")
-def lms(point, tmp_path_factory):
+def lms(point, make):
     """Return the experiments of a trained LM, an uncertain one and one of ESPnet's own."""
-    folder = tmp_path_factory.mktemp("lms")
-    bayes = write_experiment(point, folder / "bayes", *BAYES["lstm"])
     conf = dict(att_unit=8, head=2, unit=12, layer=1, pos_enc="sinusoidal")
-    return [point, bayes, write_experiment(point, folder / "espnet", "transformer", conf)]
+    return [point, make("bayes", *BAYES["lstm"]), make("espnet", "transformer", conf)]
 
 
 @pytest.fixture(scope="module")
@@ -223,21 +205,18 @@ class TestFolder:
         names = {str(path.relative_to(mixture)) for path in mixture.rglob("*") if path.is_file()}
         assert names == {"config.yaml", "valid.loss.ave.pth", "ngrams/bigram.arpa.gz"}
         assert (mixture / "ngrams" / "bigram.arpa.gz").read_bytes() == ngram.read_bytes()
-        config = yaml.safe_load((mixture / "config.yaml").read_text())
+        config = config_of(mixture)
         assert config["lm"] == "mixture" and config["model"] == "lm"
         parts = config["lm_conf"]["components"]
         assert [part["name"] for part in parts] == ["exp", "bayes", "espnet", "bigram"]
         weights = [part["weight"] for part in parts]
         assert weights == pytest.approx([0.35, 0.25, 0.15, 0.25], abs=1e-15)
         assert parts[3]["path"] == str(mixture / "ngrams" / "bigram.arpa.gz")
-        first = yaml.safe_load((lms[0] / "config.yaml").read_text())
         for name in ("token_list", "token_type", "bpemodel", "cleaner", "g2p"):
-            assert config[name] == first[name]
-        state = torch.load(mixture / "valid.loss.ave.pth", weights_only=True)
-        assert "lm.components.0.encoder.weight" in state
-        model, args = LMTask.build_model_from_file(
-            mixture / "config.yaml", mixture / "valid.loss.ave.pth"
-        )
+            assert config[name] == config_of(lms[0])[name]
+        files = mixture / "config.yaml", mixture / "valid.loss.ave.pth"
+        assert "lm.components.0.encoder.weight" in torch.load(files[1], weights_only=True)
+        model, args = LMTask.build_model_from_file(*files)
         trained = load_lm(mixture)
         assert trained.name == "mixture" and args.lm == "mixture"
         ids = torch.randint(1, len(trained.token_list), (3, 7))
@@ -254,8 +233,8 @@ class TestFolder:
         arpa.unlink()
         assert load_lm(tmp_path / "m").lm.weights == [0.5, 0.5]
         write_mixture(tmp_path / "two", lms=lms[:2], weights="0.25,0.75")
-        config = yaml.safe_load((tmp_path / "two" / "config.yaml").read_text())
-        assert "tokens" not in config["lm_conf"] and not (tmp_path / "two" / "ngrams").exists()
+        assert "tokens" not in config_of(tmp_path / "two")["lm_conf"]
+        assert not (tmp_path / "two" / "ngrams").exists()
         write_mixture(tmp_path / "one", lms=lms[:1])
         ids = torch.tensor([[3, 4, 5]])
         one, alone = (load_lm(folder).lm(ids, None)[0] for folder in (tmp_path / "one", lms[0]))
@@ -269,10 +248,8 @@ class TestFolder:
         assert lm.names == ["exp", "bigram", "bigram#2"]
         assert [component.order for component in lm.components[1:]] == [2, 3]
 
-    def test_an_lm_whose_optimizer_learnt_a_posterior(self, point, tmp_path):
-        ivon = write_experiment(
-            point, tmp_path / "ivon", "bayes_lstm", dict(unit=8), optim="ivon", optim_conf={}
-        )
+    def test_an_lm_whose_optimizer_learnt_a_posterior(self, make, tmp_path):
+        ivon = make("ivon", *IVON["ivon"])
         file = ivon / "valid.loss.ave.pth"
         state = torch.load(file)
         torch.save({k: v + 20 if k.endswith("_log_std") else v for k, v in state.items()}, file)
@@ -293,12 +270,9 @@ class TestFolder:
         assert "few does not know 3 of 13 tokens ('h', 'i', 'j')" in caplog.text
         assert read_unk_size(tmp_path / "m") == 500
 
-    def test_it_is_not_trained(self, corpus, tmp_path):
-        data = f"{corpus}/train.txt,text,text"
-        command = ["--lm", "mixture", "--token_list", f"{corpus}/tokens.txt", "--output_dir"]
-        command += [tmp_path, "--train_data_path_and_name_and_type", data]
+    def test_it_is_not_trained(self, train_lm, tmp_path):
         with pytest.raises(InputError, match="--lm mixture is not trained"):
-            BayesLMTask.main(cmd=list(map(str, command)))
+            train_lm(tmp_path, "--lm", "mixture")
 
 
 class TestBadInput:
@@ -314,18 +288,16 @@ class TestBadInput:
 
         return check
 
-    def test_what_cannot_be_mixed(self, lms, ngram, mixture, fails, tmp_path):
-        chars, search = tmp_path / "chars", tmp_path / "search"
-        write_experiment(lms[0], chars, "bayes_lstm", dict(unit=8), token_type="char")
-        write_experiment(lms[0], search, *SUPERNET["search"])
+    def test_what_cannot_be_mixed(self, lms, ngram, mixture, make, fails, tmp_path):
+        chars = make("chars", *BAYES["lstm"], {"token_type": "char"})
+        search = make("search", *FORMLESS["search"])
         fails("no LM in the mixture", lms=[], ngrams=[ngram])
         fails("it has char tokens, and exp word tokens", lms=[lms[0], chars])
         fails(r"search/config.yaml: a super-network", lms=[search])
         fails("a mixture already", lms=[mixture])
+        tokens = config_of(lms[0])["token_list"]
         other = shutil.copytree(lms[0], tmp_path / "o")
-        config = yaml.safe_load((other / "config.yaml").read_text())
-        config["token_list"][2:4] = "X", "Y"
-        (other / "config.yaml").write_text(yaml.safe_dump(config))
+        change_config(other, token_list=[*tokens[:2], "X", "Y", *tokens[4:]])
         message = (
             r"o/config.yaml: 2 of 13 ids stand for other tokens in this LM than in exp: 2 is 'X'"
             r" and 'a', 3 is 'Y' and 'b' \(2 tokens are only this LM's, 2 only the other's\)"
@@ -333,16 +305,13 @@ class TestBadInput:
         fails(message, lms=[lms[0], other], weights="0.5,0.5")
 
     def test_weights(self, lms, ngram, fails, tmp_path):
-        parts = dict(lms=lms[:1], ngrams=[ngram])
-        fails(r"\[0.5, 0.4\] with the sum 0.9000, not 1", weights="0.5,0.4", **parts)
-        fails("3 weights for 2 components", weights="0.5,0.3,0.2", **parts)
-        fails("neither a file nor numbers", weights=tmp_path / "nosuch.yaml", **parts)
+        parts, path = dict(lms=lms[:1], ngrams=[ngram]), tmp_path / "w.yaml"
         rows = [{"name": "exp", "weight": 0.5}, {"name": "bigram", "weight": 0.3}]
-        (tmp_path / "w.yaml").write_text(yaml.safe_dump({"components": rows}))
-        fails(r"w.yaml: weights \[0.5, 0.3\] with the", weights=tmp_path / "w.yaml", **parts)
+        path.write_text(yaml.safe_dump({"components": rows}))
+        fails(r"w.yaml: weights \[0.5, 0.3\] with the sum 0.8", weights=path, **parts)
         for content in ("", "components: 3\n", "components: [{name: a}]\n", "a: b: c"):
-            (tmp_path / "w.yaml").write_text(content)
-            fails("w.yaml: not a weights file", weights=tmp_path / "w.yaml", **parts)
+            path.write_text(content)
+            fails("w.yaml: not a weights file", weights=path, **parts)
 
     @pytest.mark.parametrize("number", [0, 1])
     def test_a_folder_that_holds_an_lm(self, lms, number):

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from tiny_training import write_sentences
 from training_options import (
     ADAM,
     CELL,
@@ -79,33 +80,30 @@ def test_epochs_of_at_least_so_many_batches(least, espnets, same_as, corpus, tra
 
     ours = trained("ours", espnets, "--model_conf", f"min_iters_per_epoch={least}")
     assert_same(ours / "2epoch.pth", trained("theirs", same_as) / "2epoch.pth")
-    (steps,) = (n for key, n in load_state(ours / "2epoch.pth").items() if "noise_step" in key)
-    assert steps == 2 * (same_as or 4)
+    assert load_state(ours / "2epoch.pth")["lm.noise_step"] == 2 * (same_as or 4)
 
 
-@pytest.mark.parametrize("batch_type, bins", [("length", 60), ("numel", 60 * 12)])
-def test_batches_have_equally_many_tokens(train_lm, tmp_path, monkeypatch, batch_type, bins):
-    """The ends of sentences count: those of one word weigh as much as the others."""
-    lines = ["u{} a", "u{} a b", "u{} a b a b a b a b a"]
-    text = "".join(lines[n % 3].format(n) + "\n" for n in range(360))
-    (tmp_path / "train.txt").write_text(text)
-    lengths = {line.split()[0]: len(line.split()) for line in text.splitlines()}  # the key: </s>
-    shapes = "".join(f"{utt} {length - 1},12\n" for utt, length in lengths.items())
-    (tmp_path / "train.shape").write_text(shapes)
-    build, factories = BayesLMTask.build_sequence_iter_factory, {}
+@pytest.fixture
+def factories(monkeypatch):
+    """Return what the trainings to come make their batches with, {mode: factory}."""
+    build, found = BayesLMTask.build_sequence_iter_factory, {}
 
     def built(args, iter_options, mode):
-        factories[mode] = build(args, iter_options, mode)
-        return factories[mode]
+        found[mode] = build(args, iter_options, mode)
+        return found[mode]
 
     monkeypatch.setattr(BayesLMTask, "build_sequence_iter_factory", built)
-    train_lm(
-        tmp_path / "exp",
-        *["--train_data_path_and_name_and_type", f"{tmp_path}/train.txt,text,text"],
-        *["--train_shape_file", tmp_path / "train.shape", *LSTM, "--batch_bins", bins],
-        batch_type=batch_type,
-        parts=("valid",),
-    )
+    return found
+
+
+@pytest.mark.parametrize("batch_type, bins", [("length", 60), ("numel", 60 * 13)])
+def test_batches_have_equally_many_tokens(train_lm, tmp_path, factories, batch_type, bins):
+    """The ends of sentences count: those of one word weigh as much as the others."""
+    sentences = ["a", "ab", "ababababa"] * 120
+    write_sentences(tmp_path, "train", sentences)
+    options = [*LSTM, "--batch_bins", bins]
+    train_lm(tmp_path / "exp", *options, train=tmp_path, batch_type=batch_type)
+    lengths = {f"u{n:04d}": len(sentence) + 1 for n, sentence in enumerate(sentences)}
     tokens = [sum(map(lengths.get, batch)) for batch in factories["train"].sampler]
     assert len(tokens) > 20 and max(tokens) <= 70  # ESPnet adds a sentence that exceeds the bins
 
@@ -124,17 +122,9 @@ BACKBONE = ["--lm", "bayes_espnet", "--lm_conf", "backbone=transformer"]
         (["--lm", "seq_rnn", "--lm_conf", "{unit: 8, nlayers: 1}"], False),
     ],
 )
-def test_batches_of_transformers_have_all_lengths(train_lm, tmp_path, monkeypatch, options, mixes):
-    build, samplers = BayesLMTask.build_sequence_iter_factory, {}
-
-    def built(args, iter_options, mode):
-        factory = build(args, iter_options, mode)
-        samplers[mode] = factory.sampler
-        return factory
-
-    monkeypatch.setattr(BayesLMTask, "build_sequence_iter_factory", built)
+def test_batches_of_transformers_have_all_lengths(train_lm, tmp_path, factories, options, mixes):
     output = train_lm(tmp_path / "exp", *options, "--batch_bins", 4000, batch_type="numel")
-    assert isinstance(samplers["train"], MixedSampler) == mixes
+    assert isinstance(factories["train"].sampler, MixedSampler) == mixes
     assert math.isfinite(stats(output, 1)["loss"])
 
 
@@ -174,18 +164,9 @@ def test_text_in_parts(corpus, train_lm, tmp_path):
             (folder / f"split.{n}").write_text("".join(lines[n::number]))
     options = [*LSTM, *CELL, *ADAM, "--multiple_iterator", "true"]
     options += ["--model_conf", "min_iters_per_epoch=7"]
-    data = f"{tmp_path}/train.txt,text,text"
-    output = train_lm(
-        tmp_path / "exp",
-        *["--train_data_path_and_name_and_type", data],
-        *["--train_shape_file", tmp_path / "train.shape", *options],
-        batch_size=1000,
-        parts=("valid",),
-    )
+    output = train_lm(tmp_path / "exp", *options, train=tmp_path, batch_size=1000)
     # 3 of a batch each, or as many as 7 need
-    state = load_state(output / "1epoch.pth")
-    (steps,) = (n for key, n in state.items() if "noise_step" in key)
-    assert steps == 9
+    assert load_state(output / "1epoch.pth")["lm.noise_step"] == 9
     tokens = count_tokens([f"{corpus}/train.shape"])
     assert stats(output)["kl"] == pytest.approx(load_lm(output).lm.kl().item() / tokens, rel=1e-1)
 
@@ -215,8 +196,8 @@ def test_numbers_of_configurations(tmp_path):
 
 UNCERTAIN = {
     "bayes": [*LSTM, *CELL],
-    "variational": [*LSTM, *["--lm_conf", "uncertainty.hidden_output@2=variational"]],
-    "gp": [*TRANSFORMER, *["--lm_conf", "uncertainty.ffn@1=gp"]],
+    "variational": [*LSTM, "--lm_conf", "uncertainty.hidden_output@2=variational"],
+    "gp": [*TRANSFORMER, "--lm_conf", "uncertainty.ffn@1=gp"],
 }
 
 
@@ -247,6 +228,7 @@ def test_weight_decay_leaves_the_standard_deviations(train_lm, tmp_path):
 @pytest.mark.parametrize(
     "options, words",
     [
+        (["--lm_conf", "uncertainty.cell@1=bayes"], ["cell_input"]),
         (["--lm_conf", "uncertainty.cell_input@3=bayes"], ["1 to 2"]),
         (["--model_conf", "prior=missing.pth"], ["missing.pth", "cannot be read"]),
         (["--init_param", "missing.pth"], ["missing.pth", "cannot be read"]),

@@ -1,30 +1,23 @@
-"""Options of tiny trainings, what they reported, and experiments with random weights."""
-
-import argparse
+"""Options of tiny trainings, what they reported, and configurations of LMs."""
 
 import torch
-import yaml
-from espnet2.tasks.lm import LMTask
+from tiny_training import words
 
-import espnet_bayeslm
 from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
-from espnet_bayeslm.training.optimizer import add_optimizer_posterior
 
-LSTM = ["--lm", "bayes_lstm", "--lm_conf", "unit=8", "--lm_conf", "dropout_rate=0.0"]
-TRANSFORMER = ["--lm", "bayes_transformer", "--lm_conf", "att_unit=8"]
-TRANSFORMER += ["--lm_conf", "head=2", "--lm_conf", "unit=8", "--lm_conf", "layer=2"]
-TRANSFORMER += ["--lm_conf", "dropout_rate=0.0"]
-FFN = ["--lm_conf", "uncertainty.ffn@1=bayes"]
-ADAM = ["--optim", "adam", "--optim_conf", "lr=0.01"]
-SGD = ["--optim", "sgd", "--optim_conf", "lr=0.1"]
-STILL = ["--optim", "sgd", "--optim_conf", "lr=0.0"]
-IVON = ["--optim", "ivon", "--optim_conf", "lr=1.0"]
-CELL = ["--lm_conf", "uncertainty.cell_input@1-2=bayes"]
+SIZES = ["att_unit=8", "head=2", "unit=8", "layer=2", "dropout_rate=0.0"]
+LSTM = words(lm="bayes_lstm", lm_conf=["unit=8", "dropout_rate=0.0"])
+TRANSFORMER = words(lm="bayes_transformer", lm_conf=SIZES)
+FFN = words(lm_conf="uncertainty.ffn@1=bayes")
+ADAM = words(optim="adam", optim_conf="lr=0.01")
+SGD = words(optim="sgd", optim_conf="lr=0.1")
+STILL = words(optim="sgd", optim_conf="lr=0.0")
+IVON = words(optim="ivon", optim_conf="lr=1.0")
+CELL = words(lm_conf="uncertainty.cell_input@1-2=bayes")
 # A standard deviation of 3e-9: the draws change nothing that is compared.
-QUIET = ["--lm_conf", "init_std=3.0e-9"]
-SEARCH = ["--lm_conf", "uncertainty.cell_input@1-2.kind=search"]
-SEARCH += ["--lm_conf", "uncertainty.cell_input@1-2.candidates=[point,bayes]"]
-FFN_SEARCH = ["--lm_conf", "uncertainty.ffn@*.kind=search"]
+QUIET = words(lm_conf="init_std=3.0e-9")
+SEARCH = words(lm_conf="uncertainty.cell_input@1-2={kind: search, candidates: [point, bayes]}")
+FFN_SEARCH = words(lm_conf="uncertainty.ffn@*=search")
 
 
 def batch():
@@ -86,28 +79,9 @@ BACKBONES = {
     ),
     "no_positions": espnet("transformer", ESPNET_TRANSFORMER, {"embedding": "bayes"}),
 }
-VARIATIONAL = {
+# LMs without a point-estimate form.
+FORMLESS = {
     "latent": lstm({"hidden_output@1": "variational"}),
-    "smaller": transformer({"hidden_output@2": {"kind": "variational", "latent_dim": 3}}),
     "both": transformer({"ffn@1": "gp", "ffn@2": "bayes", "hidden_output@1": "variational"}),
+    "search": transformer({"ffn@1": "search"}),
 }
-SUPERNET = {"search": transformer({"ffn@1": "search"})}
-
-
-def write_experiment(template, folder, lm, lm_conf, **options):
-    """Write an experiment folder like that of a trained LM, with random weights, and return it."""
-    espnet_bayeslm.register()
-    config = yaml.safe_load((template / "config.yaml").read_text())
-    config.update(lm=lm, lm_conf=lm_conf, model="bayes_lm" if "bayes" in lm else "lm")
-    config.update(model_conf={}, **options)
-    model = LMTask.build_model(argparse.Namespace(**config))
-    if config["optim"] == "ivon":
-        add_optimizer_posterior(model)
-    generator = torch.Generator().manual_seed(1)
-    for tensor in model.state_dict().values():
-        if tensor.is_floating_point():
-            tensor.add_(torch.empty_like(tensor).normal_(0, 0.3, generator=generator))
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    torch.save(model.state_dict(), folder / "valid.loss.ave.pth")
-    return folder
