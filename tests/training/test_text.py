@@ -5,6 +5,7 @@ import re
 import pytest
 import yaml
 from espnet2.bin import tokenize_text
+from tiny_training import training, words
 
 from espnet_bayeslm.training import text
 from espnet_bayeslm.training.plain_text import TokenOptions
@@ -60,19 +61,13 @@ def test_tokens_and_statistics_are_espnets(prepare, texts, tmp_path, token_type,
     prepare(token_type=token_type, vocab_size=9, cleaner=cleaner)
     data, reading = tmp_path / "data", ["--token_type", token_type]
     reading += [] if cleaner is None else ["--cleaner", cleaner]
-    special = [w for s in ("<blank>:0", "<unk>:1", "<sos/eos>:-1") for w in ("--add_symbol", s)]
-    tokenize_text.main(
-        [
-            *(*reading, "--input", f"{data}/train.txt", "--output", f"{tmp_path}/tokens"),
-            *("--field", "2-", "--write_vocabulary", "true", "--vocabulary_size", "9", *special),
-        ]
-    )
+    files = dict(input=data / "train.txt", output=tmp_path / "tokens", field="2-")
+    special = ["<blank>:0", "<unk>:1", "<sos/eos>:-1"]
+    vocabulary = dict(write_vocabulary="true", vocabulary_size=9, add_symbol=special)
+    tokenize_text.main([*reading, *words(**files, **vocabulary)])
     assert (data / "tokens.txt").read_text() == (tmp_path / "tokens").read_text()
-    collect = [*reading, "--token_list", f"{data}/tokens.txt", "--collect_stats", "true"]
-    for part in ("train", "valid"):
-        collect += [f"--{part}_data_path_and_name_and_type", f"{data}/{part}.txt,text,text"]
-        collect += [f"--{part}_shape_file", f"{data}/{part}.txt"]
-    BayesLMTask.main(cmd=[*collect, "--output_dir", f"{tmp_path}/stats", "--num_workers", "0"])
+    collect = training(data, tmp_path / "stats", *reading, "--collect_stats", "true")
+    BayesLMTask.main(cmd=collect)
     for part in ("train", "valid"):
         expected = (tmp_path / "stats" / part / "text_shape").read_text().splitlines()
         assert shapes(data, part) == [f"{line},9" for line in expected]
