@@ -107,10 +107,7 @@ def _chosen(config: Path, size: str) -> Dict[str, Any]:
 
 
 def inherited_size_options(config: Path, lm: str, source: Mapping[str, Any]) -> List[str]:
-    """ESPnet's options that give an LM the sizes of the trained LM, whose `lm_conf` is `source`.
-
-    The options that a shipped configuration adds at such a size are included.
-    """
+    """ESPnet's options for the sizes in a trained LM's `lm_conf`, and what suits such a size."""
     sizes = {key: source[key] for key in SHAPES.get(lm, ()) if key in source}
     if lm in SHAPES:
         width = next(iter(SIZES["small"][lm]))

@@ -255,10 +255,7 @@ class GPUOptions:
 
 
 class TextWorker:
-    """LMs and n-grams, loaded by a worker on its GPUs, which scores blocks of sentences.
-
-    LMs read `context` sentences of the text before each one first.
-    """
+    """LMs and n-grams, loaded by a worker on its GPUs, which scores blocks of sentences."""
 
     def __init__(self, options: ComponentOptions, ngpu: int, context: int):
         self._components = options.components(device_of(ngpu), context=context)
@@ -333,10 +330,7 @@ class TrainTextOptions:
     def warn_leakage(
         self, lms: Sequence[Any], sentences: Iterable[Sequence[str]], *, what: str
     ) -> None:
-        """Warn where test sentences, of a text `what`, stand in a training text.
-
-        LMs that are no folders or checkpoints are passed over.
-        """
+        """Warn where test sentences, of a text `what`, stand in a training text."""
         test = list(sentences)
         for path in self.train_texts:
             warn_leakage(test, path, what=what)

@@ -177,11 +177,7 @@ def _tokens_of(config: PathLike) -> Optional[List[str]]:
 
 
 def fingerprint(path: PathLike) -> str:
-    """Digest of all files that loading a trained LM, a folder or checkpoint, reads.
-
-    The digest covers the configuration, the checkpoint and the files that the configuration names:
-    the n-grams of a mixture, and the files that reading text needs.
-    """
+    """Digest of all files that loading a trained LM, a folder or checkpoint, reads."""
     config, checkpoint = find_files(path)
     args = read_config(config)
     parts = (args.lm_conf or {}).get("components") or []
@@ -214,10 +210,7 @@ def experiment_name(checkpoint: Path) -> str:
 
 
 def training_config(config: argparse.Namespace) -> Dict[str, Any]:
-    """Options of a run that make a file like conf/*.yaml.
-
-    They are the differences from ESPnet's defaults, without the options of that one run.
-    """
+    """Options that differ from ESPnet's defaults, as in conf/*.yaml, but those of one run."""
     with quiet_imports():
         from espnet2.tasks.lm import LMTask  # takes seconds
     defaults = vars(LMTask.get_parser().parse_args([]))

@@ -92,11 +92,7 @@ def check_output(output: PathLike, *, sources: Sequence[PathLike]) -> None:
 
 
 def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
-    """Configuration of the posterior mean as a point-estimate LM.
-
-    The configuration says how the LM was trained, and names nothing that only the machine of the
-    training has.
-    """
+    """Configuration of the posterior mean as a point-estimate LM, without paths of its training."""
     if "components" in args.lm_conf:
         raise InputError(
             "a mixture is exported when it is made",
@@ -195,10 +191,7 @@ def export_folder(source: PathLike, output: PathLike) -> None:
 
 
 def export_adapter(path: PathLike, output: PathLike) -> None:
-    """Write the posterior means of an adapter as peft reads it.
-
-    The base model's name, and its licence where its card has one, go into the adapter's card.
-    """
+    """Write an adapter's posterior means as peft reads it, with its base's name and licence."""
     if not is_adapted(path):
         raise InputError(
             "--format peft is for an adapted pretrained LM",

@@ -129,17 +129,15 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
         )
     check_token_list(args.token_list, path=str(config))
     model = load_model(args, checkpoint).to(device).eval()
-    tokenize, ids = text_reader(args)
+    reader = text_reader(args)
     locations = model.lm.locations() if isinstance(model.lm, UncertainLM) else []
     kind = f"uncertain at {', '.join(locations)}" if locations else "point estimates"
     logging.info(
         f"Loaded {checkpoint}: {args.lm}, {len(args.token_list)} {args.token_type} tokens,"
         f" {sum(p.numel() for p in model.parameters())} weights, {kind}"
     )
-    name = experiment_name(checkpoint)
-    return TrainedLM(
-        name, checkpoint, config, model, args.token_list, args.token_type, tokenize, ids
-    )
+    files = experiment_name(checkpoint), checkpoint, config
+    return TrainedLM(*files, model, args.token_list, args.token_type, *reader)
 
 
 def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:

@@ -55,11 +55,7 @@ def check_regularizer(regularizer: Optional[str], weight: Optional[float], lm: U
 
 
 def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
-    """Raise an InputError where the training loss is not a finite number.
-
-    The message names the range of each location's standard deviations, of a latent output the
-    typical one.
-    """
+    """Raise an InputError, with each location's range of sigma, where the loss is not finite."""
     if torch.isfinite(loss):
         return
     stds: Dict[str, List[float]] = {}

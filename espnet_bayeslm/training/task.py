@@ -143,10 +143,7 @@ def chosen_classes(args: argparse.Namespace) -> Dict[str, Any]:
 
 
 def complete(args: argparse.Namespace) -> argparse.Namespace:
-    """Choose the model where none is named, and make the numbers of all `*_conf` numbers.
-
-    ESPnet reads `1e-3` as a word.
-    """
+    """Choose the model where none is named; make numbers of words as `1e-3` in all `*_conf`."""
     if args.model is None:
         args.model = MODEL if args.lm in TRAINED_CLASSES else "lm"
     chosen = chosen_classes(args)
@@ -157,10 +154,7 @@ def complete(args: argparse.Namespace) -> argparse.Namespace:
 
 
 def check_warmup(model: BayesLanguageModel, args: argparse.Namespace) -> None:
-    """Check `warmup_epochs` and `prior: start`; leave out a warm-up that has nothing to warm up.
-
-    A warning says where random weights are trained from scratch, which costs perplexity.
-    """
+    """Check `warmup_epochs` and `prior: start`; leave out a warm-up that has nothing to warm up."""
     prior, lm = args.model_conf.get("prior"), model.lm
     is_started = bool(args.init_param) and prior != START_PRIOR
     if model.warmup_epochs > 0 and (is_started or not lm.kinds):

@@ -283,10 +283,9 @@ def switch(folder: Path, model: BayesLanguageModel, fresh: Dict[str, List[Any]])
         model.load_state_dict(best)
         if model.prior == START_PRIOR:
             model.set_prior_means(best)
+            model.apply_prior()
         # deviations may start in units of the prior's, which is learnt around its means
         model.lm.posterior.start_untrained()
-        if model.prior == START_PRIOR:
-            model.apply_prior()
         torch.save(best, folder / POINT_ESTIMATE)
         reporter = {**checkpoint["reporter"], "stats": {}}
         checkpoint.update(model=model.state_dict(), reporter=reporter, **fresh)
