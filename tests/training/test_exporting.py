@@ -8,7 +8,7 @@ import torch
 import yaml
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.tasks.lm import LMTask
-from training_options import BACKBONES, BAYES, FORMLESS, GP, LSTM_CONF
+from training_options import BACKBONES, BAYES, FORMLESS, GP, LSTM_CONF, batch
 
 from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.loading.experiment import UNKNOWN_WORDS, read_unk_size
@@ -41,18 +41,10 @@ def change_config(exp, **changes):
     return exp
 
 
-def text():
-    """Return padded token ids and their lengths."""
-    generator = torch.Generator().manual_seed(7)
-    lengths = torch.tensor([9, 1, 30, 4])
-    ids = torch.randint(1, 12, (4, 30), generator=generator)
-    return ids * (torch.arange(30) < lengths.unsqueeze(1)), lengths
-
-
 @torch.no_grad()
 def nll(model):
     """Return the NLL as ESPnet's own model computes it, whatever the class of the model."""
-    return ESPnetLanguageModel.nll(model.eval(), *text())[0]
+    return ESPnetLanguageModel.nll(model.eval(), *batch())[0]
 
 
 @pytest.mark.parametrize("name", CASES)

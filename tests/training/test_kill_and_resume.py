@@ -23,11 +23,8 @@ from espnet_bayeslm.training.trainer import writing_errors
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.locks import LOCK, folder_lock
 
-LMS = {
-    "point": [*LSTM, *ADAM],
-    "bayes": [*LSTM, *CELL, *ADAM, "--model_conf", "posterior_lr=0.01"],
-}
-KEPT = ["--keep_nbest_models", "2"]
+POINT = [*LSTM, *ADAM]
+OPTIONS = [*POINT, *CELL, "--keep_nbest_models", "2"]
 # Where each stage of a run begins
 BEGIN = {
     "epoch": ("call", "train_one_epoch"),
@@ -78,11 +75,9 @@ def run_killed(corpus, output, options, max_epoch, *moments):
 
 def check_same(broken, unbroken, max_epoch):
     """Check that two trainings ended alike."""
-    losses = [
-        [stats(exp, epoch, "valid")["loss"] for epoch in range(1, max_epoch + 1)]
-        for exp in (broken, unbroken)
-    ]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+    for epoch in range(1, max_epoch + 1):
+        found, expected = (stats(exp, epoch, "valid")["loss"] for exp in (broken, unbroken))
+        assert found == pytest.approx(expected, abs=1e-6)
     average = "valid.loss.ave.pth"
     assert_same(broken / average, unbroken / average, rtol=1e-5, atol=1e-6)
     links = [
@@ -96,18 +91,18 @@ def check_same(broken, unbroken, max_epoch):
 
 def test_a_configuration_cut_short_by_a_kill(corpus, tmp_path):
     """ESPnet writes config.yaml in place, also when it resumes."""
-    exp = train(corpus, tmp_path / "exp", *LMS["point"], max_epoch=1)
+    exp = train(corpus, tmp_path / "exp", *POINT, max_epoch=1)
     path = exp / "config.yaml"
     whole = path.read_text()
     for size in (0, len(whole) // 2):
         path.write_text(whole[:size])
-        train(corpus, exp, *LMS["point"], max_epoch=1)
+        train(corpus, exp, *POINT, max_epoch=1)
         assert path.read_text() == whole
 
 
 def test_a_training_that_stopped_early_stays_stopped(corpus, tmp_path):
     """ESPnet would train an epoch more, each time that it is run again."""
-    options = [*LMS["point"], "--optim_conf", "lr=0.5", "--patience", "0"]
+    options = [*POINT, "--optim_conf", "lr=0.5", "--patience", "0"]
     exp = train(corpus, tmp_path / "exp", *options, max_epoch=20)
     last = read_checkpoint(exp / "checkpoint.pth")["reporter"]["epoch"]
     assert 1 < last < 20
@@ -119,31 +114,36 @@ def test_a_training_that_stopped_early_stays_stopped(corpus, tmp_path):
     assert (exp / f"{last + 1}epoch.pth").exists()
 
 
-def test_a_training_killed_three_times(corpus, tmp_path):
-    options, rng = [*LMS["bayes"], *KEPT], random.Random(1)
-    unbroken = train(corpus, tmp_path / "unbroken", *options, max_epoch=2)
+@pytest.fixture(scope="module")
+def unbroken(corpus, tmp_path_factory):
+    """Return the folder of a training of two epochs that nothing stopped."""
+    return train(corpus, tmp_path_factory.mktemp("unbroken") / "exp", *OPTIONS, max_epoch=2)
+
+
+def test_a_training_killed_three_times(corpus, unbroken, tmp_path):
+    rng = random.Random(1)
     moments = [("checkpoint", rng.randint(1, 300)), ("links", rng.randint(1, 30))]
     moments.append(("epoch", rng.randint(1, 3000)))
-    broken = run_killed(corpus, tmp_path / "broken", options, 2, *moments)
+    broken = run_killed(corpus, tmp_path / "broken", OPTIONS, 2, *moments)
     check_same(broken, unbroken, 2)
 
 
 @pytest.mark.parametrize("stage", ["model", "average"])
 def test_a_kill_at_the_end_of_the_last_epoch(corpus, tmp_path, stage):
     """No epoch will come that would write the model and the links to it."""
-    options = [*LMS["point"], *KEPT]
-    unbroken = train(corpus, tmp_path / "unbroken", *options, max_epoch=1)
-    check_same(run_killed(corpus, tmp_path / "broken", options, 1, (stage, 1)), unbroken, 1)
+    unbroken = train(corpus, tmp_path / "unbroken", *POINT, max_epoch=1)
+    check_same(run_killed(corpus, tmp_path / "broken", POINT, 1, (stage, 1)), unbroken, 1)
 
 
-OPTIONS = [*LSTM, *CELL, *ADAM]
 FULL = "No space left on device"
 
 
-@pytest.fixture(scope="module")
-def unbroken(corpus, tmp_path_factory):
-    """Return the folder of a training of two epochs that nothing stopped."""
-    return train(corpus, tmp_path_factory.mktemp("unbroken") / "exp", *OPTIONS, max_epoch=2)
+def error_of(output):
+    """Return the one error in the log of a training."""
+    log = log_of(output).read_text()
+    assert "Traceback" not in log, log[-3000:]
+    (error,) = [line for line in log.splitlines() if "error:" in line]
+    return error
 
 
 def check_stopped(output, epoch):
@@ -155,7 +155,6 @@ def check_stopped(output, epoch):
 
 def check_goes_on(corpus, output, unbroken):
     """Check that a training that was stopped ends as the unbroken one."""
-    log_of(output).unlink(missing_ok=True)
     train(corpus, output, *OPTIONS, max_epoch=2)
     assert stats(output, 2, "valid")["loss"] == stats(unbroken, 2, "valid")["loss"]
     assert_same(output / "valid.loss.ave.pth", unbroken / "valid.loss.ave.pth")
@@ -203,9 +202,7 @@ def test_a_limit_on_the_size_of_files(corpus, unbroken, tmp_path):
     log_of(exp).unlink()
     around = (small_files, limit)
     assert finish(start(corpus, exp, *OPTIONS, max_epoch=2, around=around)) == 1
-    log = log_of(exp).read_text()
-    assert "Traceback" not in log, log[-3000:]
-    (error,) = [line for line in log.splitlines() if "error:" in line]
+    error = error_of(exp)
     assert f"{exp / 'checkpoint.pth'}: cannot be written (File too large). " in error
     assert "The checkpoint of epoch 1 is kept: make room" in error
     check_stopped(exp, 1)
@@ -255,26 +252,24 @@ function(args)
 """
 
 
-@contextlib.contextmanager
-def held(folder, stop):
-    """Let another process hold a folder, kill it, and leave a process that it has forked."""
-    command = [sys.executable, "-c", HOLD, str(folder), str(stop)]
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    with subprocess.Popen(command, **pipes) as process:
-        try:
-            assert process.stdout.readline() == "held\n"
-            yield process
-        finally:
-            process.kill()
-    assert process.returncode == -signal.SIGKILL
-
-
 @pytest.fixture
-def stop(tmp_path):
-    """Return a file whose appearance ends the processes that were left."""
-    path = tmp_path / "stop"
-    yield path
-    path.touch()
+def held(tmp_path):
+    """Return a context: another process holds a folder, is killed, and leaves a forked process."""
+
+    @contextlib.contextmanager
+    def hold(folder):
+        command = [sys.executable, "-c", HOLD, folder, tmp_path / "stop"]
+        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with subprocess.Popen(command, **pipes) as process:
+            try:
+                assert process.stdout.readline() == "held\n"
+                yield process
+            finally:
+                process.kill()
+        assert process.returncode == -KILL
+
+    yield hold
+    (tmp_path / "stop").touch()
 
 
 def test_a_file_system_without_locks(tmp_path, monkeypatch, caplog):
@@ -292,19 +287,18 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch, caplog):
         pass
 
 
-def test_lm_train_waits_for_no_dead_owner(corpus, tmp_path, stop):
+def test_lm_train_waits_for_no_dead_owner(corpus, tmp_path, held):
     exp = tmp_path / "exp"
-    with held(exp, stop) as owner:
+    with held(exp) as owner:
         assert finish(start(corpus, exp, *LSTM, max_epoch=1)) == 1
-    errors = [line for line in log_of(exp).read_text().splitlines() if "error:" in line]
-    assert len(errors) == 1 and f"{exp}: process {owner.pid} of " in errors[0]
-    assert "is training here" in errors[0] and "Traceback" not in log_of(exp).read_text()
+    error = error_of(exp)
+    assert f"{exp}: process {owner.pid} of " in error and "is training here" in error
     assert os.listdir(exp) == [LOCK]
     train(corpus, exp, *LSTM, max_epoch=1)
     assert (exp / "valid.loss.ave.pth").exists()
 
 
-def test_workers(python, train_lm, tmp_path, stop):
+def test_workers(python, train_lm, tmp_path, held):
     """A spawned rank 0 is refused, and a parent before it spawns any; other ranks do not ask.
 
     Workers know our LMs, though `--multiprocessing_distributed` spawns them.
@@ -318,7 +312,7 @@ def test_workers(python, train_lm, tmp_path, stop):
     def exit_code():
         return subprocess.run([python, tmp_path / "worker.py", tmp_path / "work"]).returncode
 
-    with held(tmp_path / "second", stop):
+    with held(tmp_path / "second"):
         assert exit_code() == 1
         with pytest.raises(InputError, match="is training here"):
             spawning = dict(multiprocessing_distributed=True, ngpu=2)
