@@ -6,18 +6,7 @@ import dataclasses
 import logging
 import os
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    List,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -38,9 +27,6 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.ngram_files import NGRAM_SUFFIXES, ngram_fingerprint
 from espnet_bayeslm.utils.options import option, part_of
-
-if TYPE_CHECKING:
-    from espnet_bayeslm.scoring.neural import NeuralScorer
 
 GROUP = "LMs and n-grams"
 PRELOAD = ("espnet_bayeslm.loading.trained_lm",)
@@ -150,7 +136,7 @@ class ComponentOptions(LMOptions):
     def _lm(self, lm: Any, device: str, **reading: Any) -> Component:
         """Component of an ESPnet LM: its folder or checkpoint, or what `load` returned."""
 
-        def scorer() -> NeuralScorer:
+        def scorer() -> WordScorer:
             # it imports torch, which takes seconds
             from espnet_bayeslm.scoring.neural import NeuralScorer
 

@@ -124,10 +124,8 @@ def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
                 location = f"{{LOCATION: {{kind: {kind.name}, {key}: ...}}}}"
                 remedy = f"It is an option of a location: uncertainty: {location}."
             elif name in CHOSEN_BY_NAME:
-                remedy = (
-                    f"With another --{name} those of the configuration stay: change a copy of it"
-                    " (`bayeslm configs NAME --output FILE`)."
-                )
+                remedy = f"With another --{name} those of the configuration stay: change a copy of"
+                remedy += " it (`bayeslm configs NAME --output FILE`)."
             raise InputError(
                 f"{name}_conf: {cls.__name__} has no {key!r}; valid are {', '.join(valid)}",
                 remedy=remedy,

@@ -9,18 +9,7 @@ import shutil
 import pytest
 import torch
 from espnet2.torch_utils.load_pretrained_model import load_pretrained_model
-from training_options import (
-    ADAM,
-    CELL,
-    FFN,
-    FFN_SEARCH,
-    LSTM,
-    STILL,
-    TRANSFORMER,
-    assert_same,
-    lstm,
-    stats,
-)
+from training_options import ADAM, CELL, LSTM, STILL, TRANSFORMER, assert_same, lstm, stats
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm import BayesLSTMLM
@@ -32,9 +21,9 @@ from espnet_bayeslm.training.task import BayesLMTask, check_init_param, check_re
 from espnet_bayeslm.utils.errors import InputError
 
 
-@pytest.mark.parametrize("locations", [FFN, FFN_SEARCH], ids=["bayes", "search"])
-def test_a_resumed_run_repeats_the_unbroken_one(train_lm, tmp_path, locations):
-    options = [*TRANSFORMER, *locations, *ADAM]
+@pytest.mark.parametrize("kind", ["bayes", "search"])
+def test_a_resumed_run_repeats_the_unbroken_one(train_lm, tmp_path, kind):
+    options = [*TRANSFORMER, "--lm_conf", f"uncertainty.ffn@*={kind}", *ADAM]
     unbroken = train_lm(tmp_path / "unbroken", *options, max_epoch=2)
     broken = train_lm(tmp_path / "broken", *options, max_epoch=1)
     before = load_state(broken / "1epoch.pth")
@@ -42,7 +31,7 @@ def test_a_resumed_run_repeats_the_unbroken_one(train_lm, tmp_path, locations):
     assert_same(unbroken / "2epoch.pth", broken / "2epoch.pth")
     assert stats(unbroken, 2)["loss"] == stats(broken, 2)["loss"]
     after = load_state(broken / "2epoch.pth")
-    if locations is FFN:
+    if kind == "bayes":
         assert int(after["lm.noise_step"]) == 2 * (120 // 16)
     else:
         architecture = [key for key in after if ".search." in key]

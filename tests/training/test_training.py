@@ -5,19 +5,8 @@ import math
 
 import pytest
 import torch
-from tiny_training import write_sentences
-from training_options import (
-    ADAM,
-    CELL,
-    IVON,
-    LSTM,
-    QUIET,
-    SEARCH,
-    STILL,
-    TRANSFORMER,
-    assert_same,
-    stats,
-)
+from tiny_training import words, write_sentences
+from training_options import ADAM, CELL, IVON, LSTM, QUIET, STILL, TRANSFORMER, assert_same, stats
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.kinds.architectures import HISTORY, read_history, write_history
@@ -254,6 +243,9 @@ def test_bad_options_end_in_one_error(train_lm, tmp_path, options, words):
 def test_bad_token_lists(tokens, word):
     with pytest.raises(InputError, match=f"tokens.txt.*{word}"):
         check_token_list(tokens, path="tokens.txt")
+
+
+SEARCH = words(lm_conf="uncertainty.cell_input@1-2={kind: search, candidates: [point, bayes]}")
 
 
 def test_architecture_weights_are_learnt_and_shown(train_lm, tmp_path, caplog):

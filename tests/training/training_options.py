@@ -16,8 +16,6 @@ IVON = words(optim="ivon", optim_conf="lr=1.0")
 CELL = words(lm_conf="uncertainty.cell_input@1-2=bayes")
 # A standard deviation of 3e-9: the draws change nothing that is compared.
 QUIET = words(lm_conf="init_std=3.0e-9")
-SEARCH = words(lm_conf="uncertainty.cell_input@1-2={kind: search, candidates: [point, bayes]}")
-FFN_SEARCH = words(lm_conf="uncertainty.ffn@*=search")
 
 
 def batch():
