@@ -7,7 +7,7 @@ Networks", arXiv 2402.17641.
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import torch
 from torch import nn
@@ -202,8 +202,10 @@ class IVON(torch.optim.Optimizer):
         super().zero_grad(set_to_none)
 
     @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
         """Put the means back, and update the posterior by the gradients at the draw."""
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         if self._perturbed:
             self._swap()
         for group, p in self._drawn():
@@ -212,6 +214,7 @@ class IVON(torch.optim.Optimizer):
                     raise RuntimeError("IVON made no draw: call attach(model), and then the model")
                 _update(p, p.grad, self._other[p], self.state[p], group)
         self._end_draw()
+        return loss
 
     def state_dict(self) -> Dict[str, Any]:
         """Torch's state and the number of draws, so that a resumed run is the same."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Dict, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 import torch
 from torch.optim import Optimizer
@@ -38,10 +38,11 @@ class PosteriorOptimizer(Optimizer):
         super().__init__([*weights.param_groups, *posterior.param_groups], {})
         self.defaults = weights.defaults
 
-    def step(self) -> None:  # type: ignore[override]
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         """Do a step of each."""
-        self.weights.step()
+        loss = self.weights.step(closure)
         self.posterior.step()
+        return loss
 
     def state_dict(self) -> Dict[str, Any]:
         """State of each."""
@@ -77,7 +78,7 @@ def adam_groups(model: torch.nn.Module) -> List[Dict[str, Any]]:
     lr, of_search = getattr(model, "posterior_lr", None), getattr(model, "architecture_lr", None)
     rates = {POSTERIOR: lr, "networks": lr and LATENT_RATE * lr, "architecture": of_search}
     groups = [{"params": parameters_of(model, name), "lr": rate} for name, rate in rates.items()]
-    return [group for group in groups if group["params"] and group["lr"]]
+    return [group for group in groups if group["params"] and group["lr"] is not None]
 
 
 def parameters_of(model: torch.nn.Module, group: str) -> List[torch.Tensor]:
