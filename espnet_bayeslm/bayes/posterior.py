@@ -18,7 +18,7 @@ from espnet_bayeslm.bayes.kinds import (
     is_posterior_key,
     parse_kind,
 )
-from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
+from espnet_bayeslm.bayes.noise import refuse_recomputation
 from espnet_bayeslm.utils.errors import InputError
 
 # Options of kinds where neither the kind nor an LM gives them.
@@ -413,8 +413,8 @@ def refuse_mean(module: nn.Module, _: Any = None) -> None:
     A hook of modules that own random weights; layers whose weights are used otherwise than by
     calling them ask by themselves.
     """
-    if module.training and MEANS not in vars(module) and in_backward_pass():
-        raise recomputation_error()
+    if module.training and MEANS not in vars(module):
+        refuse_recomputation()
 
 
 def is_random(module: nn.Module) -> bool:

@@ -10,16 +10,16 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes.kinds import Kind, Place, Weights, is_posterior_key, register_kind
+from espnet_bayeslm.bayes.noise import noise_like
 from espnet_bayeslm.bayes.objective import (
-    LEAST_START,
     LOG_STD_MIN,
-    MOST_START,
-    check_spread,
+    STD_MAX,
+    check_start,
     clamp_log_std,
     draw_weights,
+    is_number,
     kl_learned_prior,
     kl_weights,
-    start_error,
 )
 from espnet_bayeslm.bayes.posterior import Block, Posterior
 from espnet_bayeslm.utils.errors import InputError
@@ -138,8 +138,7 @@ class Bayes(WeightKind):
             raise InputError(f"init_std_unit: valid are {', '.join(INIT_STD_UNITS)}, got {unit!r}")
         for name, words in (("init_std", ()), ("prior_variance", LEARNED)):
             value: Any = getattr(self, name)
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if value not in (None, *words) and not (number and 0 < value < math.inf):
+            if value not in (None, *words) and not (is_number(value) and 0 < value < math.inf):
                 also = f" or one of {', '.join(words)}" if words else ""
                 raise InputError(f"{name}: expected a number above 0{also}, got {value!r}")
         if variance is not None and not self.learns_prior:
@@ -161,8 +160,7 @@ class Bayes(WeightKind):
         std = self.init_std
         if self.init_std_unit != INIT_STD_UNITS[0]:
             std *= self._unit(block)
-        if not LEAST_START <= std <= MOST_START:
-            raise start_error(std, block.location)
+        check_start(std, block.location)
         block.tensor(START_STD).fill_(std)
         nn.init.constant_(block.tensor(LOG_STD), math.log(std))
 
@@ -176,7 +174,13 @@ class Bayes(WeightKind):
         else:
             away = mean - block.tensor(PRIOR_MEAN)
             spread = float(away.square().mean().sqrt())
-        check_spread(spread, block.location)
+        if not spread <= STD_MAX:
+            raise InputError(
+                f"the weights of {block.location} have a spread of {spread:.3g}: their training"
+                " diverged",
+                remedy="Train again from the start with a lower learning rate (optim_conf lr), or"
+                " set grad_clip.",
+            )
         return max(spread, MIN_SPREAD)
 
     def start_if_untrained(self, block: Block) -> None:
@@ -213,8 +217,7 @@ class Bayes(WeightKind):
         self, block: Block, mean: torch.Tensor, generator: torch.Generator, *, wants_kl: bool
     ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
         """Mean + standard deviation * noise (Eq. 22), and their KL where the prior is fixed."""
-        log_std = block.tensor(LOG_STD)
-        noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
+        log_std, noise = block.tensor(LOG_STD), noise_like(mean, generator)
         if not wants_kl or self.learns_prior or mean.dtype not in (torch.float32, torch.float64):
             return draw_weights(mean, log_std, noise)[0], None
         return draw_weights(mean, log_std, noise, block.tensor(PRIOR_MEAN), self.prior_std)
@@ -251,8 +254,7 @@ class OptimizerPosterior(WeightKind):
 
     def sample(self, block: Block, mean: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Mean + standard deviation * noise."""
-        noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
-        return torch.addcmul(mean, self.std(block), noise)
+        return torch.addcmul(mean, self.std(block), noise_like(mean, generator))
 
 
 def add_whole_posterior(
@@ -289,4 +291,4 @@ def whole_blocks(posterior: Optional[Posterior]) -> List[Block]:
 @torch.no_grad()
 def perturb(parameter: torch.Tensor, std: torch.Tensor, generator: torch.Generator) -> None:
     """Add noise of these standard deviations to a parameter, in place."""
-    parameter.addcmul_(std, torch.empty_like(parameter).normal_(generator=generator))
+    parameter.addcmul_(std, noise_like(parameter, generator))
