@@ -12,19 +12,14 @@ import logging
 import re
 from typing import Any, ClassVar, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
 
-import torch
 from torch import nn
 
 from espnet_bayeslm.utils.errors import InputError
 
-Rows = Optional[Tuple[int, int]]
+# The first row of a parameter and the one after the last.
+Rows = Tuple[int, int]
 # The counter of samples, a buffer that every uncertain LM has.
 NOISE_STEP = "noise_step"
-
-
-def select_rows(tensor: torch.Tensor, rows: Rows) -> torch.Tensor:
-    """Some rows of a tensor (None: all), sharing its storage."""
-    return tensor if rows is None else tensor[slice(*rows)]
 
 
 class Weights(NamedTuple):

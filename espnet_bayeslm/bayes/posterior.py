@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes.kinds import (
+    Rows,
     Weights,
     adapt_to_kinds,
     is_posterior_key,
@@ -45,7 +46,7 @@ class Block:
     path: str
     owner: nn.Module
     parameter: str
-    rows: Tuple[int, int]
+    rows: Rows
     aliases: List[str] = dataclasses.field(default_factory=list)
     key: str = ""
     location: str = ""
@@ -212,10 +213,6 @@ class Posterior:
             return [block]
         # a run's first row tells it from the others
         return [dataclasses.replace(block, rows=r, key=f"{block.key}_{r[0]}") for r in runs]
-
-    def sample(self, generator: torch.Generator) -> Dict[str, torch.Tensor]:
-        """One sample of all parameters with random weights, {name in the state_dict: value}."""
-        return Sample(self, generator).values
 
     @contextlib.contextmanager
     def sampled(self, generator: torch.Generator, *, with_kl: bool = False) -> Iterator[Sample]:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.bayes.kinds import Rows, key_of, select_rows
+from espnet_bayeslm.bayes.kinds import Rows, key_of
 from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.layers.gp import GPActivation
 from espnet_bayeslm.layers.latent import LatentOutput
@@ -64,7 +64,7 @@ class Mixed(nn.Module):
         if name not in self.sources:
             path = nn.Module()
             for parameter, (own, rows) in source.items():
-                value = select_rows(getattr(self, own).detach(), rows).clone()
+                value = getattr(self, own).detach()[slice(*rows)].clone()
                 setattr(path, parameter, nn.Parameter(value))
             self.sources[name] = source
             self.add_module(name, path)
@@ -88,7 +88,7 @@ class Mixed(nn.Module):
         """Make all paths equal to the first."""
         for name, source in self.sources.items():
             for parameter, (own, rows) in source.items():
-                value = select_rows(getattr(self, own).detach(), rows)
+                value = getattr(self, own).detach()[slice(*rows)]
                 getattr(getattr(self, name), parameter).data.copy_(value)
         getattr(super(), "reset", lambda: None)()
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import Block, Kind, Place, Position, Weights, register_kind
-from espnet_bayeslm.bayes.kinds import KINDS, Rows, parse_kind, select_rows
+from espnet_bayeslm.bayes.kinds import KINDS, Rows, parse_kind
 from espnet_bayeslm.kinds.paths import PREFIX, Mixed, mix, mix_at, name_in_path, path_name
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
@@ -184,7 +184,7 @@ def start_paths(lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
                 key, copy = begin + own, getattr(getattr(layer, path), parameter)
                 given = is_given(key, getattr(layer, own))
                 if given and not is_given(f"{begin}{path}.{parameter}", copy):
-                    state[f"{begin}{path}.{parameter}"] = select_rows(state[key], rows).clone()
+                    state[f"{begin}{path}.{parameter}"] = state[key][slice(*rows)].clone()
 
 
 def take_paths(lm: Any, state: Dict[str, Any], prefix: str) -> None:
@@ -204,7 +204,7 @@ def take_paths(lm: Any, state: Dict[str, Any], prefix: str) -> None:
         # tied parameters have learnt with the layer's own
         if sum(own is found.whole for _, own in every) == 1:
             state[key] = state[key].clone()
-            select_rows(state[key], found.rows).copy_(value)
+            state[key][slice(*found.rows)].copy_(value)
         for other in [other for other in state if other.startswith(f"{alias}_")]:
             _place_posterior(lm, found, other.removeprefix(alias), state.pop(other), state, begin)
 

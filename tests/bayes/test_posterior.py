@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
-from espnet_bayeslm.bayes import Bayes, Posterior, Weights, noise_generator
+from espnet_bayeslm.bayes import Bayes, Posterior, Sample, Weights, noise_generator
 from espnet_bayeslm.bayes.objective import draw_weights as draw
 from espnet_bayeslm.bayes.objective import kl_learned_prior, kl_weights, prior_variances
 from espnet_bayeslm.bayes.weights import LOG_STD, PRIOR_MEAN, add_whole_posterior, whole_blocks
@@ -108,7 +108,7 @@ def test_torchs_recurrent_layers_are_sampled_as_they_are(rnn):
     layer, x = rnn(3, 4, num_layers=2).double(), torch.randn(5, 2, 3, dtype=torch.float64)
     posterior = Posterior(layer, {"weight_*": {"kind": "bayes", "init_std": 0.3}})
     mean, other = layer(x)[0], rnn(3, 4, num_layers=2).double()
-    sample = posterior.sample(noise_generator(0, 0, 1))
+    sample = Sample(posterior, noise_generator(0, 0, 1)).values
     other.load_state_dict({**{n: p for n, p in layer.named_parameters()}, **sample}, strict=False)
     with posterior.sampled(noise_generator(0, 0, 1)):
         found = layer(x)[0]

@@ -21,7 +21,6 @@ from lm_cases import (
 )
 from torch.distributions import Normal, kl_divergence
 
-from espnet_bayeslm.bayes.kinds import select_rows
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 
@@ -90,7 +89,7 @@ class LocationContract:
         before = {k: v.clone() for k, v in lm.state_dict().items()}
         lm.load_state_dict(point.state_dict())
         copies = {
-            f"{name}.{path}.{parameter}": select_rows(getattr(layer, own), rows)
+            f"{name}.{path}.{parameter}": getattr(layer, own)[slice(*rows)]
             for name, layer in lm.named_modules()
             for path, source in getattr(layer, "sources", {}).items()
             for parameter, (own, rows) in source.items()
