@@ -77,22 +77,19 @@ def load_supernet(path: Path) -> Run:
     epoch that was best for the LM.
     """
     from espnet_bayeslm.kinds.architectures import HISTORY, Run, read_history
-    from espnet_bayeslm.kinds.search import choices
+    from espnet_bayeslm.kinds.search import architecture_weights, choices
     from espnet_bayeslm.loading.experiment import read_config, training_config
     from espnet_bayeslm.loading.trained_lm import load_model
 
     config = read_config(path / "config.yaml")
-    found = dict(choices(load_model(config, path / "checkpoint.pth", posterior=True).lm))
-    weights = {
-        location: dict(zip(choice.kinds, choice.weights.tolist(), strict=True))
-        for location, choice in found.items()
-    }
+    lm = load_model(config, path / "checkpoint.pth", posterior=True).lm
     options = {
         location: {kind.name: dict(kind.options) for kind in choice.candidates}
-        for location, choice in found.items()
+        for location, choice in choices(lm)
     }
     records = read_history(path / HISTORY) if (path / HISTORY).exists() else []
     given = training_config(config)
+    weights = architecture_weights(lm)
     return Run(path.name, str(path), config.seed, weights, records, given, options)
 
 

@@ -20,7 +20,7 @@ from espnet2.utils.yaml_no_alias_safe_dump import yaml_no_alias_safe_dump
 from torch import nn
 
 from espnet_bayeslm.bayes.kinds import KINDS
-from espnet_bayeslm.kinds.search import Search, choices
+from espnet_bayeslm.kinds.search import Search, architecture_weights
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines
 
@@ -176,18 +176,16 @@ def _place(order: np.ndarray, wanted: np.ndarray) -> Optional[int]:
 
 def _log_shares(weights: ArchitectureWeights) -> Dict[str, Dict[str, float]]:
     """Ln of the softmax of each location's weights."""
-    return {location: _log_softmax(location, values) for location, values in weights.items()}
-
-
-def _log_softmax(location: str, weights: Mapping[str, float]) -> Dict[str, float]:
-    """Ln of the softmax of a location's weights."""
-    values = np.array(list(weights.values()), dtype=float)
-    if not np.isfinite(values.max()):
-        raise InputError(f"the weights of {location} have no softmax: {dict(weights)}")
-    values -= values.max()
-    # its log1p keeps how far a share next to 1 is from it
-    values -= np.logaddexp.reduce(values)
-    return dict(zip(weights, values.tolist(), strict=True))
+    found = {}
+    for location, by_kind in weights.items():
+        values = np.array(list(by_kind.values()), dtype=float)
+        if not np.isfinite(values.max()):
+            raise InputError(f"the weights of {location} have no softmax: {dict(by_kind)}")
+        values -= values.max()
+        # its log1p keeps how far a share next to 1 is from it
+        values -= np.logaddexp.reduce(values)
+        found[location] = dict(zip(by_kind, values.tolist(), strict=True))
+    return found
 
 
 def is_search(value: Any) -> bool:
@@ -280,10 +278,7 @@ class ArchitectureLog:
 
     def add(self) -> None:
         """Keep the weights as they are now."""
-        weights = {
-            location: dict(zip(choice.kinds, choice.weights.tolist(), strict=True))
-            for location, choice in choices(self.lm)
-        }
+        weights = architecture_weights(self.lm)
         if weights:
             self.steps.append(weights)
 

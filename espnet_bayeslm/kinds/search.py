@@ -50,6 +50,14 @@ def choices(lm: Any) -> List[Tuple[str, Choice]]:
     return list(getattr(lm, PREFIX, {}).items())
 
 
+def architecture_weights(lm: Any) -> Dict[str, Dict[str, float]]:
+    """{location: {kind: architecture weight}} of an LM as it is now."""
+    return {
+        location: dict(zip(choice.kinds, choice.weights.tolist(), strict=True))
+        for location, choice in choices(lm)
+    }
+
+
 @register_kind
 @dataclasses.dataclass
 class Search(Kind):
