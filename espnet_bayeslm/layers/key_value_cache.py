@@ -56,11 +56,8 @@ class Prefix:
 
 def _alone(keys_values: torch.Tensor) -> Prefix:
     """Prefix in a cache of its own; as `Prefix.keys_values`."""
-    num_layers, _, head, length, size = keys_values.shape
-    cache = KeyValueCache(num_layers, head, head * size, keys_values)
-    rows = cache.allocate(length)
-    cache.table[:, :, :, rows] = keys_values
-    return Prefix(cache, rows)
+    num_layers, _, head, _, size = keys_values.shape
+    return KeyValueCache(num_layers, head, head * size, keys_values).add(keys_values)
 
 
 class KeyValueCache:
@@ -100,12 +97,10 @@ class KeyValueCache:
         for row in rows:
             heapq.heappush(self._free, row)
 
-    def adopt(self, prefix: Prefix) -> Prefix:
-        """Prefix in this cache; a prefix of another cache is copied."""
-        if prefix.cache is self:
-            return prefix
-        rows = self.allocate(len(prefix))
-        self.table[:, :, :, rows] = prefix.keys_values().to(self.table)
+    def add(self, keys_values: torch.Tensor) -> Prefix:
+        """Prefix with a copy of these keys and values, as `Prefix.keys_values` gives them."""
+        rows = self.allocate(keys_values.size(3))
+        self.table[:, :, :, rows] = keys_values.to(self.table)
         return Prefix(self, rows)
 
 
@@ -130,13 +125,13 @@ class CachedStep:
     """
 
     def __init__(self, prefixes: Sequence[Prefix]):
-        self.cache = max(prefixes, key=len).cache
-        prefixes = [self.cache.adopt(prefix) for prefix in prefixes]
-        new = self.cache.allocate(len(prefixes))
+        cache = self.cache = max(prefixes, key=len).cache
+        prefixes = [p if p.cache is cache else cache.add(p.keys_values()) for p in prefixes]
+        new = cache.allocate(len(prefixes))
         self.prefixes = [
-            Prefix(self.cache, [row], before) for row, before in zip(new, prefixes, strict=True)
+            Prefix(cache, [row], before) for row, before in zip(new, prefixes, strict=True)
         ]
-        table = self.cache.table
+        table = cache.table
         lengths = [len(prefix) for prefix in prefixes]
         self.end = max(lengths) + 1
         # (B, end): a row that is not the hypothesis' own is not seen
