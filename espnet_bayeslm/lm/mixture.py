@@ -111,11 +111,9 @@ class MixtureLM(LogProbLM):
         mixed = self._mix([log_probs for log_probs, _ in steps])
         return mixed, list(zip(*(new for _, new in steps), strict=True))
 
-    def compute(
-        self, input: torch.Tensor, hidden: Optional[State]
-    ) -> Tuple[torch.Tensor, Optional[State]]:
+    def forward(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
         """Mixed ln p of a batch, (B, L, V); the state has one of each component in use."""
-        before = (None,) * len(self._used) if hidden is None else hidden
+        before = self.zero_state() if hidden is None else hidden
         log_probs, after = [], []
         for k, lm, state in zip(self._used, self._lms(), before, strict=True):
             if hidden is not None and state is None:

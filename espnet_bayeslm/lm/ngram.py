@@ -6,7 +6,7 @@ import functools
 import logging
 import math
 from array import array
-from typing import Any, Dict, Hashable, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, Hashable, List, Sequence, Set, Tuple, Union
 
 import kenlm
 import numpy as np
@@ -122,9 +122,9 @@ class ArpaTable:
     def state(self, context: Sequence[int]) -> Tuple[int, ...]:
         """Rows of the context's last word, last two words, and so on; words are indices.
 
-        Long ones that change nothing are left out: different contexts may have one state.
+        A context has fewer words than the order. Long ones that change nothing are left out: different contexts may have one state.
         """
-        words = [self._history[i] for i in context[max(len(context) + 1 - self.order, 0) :]]
+        words = [self._history[index] for index in context]
         rows = [self._row(words[start:]) for start in range(len(words) - 1, -1, -1)]
         while rows:
             order, row = len(rows), rows[-1]
@@ -166,7 +166,7 @@ class KenlmTable:
         """KenLM's state, in which the words are left out that change nothing."""
         state = kenlm.State()
         self._model.NullContextWrite(state)
-        for index in context[max(len(context) + 1 - self.order, 0) :]:
+        for index in context:
             after = kenlm.State()
             self._model.BaseScore(state, self._history[index], after)
             state = after
@@ -212,10 +212,6 @@ class LogProbLM(IncrementalLM):
         """Score the next token of each hypothesis, in evaluation mode."""
         with self.scoring():
             return self._read(ys, states)
-
-    def forward(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
-        """Ln p of tokens (B, L) as logits (B, L, V), and the state after the last token."""
-        return self.compute(input, hidden)
 
 
 class NgramLM(LogProbLM):
@@ -267,14 +263,12 @@ class NgramLM(LogProbLM):
         self._rows[key] = row  # the last is the one used last
         return row
 
-    def _last(self, tokens: Sequence[int]) -> State:
-        """History of the tokens so far, as a state keeps it."""
-        return tuple(tokens[max(len(tokens) + 1 - self.order, 0) :])
-
-    def _log_probs(self, states: Sequence[State]) -> torch.Tensor:
-        """Ln p after contexts, (B, V); <blank> has the remainder."""
-        rows = np.stack([self._row(state) for state in states])
-        return torch.from_numpy(rows).to(self.like)
+    def _read_token(self, tokens: torch.Tensor, states: Sequence[State]) -> Step:
+        """Ln p after one more token (B,) of each context, (B, V); the contexts then."""
+        longer = [(*state, token) for state, token in zip(states, tokens.tolist(), strict=True)]
+        after = [words[max(len(words) + 1 - self.order, 0) :] for words in longer]
+        rows = np.stack([self._row(state) for state in after])
+        return torch.from_numpy(rows).to(self.like), after
 
     def zero_state(self) -> State:
         """State before the first token."""
@@ -282,25 +276,18 @@ class NgramLM(LogProbLM):
 
     def advance(self, tokens: torch.Tensor, states: List[State]) -> Step:
         """Score the next token after one more token of each hypothesis."""
-        pairs = zip(states, tokens.tolist(), strict=True)
-        after = [self._last((*state, token)) for state, token in pairs]
-        log_probs = self._log_probs(after)
+        log_probs, after = self._read_token(tokens, states)
         log_probs[:, 0] = -math.inf
         return log_probs, after
 
-    def compute(
-        self, input: torch.Tensor, hidden: Optional[List[State]]
-    ) -> Tuple[torch.Tensor, List[State]]:
+    def forward(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
         """Ln p of each next token, (B, L, V); the state holds the last tokens of each row."""
-        before = hidden if hidden is not None else [self.zero_state() for _ in input]
-        rows = [(*state, *row) for state, row in zip(before, input.tolist(), strict=True)]
-        log_probs = [
-            self._log_probs(
-                [self._last(row[: len(state) + n]) for n in range(1, input.size(1) + 1)]
-            )
-            for state, row in zip(before, rows, strict=True)
-        ]
-        return torch.stack(log_probs), [self._last(row) for row in rows]
+        states = [()] * len(input) if hidden is None else hidden
+        columns = []
+        for tokens in input.unbind(1):
+            log_probs, states = self._read_token(tokens, states)
+            columns.append(log_probs)
+        return torch.stack(columns, dim=1), states
 
     def __getstate__(self) -> Dict[str, Any]:
         """State of a copy: it fills its own cache."""

@@ -31,10 +31,6 @@ class IncrementalLM(AbsLM):
     eos: Optional[int] = None
 
     @abstractmethod
-    def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
-        """Logits and the new state, as `forward`, with the weights as they are now."""
-
-    @abstractmethod
     def zero_state(self) -> Any:
         """A hypothesis' state before its first token."""
 
