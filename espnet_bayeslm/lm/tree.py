@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import List, NamedTuple, Sequence, Tuple
 
 import numpy as np
@@ -65,40 +66,21 @@ def build_tree(
     table[:, 0] = number
     valid = np.arange(table.shape[1]) <= lengths[:, None]
     table[:, 1:][valid[:, 1:]] = np.fromiter((t for ids in rows for t in ids), int)
-    differs = np.ones_like(valid)
-    differs[1:] = np.logical_or.accumulate(table[1:] != table[:-1], axis=1)
-    new = differs & valid
+    new = valid.copy()
+    new[1:] &= np.logical_or.accumulate(table[1:] != table[:-1], axis=1)
     level_sizes = new.sum(axis=0)
     # nodes are numbered level by level; a row's node is the last new one of its column
     ids = np.cumsum(new, axis=0) - 1 + (np.cumsum(level_sizes) - level_sizes)
     level, row = np.nonzero(new.T)
-    fields = (
-        np.where(level > 0, table[row, level], sos),
-        np.where(level > 0, ids[row, level - 1], -1),
-        level,
-        _subtree_sizes(new, differs)[row, level],
-        ids[new],
-    )
-    tokens, parents, depths, sizes, preorder = map(
-        torch.from_numpy, map(np.ascontiguousarray, fields)
-    )
-    tree = TokenTree(tokens, parents, depths, sizes, preorder, tuple(level_sizes.tolist()))
+    parents = np.where(level > 0, ids[row, level - 1], -1)
+    sizes = np.ones_like(parents)
+    # from the deepest level up
+    for first, end in reversed([*itertools.pairwise(np.cumsum(level_sizes))]):
+        np.add.at(sizes, parents[first:end], sizes[first:end])
+    fields = (np.where(level > 0, table[row, level], sos), parents, level, sizes, ids[new])
+    tensors = map(torch.from_numpy, map(np.ascontiguousarray, fields))
+    tree = TokenTree(*tensors, tuple(level_sizes.tolist()))  # type: ignore[arg-type]
     return tree, [ids[s, : length + 1] for s, length in enumerate(lengths)]
-
-
-def _subtree_sizes(new: np.ndarray, differs: np.ndarray) -> np.ndarray:
-    """Number of nodes at and below the node that is new in a row and a column, (S, L + 1).
-
-    `new` marks where nodes begin, and `differs` where a row has not the prefix of the row before.
-    """
-    num_rows = len(new)
-    # (S + 1, L + 1): the first row from here on that has another prefix
-    following = np.where(differs, np.arange(num_rows)[:, None], num_rows)
-    following = np.vstack([following, np.full_like(following[:1], num_rows)])
-    following = np.minimum.accumulate(following[::-1], axis=0)[::-1]
-    before = np.concatenate([[0], np.cumsum(new.sum(axis=1))])  # new nodes before a row
-    place = np.cumsum(new, axis=1) - new  # and, within the row, before a column
-    return before[following[1:]] - before[:-1, None] - place
 
 
 class TreeAttention:
