@@ -4,23 +4,9 @@ from __future__ import annotations
 
 import functools
 import heapq
-from typing import NamedTuple
+from typing import Tuple
 
 import torch
-
-
-class PackedRows(NamedTuple):
-    """R rows of W slots, each with the tokens of some sentences.
-
-    Attributes:
-        tokens: Which of the N tokens is in a slot, the first one in padding, (R, W).
-        slots: Where each token is among the R W slots, (N,).
-        seen: True from a token to itself and to earlier ones of its sentence, (R, 1, W, W).
-    """
-
-    tokens: torch.Tensor
-    slots: torch.Tensor
-    seen: torch.Tensor
 
 
 class Packing:
@@ -50,8 +36,14 @@ class Packing:
         return values.flatten(0, 1).index_select(0, self.places)
 
     @functools.cached_property
-    def rows(self) -> PackedRows:
-        """Rows about as long as the longest sentence, as even as may be."""
+    def rows(self) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """R rows of W slots, about as long as the longest sentence and as even as may be.
+
+        Returns:
+            Which of the N tokens is in a slot, the first one in padding, (R, W); where each token
+            is among the R W slots, (N,); True from a token to itself and to earlier ones of its
+            sentence, (R, 1, W, W).
+        """
         lengths = self._lengths.tolist()
         number = max(sum(lengths) // max(lengths), 1)
         rows = [(0, row) for row in range(number)]  # by their loads
@@ -71,4 +63,4 @@ class Packing:
         owners[slots] = self.places // self._width
         owners = owners.view(number, width)
         seen = (owners.unsqueeze(2) == owners.unsqueeze(1)).tril()
-        return PackedRows(tokens.view(number, width), slots, seen.unsqueeze(1))
+        return tokens.view(number, width), slots, seen.unsqueeze(1)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from abc import abstractmethod
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -61,35 +60,26 @@ class IncrementalLM(AbsLM):
         Returns:
             ln p, (B, vocab_size); the new states.
         """
-        with self.scoring():
-            logits, states = self._read(ys, states)
+        logits, states = self._read(ys, states)
         return logits.log_softmax(dim=-1), states
 
-    @contextlib.contextmanager
-    def scoring(self) -> Iterator[None]:
-        """Hold evaluation mode: a score is never computed with a new sample.
-
-        ESPnet's transducer programs leave an LM in training mode, with its dropout.
-        """
-        training = self.training
-        if training:
-            self.eval()
-        try:
-            with keeping_packed():
-                yield
-        finally:
-            if training:
-                self.train()
-
     def _read(self, ys: torch.Tensor, states: List[Any]) -> Step:
-        """Logits and new states of the next token, (B, vocab_size)."""
+        """Logits and new states of the next token, (B, vocab_size), in evaluation mode."""
         # ESPnet's transducer searches write the start of a sentence as <blank>
         ys = ys.masked_fill(ys == 0, self.vocab_size - 1 if self.sos is None else self.sos)
         read = 0 if all(state is None for state in states) else ys.size(1) - 1
         # a transducer's hypothesis may still be empty where others are not
         states = [self.zero_state() if state is None else state for state in states]
-        for tokens in ys[:, read:].unbind(1):
-            logits, states = self.advance(tokens, states)
+        training = self.training
+        if training:  # so ESPnet's transducer programs leave an LM, with its dropout
+            self.eval()
+        try:
+            with keeping_packed():
+                for tokens in ys[:, read:].unbind(1):
+                    logits, states = self.advance(tokens, states)
+        finally:
+            if training:
+                self.train()
         return logits, states
 
 

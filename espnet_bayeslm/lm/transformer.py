@@ -198,14 +198,13 @@ class BayesTransformerLM(AttentionLM):
             nn.Identity() if embed_unit == att_unit else nn.Linear(embed_unit, att_unit)
         )
         self.pos_enc, self.head, self.att_unit = pos_enc, head, att_unit
-        if attention_dropout_rate is None:
-            attention_dropout_rate = dropout_rate
-        if positional_dropout_rate is None:
-            positional_dropout_rate = dropout_rate
-        self.attention_dropout_rate = attention_dropout_rate
+        self.attention_dropout_rate, positional = (
+            dropout_rate if rate is None else rate
+            for rate in (attention_dropout_rate, positional_dropout_rate)
+        )
         # No buffer: DistributedDataParallel would broadcast it, and its length differs by rank.
         self.encodings = torch.empty(0, att_unit)
-        self.drop = nn.Dropout(positional_dropout_rate)
+        self.drop = nn.Dropout(positional)
         self.blocks = nn.ModuleList(
             TransformerBlock(att_unit, unit, dropout_rate=dropout_rate, norm_first=norm_first)
             for _ in range(layer)
