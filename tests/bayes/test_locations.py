@@ -3,18 +3,13 @@ import pytest
 from espnet_bayeslm.bayes import Bayes, Location, Position, parse_uncertainty
 
 
-def no_weights(lm, layer):
-    """Offer weights, of which there are none."""
-    return []
-
-
 POSITIONS = {
-    "embedding": Position(weights=no_weights, layered=False),
-    "ffn": Position(weights=no_weights),
+    "embedding": Position(weights=(), layered=False),
+    "ffn": Position(weights=()),
     "norm": Position(),
-    "both": Position(weights=no_weights, parts=("left", "right")),
-    "left": Position(weights=no_weights),
-    "right": Position(weights=no_weights),
+    "both": Position(weights=(), parts=("left", "right")),
+    "left": Position(weights=()),
+    "right": Position(weights=()),
 }
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from lm_cases import BATCH, SOME, VOCAB, build
+from lm_cases import name as case_name
 from torch import nn
 
 from espnet_bayeslm import kernels
 from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.layers import gp
-from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.lm import BayesESPnetLM
 from espnet_bayeslm.lm import tree as tree_module
 from espnet_bayeslm.lm.tree import TreeAttention, build_tree
 from espnet_bayeslm.rescoring import score_hypotheses
@@ -181,30 +183,13 @@ def test_every_kernel_has_a_case_and_one_caller():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-LSTM = dict(unit=8, nlayers=2, dropout_rate=0.3)
-TRANSFORMER = dict(att_unit=8, head=2, unit=12, layer=1, dropout_rate=0.3)
-LMS = {
-    "lstm": lambda: BayesLSTMLM(9, **LSTM, uncertainty={"cell_input@1": "bayes"}),
-    "lstm gp": lambda: BayesLSTMLM(9, **LSTM, uncertainty={"cell_state@1": "gp"}),
-    "lstm latent": lambda: BayesLSTMLM(9, **LSTM, uncertainty={"hidden_output@2": "variational"}),
-    "transformer": lambda: BayesTransformerLM(9, **TRANSFORMER, uncertainty={"ffn@1": "bayes"}),
-    "transformer gp": lambda: BayesTransformerLM(9, **TRANSFORMER, uncertainty={"ffn@1": "gp"}),
-    "transformer latent": lambda: BayesTransformerLM(
-        9, **TRANSFORMER, uncertainty={"embedding": "bayes", "hidden_output@1": "variational"}
-    ),
-    "gru": lambda: BayesESPnetLM(
-        9, "seq_rnn", {"unit": 8, "nlayers": 1, "rnn_type": "gru"}, {"reset_gate@1": "bayes"}
-    ),
-    "ESPnet's transformer": lambda: BayesESPnetLM(
-        9, "transformer", {**TRANSFORMER, "embed_unit": 8}, {"ffn@1": "bayes"}
-    ),
-}
+GRU = dict(backbone="seq_rnn", backbone_conf={"unit": 8, "nlayers": 1, "rnn_type": "gru"})
+LMS = [*SOME, (BayesESPnetLM, GRU, {"reset_gate@1": "bayes"})]
 
 
 def train(lm):
-    model = BayesLanguageModel(lm.train(), 9, num_train_tokens=100)
-    loss, _, _ = model(torch.randint(1, 8, (3, 5)), torch.tensor([5, 3, 4]))
-    loss.backward()
+    model = BayesLanguageModel(lm.train(), VOCAB, num_train_tokens=100)
+    model(*BATCH)[0].backward()
 
 
 @torch.no_grad()
@@ -216,7 +201,7 @@ def score(lm):
 @torch.no_grad()
 def search(lm):
     lm.eval()
-    prefixes, states = torch.full((2, 1), 8), [None, None]
+    prefixes, states = torch.full((2, 1), VOCAB - 1), [None, None]
     for _ in range(3):
         log_probs, states = lm.batch_score(prefixes, states, torch.zeros(2, 1))
         prefixes = torch.cat([prefixes, log_probs.topk(1).indices], dim=1)
@@ -237,10 +222,9 @@ def used(monkeypatch):
 
 
 @pytest.mark.parametrize("by_variable", [False, True])
-@pytest.mark.parametrize("name", LMS)
-def test_the_switch_reaches_everything(name, by_variable, used, monkeypatch):
-    torch.manual_seed(0)
-    lm = LMS[name]()
+@pytest.mark.parametrize("case", LMS, ids=case_name)
+def test_the_switch_reaches_everything(case, by_variable, used, monkeypatch):
+    lm = build(case)
     for work in (train, score, search):
         work(lm)
         assert used

@@ -168,11 +168,6 @@ def is_latent(case):
     return any(place.startswith("hidden_output") for place in case[2])
 
 
-def has_noise_of_sequences(case):
-    """True if equal sequences of a batch may have other noise."""
-    return is_latent(case) or any("noise" in kind for kind in case[2].values())
-
-
 def make_generic(lm, std=0.1):
     """Move every parameter away from where it starts (latent outputs start with q = p)."""
     for parameter in lm.parameters():

@@ -12,7 +12,7 @@ from lm_cases import (
     TRANSFORMER,
     VOCAB,
     build,
-    has_noise_of_sequences,
+    is_latent,
     is_random,
     make_certain,
     make_generic,
@@ -104,11 +104,11 @@ class LocationContract:
 class Contract:
     """Tests that depend on the kind and on the way of running, not on the location."""
 
-    def test_a_draw_is_shared_by_the_batch_but_for_latents_and_where_noise_says_so(self, lm, case):
+    def test_a_draw_is_shared_by_the_batch_but_for_latents(self, lm, case):
         x = tokens(batch=1).expand(4, -1)
         logits = lm.train()(x)[0]
         shared = torch.allclose(logits, logits[:1].expand_as(logits), atol=1e-12)
-        assert shared != has_noise_of_sequences(case)
+        assert shared != is_latent(case)
 
     def test_a_held_draw_is_shared_by_the_batch_and_the_search(self, lm):
         x = tokens(batch=1).expand(4, -1)
@@ -255,21 +255,19 @@ def test_a_start_within_the_range_has_a_gradient(value):
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    "cls, options, message",
     [
-        ({"att_unit": 10, "head": 3}, "not a multiple"),
-        ({"pos_enc": "learned"}, "valid are 'sinusoidal'"),
-        ({"embed_unit": 4}, "tie_weights needs"),
-        ({"head": 0}, "head 0: expected 1 or more"),
-        ({"dropout_rate": 1.5}, "dropout_rate 1.5: expected a number from 0 to below 1"),
+        (BayesTransformerLM, {"att_unit": 10, "head": 3}, "not a multiple"),
+        (BayesTransformerLM, {"pos_enc": "learned"}, "valid are 'sinusoidal'"),
+        (BayesTransformerLM, {"embed_unit": 4}, "tie_weights needs"),
+        (BayesTransformerLM, {"head": 0}, "head 0: expected 1 or more"),
+        (BayesTransformerLM, {"dropout_rate": 1.5}, "dropout_rate 1.5: .* from 0 to below 1"),
+        (BayesLSTMLM, {"unit": 0}, "unit 0: expected"),
+        (BayesLSTMLM, {"nlayers": 0}, "nlayers 0: expected"),
+        (BayesLSTMLM, {"dropout_rate": -0.1}, "dropout_rate -0.1: expected"),
+        (BayesLSTMLM, {"num_samples": -1}, "num_samples -1: expected 0 or more"),
     ],
 )
-def test_sizes_that_do_not_fit(options, message):
+def test_sizes_that_do_not_fit(cls, options, message):
     with pytest.raises(ValueError, match=message):
-        BayesTransformerLM(VOCAB, **{**TRANSFORMER, **options})
-
-
-@pytest.mark.parametrize("options", [{"unit": 0}, {"nlayers": 0}, {"dropout_rate": -0.1}])
-def test_sizes_of_no_lstm(options):
-    with pytest.raises(ValueError, match=f"{next(iter(options))} .*: expected"):
-        BayesLSTMLM(VOCAB, **options)
+        cls(VOCAB, **options)
