@@ -1,5 +1,6 @@
 """A tiny corpus and ESPnet-style statistics that several tests train on."""
 
+import functools
 import random
 import shlex
 import sys
@@ -110,12 +111,17 @@ def train_lm(corpus):
 
 @pytest.fixture(scope="session")
 def pretrained_opt(tmp_path_factory):
-    """Return the folder of a tiny OPT model, as Hugging Face's transformers write it."""
+    """Return a function that writes a tiny OPT model, once, and returns its folder."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     sizes = dict(hidden_size=8, ffn_dim=12, num_hidden_layers=2, num_attention_heads=2)
-    config = transformers.OPTConfig(
-        vocab_size=30, max_position_embeddings=256, word_embed_proj_dim=8, **sizes
-    )
-    folder = tmp_path_factory.mktemp("opt") / "pretrained"
-    transformers.OPTModel(config).save_pretrained(folder)
-    return folder
+
+    @functools.cache
+    def write(**options):
+        folder = tmp_path_factory.mktemp("opt")
+        config = transformers.OPTConfig(
+            vocab_size=30, max_position_embeddings=256, dropout=0.0, **sizes, **options
+        )
+        transformers.OPTModel(config).save_pretrained(folder)
+        return str(folder)
+
+    return write

@@ -191,7 +191,7 @@ def transformer(train_lm, tmp_path_factory):
 @pytest.fixture(scope="module")
 def transformer_opt(train_lm, pretrained_opt, tmp_path_factory):
     folder = tmp_path_factory.mktemp("lms") / "opt"
-    return train_lm(folder, *options("transformer_opt", {"opt_name": pretrained_opt}), *ADAM)
+    return train_lm(folder, *options("transformer_opt", {"opt_name": pretrained_opt(word_embed_proj_dim=8)}), *ADAM)
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from espnet_bayeslm.lm.scoring import has_trees
 RNN = dict(unit=6, nhid=8, nlayers=2)
 TIED = dict(unit=8, nlayers=2, tie_weights=True)
 TRANSFORMER = dict(embed_unit=6, att_unit=8, head=2, unit=12, layer=2, pos_enc="sinusoidal")
+OPT = dict(word_embed_proj_dim=8)
+OPT_350 = dict(word_embed_proj_dim=6, do_layer_norm_before=False)
 ALL_RNN = {"embedding": "bayes", "output": "bayes"}
 ALL_GATED = {**ALL_RNN, "all_gates@*": "bayes"}
 ALL_BLOCKS = {**ALL_RNN, "attention@*": "bayes", "ffn@*": "bayes", "ffn_out@*": "bayes"}
@@ -25,39 +27,18 @@ CASES = {
     "gru": ("seq_rnn", dict(RNN, rnn_type="gru"), ALL_GATED),
     "tanh": ("seq_rnn", dict(RNN, rnn_type="rnn_tanh"), ALL_RNN),
     "transformer": ("transformer", TRANSFORMER, ALL_BLOCKS),
-    "opt": ("transformer_opt", "pre_norm", ALL_BLOCKS),
-    "opt350": ("transformer_opt", "post_norm", ALL_BLOCKS),
+    # as Hugging Face has them: most of the models, and the one of 350 million weights
+    "opt": ("transformer_opt", OPT, ALL_BLOCKS),
+    "opt350": ("transformer_opt", OPT_350, ALL_BLOCKS),
 }
-# As Hugging Face has them: most of the models, and the one of 350 million weights
-OPT = {
-    "pre_norm": dict(word_embed_proj_dim=8),
-    "post_norm": dict(word_embed_proj_dim=6, do_layer_norm_before=False),
-}
-
-
-@pytest.fixture(scope="session")
-def pretrained(tmp_path_factory):
-    """Return a function that returns the folder of a tiny pretrained OPT model."""
-    folder = tmp_path_factory.mktemp("opt")
-
-    def save(name):
-        transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-        if not (folder / name).exists():
-            sizes = dict(hidden_size=8, ffn_dim=12, num_hidden_layers=2, num_attention_heads=2)
-            config = transformers.OPTConfig(
-                vocab_size=30, max_position_embeddings=32, dropout=0.0, **sizes, **OPT[name]
-            )
-            transformers.OPTModel(config).save_pretrained(folder / name)
-        return str(folder / name)
-
-    return save
 
 
 @pytest.fixture(params=CASES)
-def case(request, pretrained):
+def case(request):
     """Return (backbone, options, the locations that can be random)."""
     backbone, conf, uncertainty = CASES[request.param]
-    conf = {"opt_name": pretrained(conf)} if isinstance(conf, str) else conf
+    if backbone == "transformer_opt":
+        conf = {"opt_name": request.getfixturevalue("pretrained_opt")(**conf)}
     return backbone, conf, uncertainty
 
 
@@ -226,17 +207,16 @@ def test_errors(backbone, conf, uncertainty, words):
     assert all(word in str(error.value) for word in words), error.value
 
 
-def test_pretrained_weights_are_the_start(pretrained, tmp_path):
-    folder = pretrained("pre_norm")
-    import transformers
+def test_pretrained_weights_are_the_start(pretrained_opt, tmp_path):
+    from transformers import OPTModel
 
-    source = transformers.OPTModel.from_pretrained(folder)
+    folder = pretrained_opt(**OPT)
+    source = OPTModel.from_pretrained(folder)
     lm = BayesESPnetLM(VOCAB, "transformer_opt", {"opt_name": folder})
     assert not hasattr(lm, "pretrained_params")
     own = lm.state_dict()
     for name, value in source.state_dict().items():
         if name != "decoder.embed_tokens.weight":
             assert torch.equal(own[f"decoder.{name}"], value.to(own[f"decoder.{name}"])), name
-    pytest.importorskip("transformers", reason="transformers is not installed")
     with pytest.raises(ValueError, match=r"opt_name .*folder"):
         BayesESPnetLM(VOCAB, "transformer_opt", {"opt_name": f"{tmp_path}/none"})
