@@ -160,19 +160,12 @@ def test_what_no_posterior_can_be_of():
         assert set(posterior.module.state_dict()) == keys
 
 
-PRECISE = torch.float64
-
-
-def numbers(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=PRECISE)
-
-
 class TestLearnedPrior:
     @pytest.mark.parametrize("by_row", [False, True])
     def test_it_is_the_least_kl_over_variances(self, by_row):
         """And its gradients are those with the variances held."""
-        mean, log_std = (numbers(4, 5, seed=s).requires_grad_() for s in (0, 1))
-        prior_mean = numbers(4, 5, seed=2)
+        mean, log_std, prior_mean = torch.randn(3, 4, 5, dtype=torch.float64)
+        leaves = (mean.requires_grad_(), log_std.requires_grad_())
         least = kl_learned_prior(mean, log_std, prior_mean, by_row=by_row)
         held = prior_variances(mean, (2 * log_std).exp(), prior_mean, by_row=by_row).detach()
 
@@ -182,21 +175,20 @@ class TestLearnedPrior:
 
         torch.testing.assert_close(least, at(1.0), rtol=0, atol=1e-10)
         assert min(at(0.97), at(1.03)) > least
-        a, b = (torch.autograd.grad(x, (mean, log_std)) for x in (least, at(1.0)))
+        a, b = (torch.autograd.grad(x, leaves) for x in (least, at(1.0)))
         torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
 
     @pytest.mark.parametrize("variance", ["learn", "learn_rows"])
     def test_a_layer_with_it(self, variance):
-        layer = nn.Linear(3, 4, dtype=PRECISE)
+        layer = nn.Linear(3, 4, dtype=torch.float64)
         posterior = Posterior(layer)
         kind = Bayes(init_std=0.3, init_std_unit="absolute", prior_variance=variance)
         posterior.add([Weights("*")], kind, "here")
         for block in posterior.blocks():
-            log_std = block.tensor(LOG_STD)
-            log_std.data.copy_(-1.0 + 0.3 * numbers(*log_std.shape))
-            block.tensor(PRIOR_MEAN).copy_(0.1 * numbers(*log_std.shape, seed=1))
-        with posterior.sampled(torch.Generator().manual_seed(0), with_kl=True) as sample:
-            layer(numbers(2, 3))
+            nn.init.normal_(block.tensor(LOG_STD), -1.0, 0.3)
+            nn.init.normal_(block.tensor(PRIOR_MEAN), std=0.1)
+        with posterior.sampled(noise_generator(0, 0, 0), with_kl=True) as sample:
+            layer(torch.randn(2, 3, dtype=torch.float64))
         expected = sum(
             kl_learned_prior(
                 getattr(layer, name),
@@ -235,10 +227,6 @@ def make_whole(log_std=-2.3):
     return posterior.module, posterior
 
 
-def generator(seed=1):
-    return torch.Generator().manual_seed(seed)
-
-
 def test_each_parameter_has_one_buffer_that_survives_a_checkpoint():
     module, posterior = make_whole(log_std=-20.0)
     state, blocks = module.state_dict(), whole_blocks(posterior)
@@ -262,8 +250,8 @@ def test_samples_are_mean_plus_std_times_noise_and_means_come_back():
     module, posterior = make_whole()
     with torch.no_grad():
         module.decoder.bias_log_std.fill_(math.log(3.0))
-    with posterior.sampled(generator()):
-        noise = generator()
+    with posterior.sampled(noise_generator(0, 0, 1)):
+        noise = noise_generator(0, 0, 1)
         for block in whole_blocks(posterior):
             eps = torch.empty_like(block.mean.data).normal_(generator=noise)
             expected = block.mean + block.tensor("_log_std").exp() * eps
@@ -272,12 +260,12 @@ def test_samples_are_mean_plus_std_times_noise_and_means_come_back():
         assert module.encoder.weight is module.decoder.weight
     means = copy.deepcopy(module.state_dict())
     places = [p.data_ptr() for p in module.parameters()]
-    with posterior.sampled(generator()):
+    with posterior.sampled(noise_generator(0, 0, 1)):
         assert not torch.equal(module.decoder.weight, means["decoder.weight"])
-        with posterior.sampled(generator(2)):
+        with posterior.sampled(noise_generator(0, 0, 2)):
             pass
     torch.testing.assert_close(module.state_dict(), means, rtol=0, atol=0)
-    with pytest.raises(KeyError), posterior.sampled(generator()):
+    with pytest.raises(KeyError), posterior.sampled(noise_generator(0, 0, 1)):
         raise KeyError
     torch.testing.assert_close(module.state_dict(), means, rtol=0, atol=0)
     assert places == [p.data_ptr() for p in module.parameters()]

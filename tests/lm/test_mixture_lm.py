@@ -1,5 +1,6 @@
 """A mixture is the sum of its components' probabilities, however it is asked."""
 
+import contextlib
 import math
 import random
 
@@ -10,6 +11,7 @@ from espnet.nets.scorer_interface import BatchScorerInterface
 from search_contract import SearchContract
 
 from espnet_bayeslm.lm.mixture import MixtureLM
+from espnet_bayeslm.lm.ngram import NgramLM
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
@@ -68,6 +70,12 @@ def make(weights, arpa):
     return lm
 
 
+def log_probs(lm, ids):
+    """Return ln p of the next tokens by a component, (B, L, V)."""
+    values, _ = lm(ids, None)
+    return values if isinstance(lm, NgramLM) else values.log_softmax(-1)
+
+
 def equal_weights(*names):
     return dict.fromkeys(names, 1 / len(names))
 
@@ -80,7 +88,7 @@ class TestProbabilities:
         lm = make(WEIGHTS, arpa)
         ids = torch.randint(1, VOCAB, (4, 9))
         expected = sum(
-            weight * component(ids, None)[0].softmax(-1)
+            weight * log_probs(component, ids).exp()
             for weight, component in zip(WEIGHTS.values(), lm.components, strict=True)
         )
         found, _ = lm(ids, None)
@@ -95,7 +103,7 @@ class TestProbabilities:
         lm = MixtureLM(len(tokens), parts, tokens).double().eval()
         prefix = torch.tensor([len(tokens) - 1, 3])
         found, _ = lm.score(prefix, None, None)
-        neural = lm.components[0](prefix[None], None)[0][0, -1].log_softmax(-1)
+        neural = log_probs(lm.components[0], prefix[None])[0, -1]
         (ngram,) = NgramScorer(arpa).word_scores([["b", "y"]])
         y = tokens.index("y")
         expected = math.log(0.4 * math.exp(neural[y].item()) + 0.6 * math.exp(ngram.log_probs[1]))
@@ -123,11 +131,7 @@ class TestSubtractionInSearch(SearchContract):
         """Ln sum w p - 0.4 ln p_s - 0.2 ln p_t of each token; <blank> keeps its score."""
         lm = make({"transformer": 0.7, "seq_rnn": 0.3, name: -0.4, "gru": -0.2}, arpa)
         ids = torch.randint(1, VOCAB, (3, 6))
-        parts = [component(ids, None)[0] for component in lm.components]
-        parts = [
-            values if lm.names[k] == "ngram" else values.log_softmax(-1)
-            for k, values in enumerate(parts)
-        ]
+        parts = [log_probs(component, ids) for component in lm.components]
         mixed = (0.7 * parts[0].exp() + 0.3 * parts[1].exp()).log()
         expected = mixed - 0.4 * parts[2] - 0.2 * parts[3]
         expected[..., 0] = mixed[..., 0]
@@ -197,9 +201,7 @@ class TestWeights:
     def test_a_single_component_is_itself(self, arpa, name):
         lm = make({name: 1.0}, arpa)
         ids = torch.randint(1, VOCAB, (3, 7))
-        alone = lm.components[0](ids, None)[0]
-        alone = alone if name == "ngram" else alone.log_softmax(-1)
-        assert torch.equal(lm(ids, None)[0], alone)
+        assert torch.equal(lm(ids, None)[0], log_probs(lm.components[0], ids))
 
 
 class TestModule:
@@ -230,14 +232,10 @@ class TestModule:
             found = lm(ids, None)[0]
             scores, _ = lm.batch_score(ids, [None, None], None)
         parts = []
-        for name, weight, component in zip(lm.names, lm.weights, lm.components, strict=True):
-            if name in ("lstm", "transformer"):
-                with component.sampled(3):
-                    log_probs = component(ids, None)[0].log_softmax(-1)
-            else:
-                log_probs = component(ids, None)[0]
-                log_probs = log_probs if name == "ngram" else log_probs.log_softmax(-1)
-            parts.append(log_probs + math.log(weight))
+        for weight, component in zip(lm.weights, lm.components, strict=True):
+            is_ngram = isinstance(component, NgramLM)
+            with contextlib.nullcontext() if is_ngram else component.sampled(3):
+                parts.append(log_probs(component, ids) + math.log(weight))
         expected = torch.stack(parts).logsumexp(0)
         assert torch.allclose(found, expected, rtol=0, atol=1e-12)
         # <blank> has no place in a search
