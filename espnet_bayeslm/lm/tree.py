@@ -98,8 +98,9 @@ class TreeAttention:
     def __init__(self, tree: TokenTree, dtype: torch.dtype):
         preorder, count, device = tree.preorder, len(tree), tree.preorder.device
         self.order = F.pad(preorder, (0, -count % BLOCK))
+        own = torch.arange(count, device=device)
         self.rows = torch.empty_like(preorder)
-        self.rows[preorder] = torch.arange(count, device=device)
+        self.rows[preorder] = own
         before = tree.parents[preorder]
         before = torch.where(before < 0, before, self.rows[before])
         # queries: (blocks, BLOCK); keys: (blocks, K), the path to the first node and the block
@@ -107,8 +108,7 @@ class TreeAttention:
         keys = torch.cat([_paths(before, queries[:, 0], len(tree.level_sizes)), queries], dim=1)
         exists = (keys >= 0) & (keys < count)
         self.keys = keys.clamp(0, count - 1)
-        ends = self.rows + tree.sizes
-        ends = torch.empty_like(ends).index_copy_(0, self.rows, ends)[self.keys]
+        ends = (own + tree.sizes[preorder])[self.keys]  # of their subtrees
         query, key = queries.unsqueeze(2), keys.unsqueeze(1)
         seen = exists.unsqueeze(1) & (key <= query) & (query < ends.unsqueeze(1))
         # a row of padding that saw nothing would be divided by zero
