@@ -24,16 +24,21 @@ def search(*candidates):
     return {"kind": "search", "candidates": list(candidates)}
 
 
+def latent(dim):
+    return {"kind": "variational", "latent_dim": dim}
+
+
 POINT_BAYES, POINT_GP = search("point", "bayes"), search("point", "gp")
 
-# The LMs of SOME have every kind and every way of running; REST has the other locations.
-SOME_LSTMS = [
-    (UNTIED, {}),
-    (LSTM, {"embedding": "bayes"}),
-    (LSTM, {"cell_input@1-2": "bayes"}),
-    (LSTM, {"cell_input@*": "gp"}),
-    (LSTM, {"hidden_output@*": "variational"}),
+# (class, options, uncertainty) of LMs that have every kind and every way of running ...
+SOME = [
+    (BayesLSTMLM, UNTIED, {}),
+    (BayesLSTMLM, LSTM, {"embedding": "bayes"}),
+    (BayesLSTMLM, LSTM, {"cell_input@1-2": "bayes"}),
+    (BayesLSTMLM, LSTM, {"cell_input@*": "gp"}),
+    (BayesLSTMLM, LSTM, {"hidden_output@*": "variational"}),
     (
+        BayesLSTMLM,
         LSTM,
         {
             "all_gates@1": "bayes",
@@ -44,25 +49,10 @@ SOME_LSTMS = [
             "hidden_output@2": "variational",
         },
     ),
-]
-REST_LSTMS = [
-    (LSTM, {}),
-    (UNTIED, {"embedding": "bayes", "cell_input@2": "bayes"}),
-    *[(LSTM, {f"{gate}@1": "bayes"}) for gate in GATES if gate != "cell_input"],
-    (LSTM, {"all_gates@2": "bayes"}),
-    ({**LSTM, "nlayers": 1}, {"cell_input@1": "bayes", "input_gate@1": "bayes"}),
-    *[(LSTM, {f"{gate}@1": "gp"}) for gate in GATES if gate != "cell_input"],
-    (LSTM, {"all_gates@*": "gp"}),
-    *[(LSTM, {place: "gp"}) for place in ("cell_state@1", "hidden_input@*", "layer_input@2")],
-    (LSTM, {"cell_input@2": GP_COEFFICIENTS}),
-    (LSTM, {"cell_input@2": GP_WEIGHTS, "cell_state@2": GP_WEIGHTS}),
-    (LSTM, {"hidden_output@2": {"kind": "variational", "latent_dim": 5}}),
-    (LSTM, {"hidden_output@1": {"kind": "variational", "latent_dim": 11}}),
-]
-SOME_TRANSFORMERS = [
-    (TRANSFORMER, {"ffn@1": "gp"}),
-    (NORM_FIRST, {"hidden_output@*": {"kind": "variational", "latent_dim": 3}}),
+    (BayesTransformerLM, TRANSFORMER, {"ffn@1": "gp"}),
+    (BayesTransformerLM, NORM_FIRST, {"hidden_output@*": latent(3)}),
     (
+        BayesTransformerLM,
         {**TRANSFORMER, "tie_weights": False, "embed_unit": 6, "pos_enc": None},
         {
             "embedding": "bayes",
@@ -73,25 +63,12 @@ SOME_TRANSFORMERS = [
             "hidden_output@2": "variational",
         },
     ),
-]
-REST_TRANSFORMERS = [
-    (TRANSFORMER, {}),
-    (TRANSFORMER, {"embedding": "bayes"}),
-    (TRANSFORMER, {"attention@1": "bayes", "ffn_out@3": "bayes"}),
-    (NORM_FIRST, {"ffn@*": "bayes"}),
-    (TRANSFORMER, {"ffn@1,3": GP_COEFFICIENTS}),
-    (NORM_FIRST, {"ffn@2": GP_WEIGHTS}),
-    (TRANSFORMER, {"hidden_output@1": "variational"}),
-]
-SOME_ESPNETS = [
-    (SEQ_RNN, {"cell_input@1": "bayes", "embedding": "bayes"}),
+    (BayesESPnetLM, SEQ_RNN, {"cell_input@1": "bayes", "embedding": "bayes"}),
     (
+        BayesESPnetLM,
         ESPNET_TRANSFORMER,
         {"embedding": "bayes", "attention@*": "bayes", "ffn@1-2": "bayes", "ffn_out@3": "bayes"},
     ),
-]
-REST_ESPNETS = [(SEQ_RNN, {})]
-SOME_SEARCHES = [
     (BayesLSTMLM, LSTM, {"embedding": "search"}),
     (BayesLSTMLM, LSTM, {f"{p}@1": "search" for p in [*GATES, *WHOLE_LSTM, "hidden_output"]}),
     (BayesTransformerLM, TRANSFORMER, {"ffn@1-2": POINT_GP, "ffn@3": search("bayes", "gp")}),
@@ -104,9 +81,29 @@ SOME_SEARCHES = [
         },
     ),
 ]
-# Super-networks: locations that are mixed, alone and together.
-SEARCHES = [
-    *SOME_SEARCHES,
+# ... and of LMs with every location.
+CASES = [
+    *SOME,
+    (BayesLSTMLM, LSTM, {}),
+    (BayesLSTMLM, UNTIED, {"embedding": "bayes", "cell_input@2": "bayes"}),
+    *[(BayesLSTMLM, LSTM, {f"{gate}@1": "bayes"}) for gate in GATES if gate != "cell_input"],
+    (BayesLSTMLM, LSTM, {"all_gates@2": "bayes"}),
+    (BayesLSTMLM, {**LSTM, "nlayers": 1}, {"cell_input@1": "bayes", "input_gate@1": "bayes"}),
+    *[(BayesLSTMLM, LSTM, {f"{gate}@1": "gp"}) for gate in GATES if gate != "cell_input"],
+    (BayesLSTMLM, LSTM, {"all_gates@*": "gp"}),
+    *[(BayesLSTMLM, LSTM, {p: "gp"}) for p in ("cell_state@1", "hidden_input@*", "layer_input@2")],
+    (BayesLSTMLM, LSTM, {"cell_input@2": GP_COEFFICIENTS}),
+    (BayesLSTMLM, LSTM, {"cell_input@2": GP_WEIGHTS, "cell_state@2": GP_WEIGHTS}),
+    (BayesLSTMLM, LSTM, {"hidden_output@2": latent(5)}),
+    (BayesLSTMLM, LSTM, {"hidden_output@1": latent(11)}),
+    (BayesTransformerLM, TRANSFORMER, {}),
+    (BayesTransformerLM, TRANSFORMER, {"embedding": "bayes"}),
+    (BayesTransformerLM, TRANSFORMER, {"attention@1": "bayes", "ffn_out@3": "bayes"}),
+    (BayesTransformerLM, NORM_FIRST, {"ffn@*": "bayes"}),
+    (BayesTransformerLM, TRANSFORMER, {"ffn@1,3": GP_COEFFICIENTS}),
+    (BayesTransformerLM, NORM_FIRST, {"ffn@2": GP_WEIGHTS}),
+    (BayesTransformerLM, TRANSFORMER, {"hidden_output@1": "variational"}),
+    (BayesESPnetLM, SEQ_RNN, {}),
     (BayesLSTMLM, LSTM, {"forget_gate@1": "search"}),
     (BayesLSTMLM, LSTM, {"all_gates@*": POINT_BAYES}),
     (BayesLSTMLM, LSTM, {f"{gate}@*": POINT_GP for gate in [*GATES[2:], "hidden_input"]}),
@@ -120,22 +117,8 @@ SEARCHES = [
         for place in ["embedding", "attention@2", "ffn@1", "ffn_out@*", "hidden_output@3"]
     ],
 ]
-
-
-# (class, options, uncertainty) of each LM
-SOME = [
-    *[(BayesLSTMLM, *case) for case in SOME_LSTMS],
-    *[(BayesTransformerLM, *case) for case in SOME_TRANSFORMERS],
-    *[(BayesESPnetLM, *case) for case in SOME_ESPNETS],
-    *SOME_SEARCHES,
-]
-CASES = [
-    *SOME,
-    *[(BayesLSTMLM, *case) for case in REST_LSTMS],
-    *[(BayesTransformerLM, *case) for case in REST_TRANSFORMERS],
-    *[(BayesESPnetLM, *case) for case in REST_ESPNETS],
-    *SEARCHES[len(SOME_SEARCHES) :],
-]
+RANDOM = [case for case in SOME if case[2]]
+SEARCHES = [case for case in CASES if "search" in str(case[2])]
 
 
 def name(case):
@@ -195,6 +178,3 @@ BATCH = (
     torch.randint(1, VOCAB - 1, (3, 6), generator=torch.Generator().manual_seed(0)),
     torch.tensor([6, 3, 4]),
 )
-
-
-RANDOM = [case for case in SOME if is_random(case)]
