@@ -88,15 +88,12 @@ class LatentOutput(nn.Module):
 
     def reset(self) -> None:
         """Make it the identity with q = p."""
-        for mean in (self.infer_mean, self.prior_mean):
-            nn.init.eye_(mean.weight)
-            nn.init.zeros_(mean.bias)
+        for identity in filter(None, (self.infer_mean, self.prior_mean, self.back)):
+            nn.init.eye_(identity.weight)
+            nn.init.zeros_(identity.bias)
         for log_std in (self.infer_log_std, self.prior_log_std):
             nn.init.zeros_(log_std.weight)
             nn.init.constant_(log_std.bias, math.log(self.init_std))
-        if self.back is not None:
-            nn.init.eye_(self.back.weight)
-            nn.init.zeros_(self.back.bias)
 
     def parameters_of(self, group: str) -> List[torch.Tensor]:
         """Parameters of the networks of q and p, if the group is `networks`."""

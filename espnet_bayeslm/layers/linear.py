@@ -128,12 +128,6 @@ def summed_nll(
     return F.cross_entropy(logits, targets, reduction="sum")
 
 
-def project(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """A linear layer's output by `linear`, or by its own way where it has one."""
-    # ESPnet's decoding can put a quantised layer in its place
-    return linear(x, layer.weight, layer.bias) if type(layer) is nn.Linear else layer(x)
-
-
 class Linear(nn.Linear):
     """`torch.nn.Linear` by `linear`, which is faster where no gradient is wanted."""
 

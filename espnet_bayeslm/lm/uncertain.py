@@ -25,13 +25,13 @@ from espnet_bayeslm.bayes import (
 from espnet_bayeslm.bayes.kinds import NOISE_STEP
 from espnet_bayeslm.bayes.noise import refuse_recomputation
 from espnet_bayeslm.bayes.posterior import DEFAULTS
-from espnet_bayeslm.kernels.product import Contents
+from espnet_bayeslm.kernels.product import Contents, linear
 from espnet_bayeslm.layers.latent import LatentOutput
-from espnet_bayeslm.layers.linear import project
 from espnet_bayeslm.lm.adapted_state import adapt_checkpoint, drop_posterior
 from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.options import check_least
 
 # Input of an output projection, (N, M), and the projection's weight, (V, M).
 Projected = Tuple[torch.Tensor, torch.Tensor]
@@ -67,8 +67,7 @@ class UncertainLM(IncrementalLM):
 
     def __init__(self, vocab_size: int, *, prior_variance: Union[float, str], num_samples: int = 0):
         super().__init__()
-        if num_samples < 0:
-            raise InputError(f"num_samples {num_samples}: expected 0 or more")
+        check_least(0, num_samples=num_samples)
         self.num_samples = num_samples
         self.vocab_size = vocab_size
         self.prior_variance = prior_variance
@@ -211,7 +210,10 @@ class UncertainLM(IncrementalLM):
 
     def project(self, outputs: torch.Tensor) -> torch.Tensor:
         """Logits (..., V) of the output projection's inputs, (..., M)."""
-        return project(getattr(self, self.projection), outputs)
+        layer = getattr(self, self.projection)
+        # ESPnet's decoding can put a quantised layer in its place
+        is_plain = type(layer) is nn.Linear
+        return linear(outputs, layer.weight, layer.bias) if is_plain else layer(outputs)
 
     def keeps_projection(self) -> bool:
         """True if the output projection is the linear layer `decoder`, which no kind samples.
