@@ -140,18 +140,6 @@ class MixedLatent(Mixed, LatentOutput):
         return h + share * (super().forward(h) - h)
 
 
-class MixedLSTM(Mixed, LSTM):
-    """LSTM that mixes the values of gates, or the outputs of Gaussian processes at other places.
-
-    A further path of a gate (`search_KIND_cell_input_l0`) has copies of the gate's rows. A further
-    path of a position that feeds all gates has copies of all rows.
-    """
-
-    def has_loop(self, k: int) -> bool:
-        """True if layer k (from 0) needs the loop over time steps."""
-        return super().has_loop(k) or any(f"{gate}_l{k}" in self.choices for gate in GATES)
-
-
 class MixedLoop(Loop):
     """Loop of a layer with paths."""
 
@@ -209,7 +197,19 @@ class MixedLoop(Loop):
         return all_weights, all_biases, lambda x, u: self.by_path(process(linear(x, weight, bias)))
 
 
-MixedLSTM.loop = MixedLoop
+class MixedLSTM(Mixed, LSTM):
+    """LSTM that mixes the values of gates, or the outputs of Gaussian processes at other places.
+
+    A further path of a gate (`search_KIND_cell_input_l0`) has copies of the gate's rows. A further
+    path of a position that feeds all gates has copies of all rows.
+    """
+
+    loop = MixedLoop
+
+    def has_loop(self, k: int) -> bool:
+        """True if layer k (from 0) needs the loop over time steps."""
+        return super().has_loop(k) or any(f"{gate}_l{k}" in self.choices for gate in GATES)
+
 
 MIXED: Dict[type, Type[Mixed]] = {
     Linear: MixedLinear,
