@@ -12,13 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes.kinds import (
-    Rows,
-    Weights,
-    adapt_to_kinds,
-    is_posterior_key,
-    parse_kind,
-)
+from espnet_bayeslm.bayes.kinds import Rows, Weights, adapt_to_kinds, is_posterior_key, parse_kind
 from espnet_bayeslm.bayes.noise import refuse_recomputation
 from espnet_bayeslm.utils.errors import InputError
 

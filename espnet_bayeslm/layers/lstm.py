@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import (
-    Any,
-    Callable,
-    ContextManager,
-    Dict,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Type,
-)
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
 
 import torch
 import torch.nn.functional as F
@@ -328,7 +316,7 @@ class LSTM(nn.LSTM):
         """Run layers by torch's fused kernel with the weights of these names."""
         weights, num_layers = self._values_in_use(names), len(names) // len(PARAMETERS)
         training, batch_first = self.training, self.batch_first
-        precise: ContextManager = contextlib.nullcontext()
+        precise: Any = contextlib.nullcontext()
         if torch.is_autocast_enabled("cpu") and not has_onednn(torch.bfloat16):
             # torch has no such LSTM on this CPU
             precise, dtype = torch.autocast("cpu", enabled=False), weights[0].dtype
