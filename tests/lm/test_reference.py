@@ -44,20 +44,12 @@ def reference_transformer(lm, norm_first):
         layer = nn.TransformerEncoderLayer(
             8, 2, 20, dropout=0.0, activation="gelu", batch_first=True, norm_first=norm_first
         ).double()
-        pairs = [
-            (layer.self_attn.in_proj_weight, block.attention.in_proj.weight),
-            (layer.self_attn.in_proj_bias, block.attention.in_proj.bias),
-            (layer.self_attn.out_proj.weight, block.attention.out_proj.weight),
-            (layer.self_attn.out_proj.bias, block.attention.out_proj.bias),
-        ]
-        pairs += [
-            (getattr(getattr(layer, name), kind), getattr(getattr(block, name), kind))
-            for name in ("linear1", "linear2", "norm1", "norm2")
-            for kind in ("weight", "bias")
-        ]
-        with torch.no_grad():
-            for target, source in pairs:
-                target.copy_(source)
+        state = {
+            name.replace("attention.", "self_attn.").replace("in_proj.", "in_proj_"): value
+            for name, value in block.state_dict().items()
+        }
+        missing, _ = layer.load_state_dict(state, strict=False)  # without a posterior
+        assert not missing
         layers.append(layer.train())
 
     def run(x):
