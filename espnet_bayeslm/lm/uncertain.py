@@ -224,9 +224,7 @@ class UncertainLM(IncrementalLM):
         is_linear = hasattr(self, "projected") and self.projection == "decoder"
         return is_linear and self.decoder not in sampled
 
-    def outputs(
-        self, input: torch.Tensor, packing: Optional[Packing] = None
-    ) -> Optional[Projected]:
+    def outputs(self, input: torch.Tensor, packing: Optional[Packing]) -> Optional[Projected]:
         """Input of the output projection `decoder` in a forward pass, and the projection's weight.
 
         The weight (V, M) belongs to the pass: use it in place of the layer's own. The result is

@@ -165,9 +165,7 @@ class AdaptedLM(UncertainLM):
         """Logits (..., V) of the tokenizer's tokens."""
         return (self.decoder(outputs) if self._is_linear else outputs)[..., : self.vocab_size]
 
-    def outputs(
-        self, input: torch.Tensor, packing: Optional[Packing] = None
-    ) -> Optional[Projected]:
+    def outputs(self, input: torch.Tensor, packing: Optional[Packing]) -> Optional[Projected]:
         """Input of the output projection and its weight; None where logits come otherwise."""
         return super().outputs(input, packing) if self._is_linear else None
 
