@@ -232,11 +232,9 @@ class OptimizerPosterior(WeightKind):
     name = "optimizer"
     samples_in_training = False
 
-    log_std: Any = option("Start of the log standard deviations.", LOG_STD_MIN)
-
     def add(self, block: Block, prior_mean: torch.Tensor) -> None:
-        """Register the log standard deviations."""
-        start = torch.full_like(prior_mean, self.log_std)
+        """Register log standard deviations that count as certain."""
+        start = torch.full_like(prior_mean, LOG_STD_MIN)
         block.owner.register_buffer(block.key + LOG_STD, start)
 
     def tensors(self, block: Block) -> List[torch.Tensor]:
@@ -256,15 +254,12 @@ class OptimizerPosterior(WeightKind):
         return torch.addcmul(mean, self.std(block), noise_like(mean, generator))
 
 
-def add_whole_posterior(
-    posterior: Posterior, pattern: str = "*", *, log_std: float = LOG_STD_MIN
-) -> None:
+def add_whole_posterior(posterior: Posterior, pattern: str = "*") -> None:
     """Make all parameters that are trained random, each with a buffer `{parameter}_log_std`.
 
     Args:
         posterior: Posterior of the model, before a checkpoint with the buffers is loaded.
         pattern: The names of the parameters that are trained match it.
-        log_std: Initial value of the buffers; the default counts as certain.
 
     Raises:
         InputError: A parameter has a posterior already; nothing was added.
@@ -277,7 +272,7 @@ def add_whole_posterior(
             )
     if posterior.blocks():
         raise InputError("the model has a posterior over all of its weights already")
-    posterior.add([Weights(pattern)], OptimizerPosterior(log_std=log_std), "")
+    posterior.add([Weights(pattern)], OptimizerPosterior(), "")
 
 
 def whole_blocks(posterior: Optional[Posterior]) -> List[Block]:

@@ -165,9 +165,8 @@ def sampled_mean(lm, prefixes, num_samples):
 
 
 def with_posterior(lm):
-    for name_, parameter in lm.named_parameters():
-        if name_.endswith("_log_std"):
-            torch.nn.init.constant_(parameter, -1.0)
+    for block in lm.posterior.blocks():
+        torch.nn.init.constant_(block.tensor("_log_std"), -1.0)
     return lm.eval()
 
 
@@ -190,9 +189,10 @@ class TestDraws:
             monkeypatch.delattr(torch, "_lazy_clone")
         with torch.inference_mode():
             case = (BayesLSTMLM, LSTM, {}) if whole else LSTM_CASE
-            lm = with_posterior(build(case, num_samples=2))
+            lm = build(case, num_samples=2)
             if whole:
-                add_whole_posterior(lm.posterior, log_std=-2.0)
+                add_whole_posterior(lm.posterior)
+            with_posterior(lm)
             ys = torch.tensor([[SOS]])
             log_std = dict((*lm.named_parameters(), *lm.named_buffers()))
             name_ = next(n for n in log_std if n.startswith("rnn.weight_ih_l0") and "log_std" in n)

@@ -40,8 +40,10 @@ def naive(lm, ids, num_samples):
 
 def whole():
     """Return an LM with a posterior over all its weights: an output layer for each draw."""
-    lm = build((BayesLSTMLM, UNTIED, {}))
-    add_whole_posterior(make_generic(lm).posterior, log_std=-1.5)
+    lm = make_generic(build((BayesLSTMLM, UNTIED, {})))
+    add_whole_posterior(lm.posterior)
+    for block in lm.posterior.blocks():
+        block.tensor("_log_std").fill_(-1.5)
     return lm
 
 
