@@ -176,24 +176,16 @@ def _check_components(components: Any) -> List[Mapping[str, Any]]:
     return list(components)
 
 
-def build_lm(name: str, *, vocab_size: int, lm_conf: Mapping[str, Any]) -> UncertainLM:
-    """New LM of a registered class; ESPnet's own become `bayes_espnet`'s backbone.
-
-    They have the same parameters there, and states that cost one step a token.
-    """
-    if name in BACKBONES:
-        return BayesESPnetLM(vocab_size, backbone=name, backbone_conf=dict(lm_conf))
-    if name not in LM_CLASSES:
-        valid = ", ".join([*LM_CLASSES, *BACKBONES])
-        raise InputError(f"lm {name!r} cannot be built; valid are {valid}")
-    return LM_CLASSES[name](vocab_size=vocab_size, **lm_conf)
-
-
 def _build(part: Mapping[str, Any], vocab_size: int, tokens: Optional[Sequence[str]]) -> AbsLM:
     """A component's LM, its weights yet to be loaded."""
     if part["kind"] == "lm":
-        conf: Dict[str, Any] = part["lm_conf"] or {}
-        lm = build_lm(part["lm"], vocab_size=vocab_size, lm_conf=conf)
+        name, conf = part["lm"], part["lm_conf"] or {}
+        if name in BACKBONES:  # with the same parameters, and states that cost one step a token
+            name, conf = "bayes_espnet", {"backbone": name, "backbone_conf": conf}
+        if name not in LM_CLASSES:
+            valid = ", ".join([*LM_CLASSES, *BACKBONES])
+            raise InputError(f"lm {name!r} cannot be built; valid are {valid}")
+        lm = LM_CLASSES[name](vocab_size=vocab_size, **conf)
         if part.get("whole_posterior"):
             add_whole_posterior(lm.posterior)
         return lm

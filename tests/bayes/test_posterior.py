@@ -239,7 +239,7 @@ def test_each_parameter_has_one_buffer_that_survives_a_checkpoint():
 def test_samples_are_mean_plus_std_times_noise_and_means_come_back():
     module, posterior = make_whole()
     for n, block in enumerate(whole_blocks(posterior)):
-        block.tensor("_log_std").fill_(-2.3 + n)
+        block.tensor("_log_std").fill_(-3.0 + n / 2)
     with posterior.sampled(noise_generator(0, 0, 1)):
         noise = noise_generator(0, 0, 1)
         for block in whole_blocks(posterior):
