@@ -126,13 +126,11 @@ def values_and_gradients(name, function, seed):
     torch.manual_seed(seed)
     with torch.set_grad_enabled(name not in ("product", "run_tree")):
         found, leaves = CASES[name](function)
-    found = [x for x in (found if isinstance(found, tuple) else (found,)) if x is not None]
+    found = found if isinstance(found, tuple) else (found,)
     torch.manual_seed(seed)
     total = sum((x.double() * torch.randn(x.shape, dtype=torch.float64)).sum() for x in found)
     leaves = [leaf for leaf in leaves if leaf is not None]
-    gradients = torch.autograd.grad(total, leaves, allow_unused=True) if leaves else ()
-    zeros = (torch.zeros_like(leaf) for leaf in leaves)
-    return found, [z if g is None else g.to_dense() for g, z in zip(gradients, zeros, strict=True)]
+    return found, torch.autograd.grad(total, leaves, materialize_grads=True) if leaves else ()
 
 
 def check_twins(name, seed):
