@@ -122,7 +122,8 @@ class ArpaTable:
     def state(self, context: Sequence[int]) -> Tuple[int, ...]:
         """Rows of the context's last word, last two words, and so on; words are indices.
 
-        A context has fewer words than the order. Long ones that change nothing are left out: different contexts may have one state.
+        A context has fewer words than the order. Long ones that change nothing are left out:
+        different contexts may have one state.
         """
         words = [self._history[index] for index in context]
         rows = [self._row(words[start:]) for start in range(len(words) - 1, -1, -1)]

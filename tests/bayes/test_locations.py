@@ -2,7 +2,6 @@ import pytest
 
 from espnet_bayeslm.bayes import Bayes, Location, Position, parse_uncertainty
 
-
 POSITIONS = {
     "embedding": Position(weights=(), layered=False),
     "ffn": Position(weights=()),

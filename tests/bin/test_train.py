@@ -191,7 +191,8 @@ def transformer(train_lm, tmp_path_factory):
 @pytest.fixture(scope="module")
 def transformer_opt(train_lm, pretrained_opt, tmp_path_factory):
     folder = tmp_path_factory.mktemp("lms") / "opt"
-    return train_lm(folder, *options("transformer_opt", {"opt_name": pretrained_opt(word_embed_proj_dim=8)}), *ADAM)
+    conf = {"opt_name": pretrained_opt(word_embed_proj_dim=8)}
+    return train_lm(folder, *options("transformer_opt", conf), *ADAM)
 
 
 @pytest.fixture
