@@ -17,14 +17,7 @@ def process_rank() -> int:
 def noise_generator(
     seed: int, rank: int, step: int, *, device: torch.device | str = "cpu"
 ) -> torch.Generator:
-    """Generator seeded by the counter (seed, rank, step).
-
-    Args:
-        seed: The run's seed, 0 or above.
-        rank: The process's rank in distributed training.
-        step: Number of samples that this run has made before.
-        device: Where the noise is wanted.
-    """
+    """Generator of a sample: the step counts the samples that a process has made before."""
     # SeedSequence hashes the three, so that neighbours share nothing.
     state = np.random.SeedSequence([seed, rank, step]).generate_state(1, np.uint64)
     return torch.Generator(device).manual_seed(int(state[0]))

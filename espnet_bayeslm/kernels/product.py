@@ -165,11 +165,7 @@ def content_number(tensor: torch.Tensor) -> Optional[Tuple[Any, ...]]:
 
 
 class Contents:
-    """Snapshot of the content of tensors, to be compared later.
-
-    Args:
-        tensors: The tensors; only where torch cannot watch one is it copied.
-    """
+    """Snapshot of the content of tensors; a tensor is copied only where torch cannot watch it."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]):
         self._kept: List[Any] = [content_number(x) or x.detach().clone() for x in tensors]

@@ -39,8 +39,6 @@ class Term(NamedTuple):
     Attributes:
         psi: A function of torch, its result a new tensor.
         gradient: (gradient of psi's result, x, psi(x)) -> gradient of x.
-        scale: Factor of psi.
-        offset: Added to it.
     """
 
     psi: Callable[[torch.Tensor], torch.Tensor]

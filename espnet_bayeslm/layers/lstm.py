@@ -62,12 +62,7 @@ class GatePath(NamedTuple):
 
 
 class Loop:
-    """The functions of one layer's loop over time, with Gaussian processes (Eq. 4-9, 26).
-
-    Args:
-        lstm: The LSTM.
-        k: The layer, from 0.
-    """
+    """The functions of layer k's (from 0) loop over time, with Gaussian processes (Eq. 4-9, 26)."""
 
     def __init__(self, lstm: LSTM, k: int):
         self.lstm, self.k = lstm, k
@@ -399,7 +394,6 @@ def run_tree(
     """Run an LSTM over prefix trees, level by level: a node continues its parent's state.
 
     Args:
-        lstm: The LSTM.
         inputs: (T, input_size).
         parents: (T,), -1 for the roots, which are the first level.
         levels: The nodes of each depth.
