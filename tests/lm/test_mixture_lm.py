@@ -52,11 +52,11 @@ def arpa(tmp_path_factory):
     return path
 
 
-def part(name, weight, arpa, **changes):
+def part(name, weight, arpa):
     if name == "ngram":
-        return {"name": name, "kind": "ngram", "weight": weight, "path": str(arpa), **changes}
+        return {"name": name, "kind": "ngram", "weight": weight, "path": str(arpa)}
     lm, conf = LMS[{"copy": "lstm"}.get(name, name)]
-    return {"name": name, "kind": "lm", "weight": weight, "lm": lm, "lm_conf": conf, **changes}
+    return {"name": name, "kind": "lm", "weight": weight, "lm": lm, "lm_conf": conf}
 
 
 def make(weights, arpa):
@@ -256,36 +256,23 @@ class TestModule:
 
 
 GOOD = {"name": "x", "kind": "lm", "weight": 1.0, "lm": "seq_rnn", "lm_conf": {"unit": 4}}
-BAD = {
-    "nothing": (None, "expected a list of `components`"),
-    "empty": ([], "expected a list of `components`"),
-    "mapping": ({"a": GOOD}, "expected a list of `components`"),
-    "text": (
-        ["x"],
-        "component 0 of a mixture: expected a mapping with kind, lm,.* got 'x'",
-    ),
-    "kind": ([{**GOOD, "kind": "arpa"}], "component 0 of a mixture: expected .*'kind': 'arpa'"),
-    "missing": (
-        [{k: v for k, v in GOOD.items() if k != "lm_conf"}],
-        "component 0 of a mixture: expected .*kind, lm, lm_conf, name",
-    ),
-    "extra": ([{**GOOD, "path": "x"}], "component 0 of a mixture: expected .*kind, lm, .*'path'"),
-    "weight": ([{**GOOD, "weight": -1.0}], r"weights \[-1.0\]"),
-    "unknown lm": ([{**GOOD, "lm": "mixture"}], "lm 'mixture' cannot .* bayes_lstm, bayes_tra"),
-    "no tokens": (
-        [{"name": "y", "kind": "ngram", "weight": 1.0, "path": "z"}],
-        "n-gram y needs the token list, and lm_conf has no `tokens` where 13",
-    ),
-}
+NGRAM = part("ngram", 1.0, "z")
+BAD = [
+    (None, None, "expected a list of `components`"),
+    ([], None, "expected a list of `components`"),
+    ({"a": GOOD}, None, "expected a list of `components`"),
+    (["x"], None, "component 0 of a mixture: expected a mapping with kind, lm,.* got 'x'"),
+    ([{**GOOD, "kind": "arpa"}], None, "component 0 of a mixture: expected .*'kind': 'arpa'"),
+    ([{**NGRAM, "kind": "lm"}], None, "component 0 of a mixture: expected .*kind, lm, lm_conf, na"),
+    ([{**GOOD, "path": "x"}], None, "component 0 of a mixture: expected .*kind, lm, .*'path'"),
+    ([{**GOOD, "weight": -1.0}], None, r"weights \[-1.0\]"),
+    ([{**GOOD, "lm": "mixture"}], None, "lm 'mixture' cannot .* bayes_lstm, bayes_tra"),
+    ([NGRAM], None, "n-gram ngram needs the token list, and lm_conf has no `tokens` where 13"),
+    ([NGRAM], TOKENS[1:], "has 12 `tokens` where 13 were expected"),
+]
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_configurations_that_are_none(name):
-    components, message = BAD[name]
+@pytest.mark.parametrize("components, tokens, message", BAD)
+def test_configurations_that_are_none(components, tokens, message):
     with pytest.raises(InputError, match=message):
-        MixtureLM(VOCAB, components)
-
-
-def test_a_token_list_of_another_size(arpa):
-    with pytest.raises(InputError, match="has 12 `tokens` where 13 were expected"):
-        MixtureLM(VOCAB, [part("ngram", 1.0, arpa)], TOKENS[1:])
+        MixtureLM(VOCAB, components, tokens)
