@@ -394,6 +394,7 @@ def run_tree(
     """Run an LSTM over prefix trees, level by level: a node continues its parent's state.
 
     Args:
+        lstm: The LSTM.
         inputs: (T, input_size).
         parents: (T,), -1 for the roots, which are the first level.
         levels: The nodes of each depth.

@@ -29,8 +29,8 @@ BACKBONES: Dict[str, Type[BayesESPnetLM]] = {}
 """The LMs with one of ESPnet's as the backbone, by ESPnet's names."""
 # Layers of torch -> this package's with the same parameters and options.
 OURS: Dict[type, Type[nn.Module]] = {nn.Linear: Linear, nn.LSTM: LSTM}
-# In the order of torch's rows: r, z, n.
-GRU_GATES = ("reset_gate", "update_gate", "new_gate")
+# Torch's name of a recurrent layer -> its gates, in the order of torch's rows.
+GATES_OF = {"LSTM": GATES, "GRU": ("reset_gate", "update_gate", "new_gate")}
 OPT_LAYER = "decoder.decoder.layers.{k}"
 
 
@@ -168,7 +168,7 @@ class SeqRNN(RecurrentLM, BayesESPnetLM):
 
     def positions(self) -> Mapping[str, Position]:
         """Positions that can be random: gates, the embedding and the output projection."""
-        gates = self._gates()
+        gates = GATES_OF.get(self.rnn.mode, ())
         layered = {g: Position(weights=gate_weights(gates, g)) for g in gates}
         if gates:
             layered["all_gates"] = dataclasses.replace(layered[gates[0]], parts=gates)
@@ -183,12 +183,6 @@ class SeqRNN(RecurrentLM, BayesESPnetLM):
                 remedy="Make `embedding` random, or set tie_weights: false in backbone_conf.",
             )
         return super().place(location)
-
-    def _gates(self) -> Tuple[str, ...]:
-        """Gates of the layers, in the order of torch's rows."""
-        if isinstance(self.rnn, nn.LSTM):
-            return GATES
-        return GRU_GATES if isinstance(self.rnn, nn.GRU) else ()
 
 
 class Transformer(AttentionLM, BayesESPnetLM):

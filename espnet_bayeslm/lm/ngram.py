@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 from array import array
@@ -154,9 +153,8 @@ class ArpaTable:
 class KenlmTable:
     """Any n-gram that KenLM reads, asked word by word; otherwise as `ArpaTable`."""
 
-    def __init__(self, path: PathLike, *, words: Sequence[str], history: Sequence[str]):
-        self._options = {"words": words, "history": history}
-        self._path, self._history = path, history
+    def __init__(self, path: PathLike, words: Sequence[str], history: Sequence[str]):
+        self._arguments, self._history = (path, words, history), history
         self._model = load_kenlm(path)
         self.order = self._model.order
         self.known = np.array([word in self._model for word in words])
@@ -181,7 +179,7 @@ class KenlmTable:
 
     def __reduce__(self) -> Any:
         """Read the file again."""
-        return functools.partial(KenlmTable, self._path, **self._options), ()
+        return KenlmTable, self._arguments
 
     def __deepcopy__(self, memo: Any) -> KenlmTable:
         """Table itself: nothing changes it."""
