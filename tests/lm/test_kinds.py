@@ -1,11 +1,12 @@
 """Kinds of uncertainty and super-networks: sizes, starts, units of sigma, and what does not fit."""
 
 import contextlib
+import copy
 import itertools
 
 import pytest
 import torch
-from lm_cases import LSTM, SEARCHES, TRANSFORMER, VOCAB, build, make_generic, search, tokens
+from lm_cases import LSTM, SEARCHES, TRANSFORMER, VOCAB, build, latent, make_generic, search, tokens
 from lm_cases import name as case_name
 
 from espnet_bayeslm.kernels import product
@@ -27,7 +28,7 @@ def total(shapes, *, dim=None):
     return sum(shape.numel() for shape in shapes.values() if dim in (None, len(shape)))
 
 
-LATENT, COEFFICIENTS = "variational", {"kind": "gp", "random": ["coefficients"]}
+COEFFICIENTS = {"kind": "gp", "random": ["coefficients"]}
 
 
 @pytest.mark.parametrize(("a", "b"), [(4, 4), (8, 12), (6, 24)])
@@ -53,7 +54,7 @@ class TestTableII:
     @pytest.mark.parametrize("c", [None, 3, 30])
     def test_variational_has_4ac_and_a_map_back_of_cb(self, a, b, c):
         """From the hidden vector (a units here) to z (c units), and where c differs back."""
-        kind, sizes = {"kind": LATENT, "latent_dim": c}, dict(att_unit=a, head=2, unit=b, layer=1)
+        kind, sizes = latent(c), dict(att_unit=a, head=2, unit=b, layer=1)
         shapes, dim = added(BayesTransformerLM, kind, "hidden_output@1", **sizes), c or a
         back = 0 if dim == a else dim
         assert total(shapes, dim=2) == 4 * a * dim + back * a
@@ -61,10 +62,10 @@ class TestTableII:
 
 
 POINT_STARTS = [
-    *[(BayesLSTMLM, {f"{gate}@*": "gp"}) for gate in ("all_gates", "cell_state")],
-    *[(BayesLSTMLM, {f"{gate}@*": "gp"}) for gate in ("hidden_input", "layer_input")],
+    *[(BayesLSTMLM, {f"{place}@*": "gp"}) for place in ("all_gates", "cell_state")],
+    *[(BayesLSTMLM, {f"{place}@*": "gp"}) for place in ("hidden_input", "layer_input")],
     (BayesLSTMLM, {"hidden_output@*": "variational"}),
-    (BayesLSTMLM, {"hidden_output@*": {"kind": "variational", "latent_dim": 5}}),
+    (BayesLSTMLM, {"hidden_output@*": latent(5)}),
     (BayesTransformerLM, {"ffn@*": "gp"}),
     (BayesTransformerLM, {"hidden_output@*": "variational"}),
 ]
@@ -82,7 +83,6 @@ SIZES = {
 @every_start
 def test_a_pretrained_lm_keeps_its_logits_at_the_start(cls, uncertainty):
     """In float32, whatever the weights."""
-    torch.manual_seed(0)
     point = cls(VOCAB, **SIZES[cls]).eval()
     for parameter in point.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -97,9 +97,7 @@ def test_a_pretrained_lm_keeps_its_logits_at_the_start(cls, uncertainty):
 )
 @every_start
 def test_mixed_precision_is_near_full_precision(cls, uncertainty):
-    lm = cls(VOCAB, uncertainty=uncertainty, **SIZES[cls]).train()
-    for parameter in lm.parameters():
-        parameter.data += 0.1 * torch.randn_like(parameter)
+    lm = make_generic(cls(VOCAB, uncertainty=uncertainty, **SIZES[cls])).train()
     model = BayesLanguageModel(lm, VOCAB, num_train_tokens=1000)
     text = (torch.randint(1, VOCAB - 1, (4, 9)), torch.tensor([9, 5, 2, 7]))
     losses = {}
@@ -113,18 +111,14 @@ def test_mixed_precision_is_near_full_precision(cls, uncertainty):
 
 
 def test_sigma_relative_to_weights_follows_an_untrained_checkpoint():
-    def of_unit(unit):
-        options = dict(unit=8, init_std=0.1, init_std_unit=unit, prior_variance=0.25)
-        return BayesLSTMLM(VOCAB, uncertainty={"cell_input@1": "bayes"}, **options)
-
-    torch.manual_seed(0)
     point = BayesLSTMLM(VOCAB, unit=8)
     torch.nn.init.normal_(point.rnn.weight_hh_l0, std=3.0)
     torch.nn.init.zeros_(point.rnn.bias_hh_l0)
     spread = point.rnn.weight_hh_l0[16:24].std(correction=0).item()
     expected = {"absolute": (0.1, 0.1), "prior": (0.05, 0.05), "weights": (0.1 * spread, 0.001)}
     for unit, (weight, bias) in expected.items():
-        lm = of_unit(unit)
+        options = dict(init_std=0.1, init_std_unit=unit, prior_variance=0.25)
+        lm = BayesLSTMLM(VOCAB, unit=8, uncertainty={"cell_input@1": "bayes"}, **options)
         lm.load_state_dict(point.state_dict())
         lm.posterior.start_untrained()
         stds = {piece.name: piece for piece in lm.posterior.blocks()}
@@ -132,12 +126,10 @@ def test_sigma_relative_to_weights_follows_an_untrained_checkpoint():
             piece = stds[f"rnn.{name}"]
             assert piece.start_std == pytest.approx(value, rel=1e-5), (unit, name)
             assert torch.allclose(piece.std, torch.tensor(value), rtol=1e-5), (unit, name)
-    lm = BayesLSTMLM(VOCAB, unit=8, init_std_unit="weights", uncertainty={"cell_input@1": "bayes"})
-    for piece in (lm.rnn.weight_hh_l0_cell_input_log_std, lm.rnn.weight_ih_l0_cell_input_log_std):
-        torch.nn.init.normal_(piece)
-    before = lm.rnn.weight_hh_l0_cell_input_log_std.detach().clone()
+    make_generic(lm)
+    trained = copy.deepcopy(lm.state_dict())
     lm.posterior.start_untrained()
-    assert torch.equal(lm.rnn.weight_hh_l0_cell_input_log_std, before)
+    torch.testing.assert_close(lm.state_dict(), trained, rtol=0, atol=0)
 
 
 # place, kind, its options, the error
