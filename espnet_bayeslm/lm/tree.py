@@ -79,7 +79,7 @@ def build_tree(
         np.add.at(sizes, parents[first:end], sizes[first:end])
     fields = (np.where(level > 0, table[row, level], sos), parents, level, sizes, ids[new])
     tensors = map(torch.from_numpy, map(np.ascontiguousarray, fields))
-    tree = TokenTree(*tensors, tuple(level_sizes.tolist()))  # type: ignore[call-arg]
+    tree = TokenTree(*tensors, tuple(level_sizes.tolist()))  # type: ignore
     return tree, [ids[s, : length + 1] for s, length in enumerate(lengths)]
 
 
