@@ -149,11 +149,11 @@ def ways(model: Any, lists: Sequence[Sequence[Ids]]) -> Dict[str, Callable[[], S
     """Return the ways to score lists, by name."""
     openings = torch.zeros(VOCAB, dtype=torch.bool)
     openings[1000:30_000] = True
-    scorer = TreeScorer(model, openings)
+    scorer = TreeScorer(model)
     every = [ids for hypotheses in lists for ids in hypotheses]
 
     def trees() -> Scores:
-        found = scorer.log_probs(every, [len(ids) - 1 for ids in every])
+        found = scorer.log_probs(every, [len(ids) - 1 for ids in every], openings)
         return {ids: scores[0] for ids, scores in zip(every, found, strict=True)}
 
     def one_by_one(function: Callable[..., Scores], groups: Sequence[Any]) -> Scores:

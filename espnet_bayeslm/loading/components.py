@@ -120,6 +120,8 @@ class ComponentOptions(LMOptions):
         """
         if not self.lms and not self.ngrams:
             raise InputError("no LM", remedy="Give --lm EXP and/or --ngram ARPA, each repeatable.")
+        if context < 0:
+            raise InputError(f"--context {context}: expected 0 or more sentences")
         reading = dict(num_samples=self.num_samples, max_context=max_context, context=context)
         components = [
             self._pretrained(lm, device, **reading)

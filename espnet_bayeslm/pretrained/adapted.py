@@ -13,16 +13,12 @@ from typeguard import typechecked
 from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm.packing import Packing
-from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
+from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.pretrained.causal_lm import add_adapter, load_causal_lm
 from espnet_bayeslm.pretrained.names import is_adapter
 from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
-from espnet_bayeslm.pretrained.tree_scores import (
-    TreeScorer,
-    attention_window,
-    projects_linearly,
-)
+from espnet_bayeslm.pretrained.tree_scores import TreeScorer, attention_window, projects_linearly
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -127,13 +123,8 @@ class AdaptedLM(UncertainLM):
     @functools.cached_property
     def takes_masks(self) -> bool:
         """True if the sentences of a batch may be one row, parted by a 4-D mask."""
-        openings = torch.ones(self.causal.config.vocab_size, dtype=torch.bool)
-        trains = self.causal.training
-        self.causal.eval()  # without dropout
-        try:
-            return TreeScorer(self.causal, openings).takes_trees
-        finally:
-            self.causal.train(trains)
+        with self.scoring():  # without dropout
+            return TreeScorer(self.causal).takes_trees
 
     @property
     def decoder(self) -> nn.Linear:
@@ -165,9 +156,9 @@ class AdaptedLM(UncertainLM):
         """Logits (..., V) of the tokenizer's tokens."""
         return (self.decoder(outputs) if self._is_linear else outputs)[..., : self.vocab_size]
 
-    def outputs(self, input: torch.Tensor, packing: Optional[Packing]) -> Optional[Projected]:
-        """Input of the output projection and its weight; None where logits come otherwise."""
-        return super().outputs(input, packing) if self._is_linear else None
+    def keeps_projection(self) -> bool:
+        """True if the logits are the output projection alone, which no kind samples."""
+        return self._is_linear and super().keeps_projection()
 
     def packed(self, input: torch.Tensor, packing: Packing) -> torch.Tensor:
         """Input of the output projection for the tokens of (B, L) that are no padding, (N, M)."""

@@ -8,23 +8,23 @@ import functools
 import itertools
 import logging
 import math
-from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Sequence
 
 import numpy as np
 import torch
 
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.pretrained.names import other_options
-from espnet_bayeslm.pretrained.text_forms import AUTO, Encoded, Reader, candidates
-from espnet_bayeslm.pretrained.tree_scores import MAX_NODES, Ids, TreeScorer
+from espnet_bayeslm.pretrained.text_forms import AUTO, Reader, candidates
+from espnet_bayeslm.pretrained.tree_scores import TreeScorer
 from espnet_bayeslm.scoring import MAX_CONTEXT
+from espnet_bayeslm.scoring.log_probs import Ids
 from espnet_bayeslm.scoring.uncertainty import LoadedLM, Uncertainty
 from espnet_bayeslm.scoring.words import word_log_probs
 from espnet_bayeslm.utils.errors import InputError
 
 # Words of the first sentences by which `auto` chooses the form
 WORDS_TO_CHOOSE = 400
-History = Tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,8 +96,6 @@ class PretrainedScorer:
 
     Args:
         lm: The LM.
-        text_form: As of `PretrainedLM`; None: the LM's.
-        max_nodes: The most tokens of a forward pass.
         max_context: The most tokens before an utterance that are read again.
         context: Sentences before each sentence of a text that are read with it.
         num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
@@ -111,23 +109,18 @@ class PretrainedScorer:
         self,
         lm: PretrainedLM,
         *,
-        text_form: Optional[str] = None,
-        max_nodes: int = MAX_NODES,
         max_context: int = MAX_CONTEXT,
         context: int = 0,
         num_samples: int = 0,
     ):
-        if context < 0:
-            raise InputError(f"--context {context}: expected 0 or more sentences")
-        self.context = context
         self.name, self.lm = lm.name, lm
-        self.max_nodes, self.max_context = max_nodes, max_context
-        self.num_samples = num_samples
+        self.max_context, self.context, self.num_samples = max_context, context, num_samples
         self.reader: Optional[Reader] = None
-        self._readers = (
-            [lm.reader] if lm.reader else candidates(lm.tokenizer, text_form or lm.text_form)
-        )
-        self._scorer: Any = None
+        self._readers = [lm.reader] if lm.reader else candidates(lm.tokenizer, lm.text_form)
+
+    @functools.cached_property
+    def _trees(self) -> TreeScorer:
+        return TreeScorer(self.lm.model)
 
     @property
     def is_uncertain(self) -> bool:
@@ -144,12 +137,11 @@ class PretrainedScorer:
             words += len(sentence)
             if words >= WORDS_TO_CHOOSE:
                 break
-        tried = self._readers if some else self._readers[:1]
-        scorers, best = [self._tree_scorer(reader) for reader in tried], 0
+        tried, best = self._readers if some else self._readers[:1], 0
         if len(tried) > 1:
             costs = [
-                -sum(float(score.log_probs.sum()) for score in self._score(some, reader, scorer))
-                for reader, scorer in zip(tried, scorers, strict=True)
+                -sum(float(score.log_probs.sum()) for score in self._score(some, reader))
+                for reader in tried
             ]
             best, count = int(np.argmin(costs)), words + len(some)
             logging.info(
@@ -157,16 +149,10 @@ class PretrainedScorer:
                 f" (perplexity {math.exp(costs[best] / count):.1f} on {count} words; the worst of"
                 f" {len(costs)} forms has {math.exp(min(max(costs) / count, 700)):.1f})"
             )
-        self.reader, self._scorer = tried[best], scorers[best]
-        if not self._scorer.takes_trees:
+        if not self._trees.takes_trees:
             logging.info(f"{self.name}: its model reads no prefix trees; padded batches are used")
-        return tried[best]
-
-    def _tree_scorer(self, reader: Reader) -> TreeScorer:
-        openings = reader.openings(self.lm.model.get_output_embeddings().weight.shape[0])
-        if self._scorer is None:
-            self._scorer = TreeScorer(self.lm.model, openings, max_nodes=self.max_nodes)
-        return self._scorer.with_openings(openings)
+        self.reader = tried[best]
+        return self.reader
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence (words without `<s>`, `</s>`), in order."""
@@ -177,10 +163,10 @@ class PretrainedScorer:
                 self._cut(itertools.chain(*encoded[max(0, n - self.context) : n]))
                 for n in range(len(sentences))
             ]
-        return self._score(sentences, reader, self._scorer, histories)
+        return self._score(sentences, reader, histories)
 
     def scores_in_context(
-        self, groups: Sequence[Sequence[Sequence[str]]], histories: Sequence[Optional[History]]
+        self, groups: Sequence[Sequence[Sequence[str]]], histories: Sequence[Optional[Ids]]
     ) -> List[List[WordScores]]:
         """Scores of each sentence of each group, given its group's history.
 
@@ -193,18 +179,18 @@ class PretrainedScorer:
         reader = self.prepare(sentences)
         pairs = zip(groups, histories, strict=True)
         before = [history or () for group, history in pairs for _ in group]
-        found = iter(self._score(sentences, reader, self._scorer, before))
+        found = iter(self._score(sentences, reader, before))
         return [[next(found) for _ in group] for group in groups]
 
     def extended(
-        self, histories: Sequence[Optional[History]], sentences: Sequence[Sequence[str]]
-    ) -> List[History]:
+        self, histories: Sequence[Optional[Ids]], sentences: Sequence[Sequence[str]]
+    ) -> List[Ids]:
         """Histories after one more sentence of each recording."""
         reader = self.prepare(sentences)
         pairs = zip(histories, sentences, strict=True)
         return [self._cut([*(old or ()), *reader.encode(words).ids]) for old, words in pairs]
 
-    def _cut(self, tokens: Iterable[int]) -> History:
+    def _cut(self, tokens: Iterable[int]) -> Ids:
         """Last `max_context` tokens."""
         whole = tuple(tokens)
         return whole[max(0, len(whole) - self.max_context) :]
@@ -213,8 +199,7 @@ class PretrainedScorer:
         self,
         sentences: Sequence[Sequence[str]],
         reader: Reader,
-        scorer: TreeScorer,
-        histories: Optional[Sequence[History]] = None,
+        histories: Optional[Sequence[Ids]] = None,
     ) -> List[WordScores]:
         """Scores of each sentence after its history; None: at a text's beginning."""
         encoded = [reader.encode(words) for words in sentences]
@@ -222,30 +207,27 @@ class PretrainedScorer:
         pairs = list(zip(before, encoded, strict=True))
         self._check_lengths([len(tokens) + len(item.ids) for tokens, item in pairs])
         sequences = [(*tokens, *item.ids) for tokens, item in pairs]
-        found = self._token_scores(scorer, sequences, [len(item.ids) for item in encoded])
+        scored = [len(item.ids) for item in encoded]
+        of_samples = []
+        for context in self._contexts(self.num_samples):
+            with context():
+                of_samples.append(self._trees.log_probs(sequences, scored, reader.openings))
+        count = math.log(len(of_samples))
+        found = [np.logaddexp.reduce(rows) - count for rows in zip(*of_samples, strict=True)]
         unk = self.lm.tokenizer.unk_token_id
         scores = []
         for item, (tokens, opens) in zip(encoded, found, strict=True):
-            # only the first token of `</s>` is in the context of the last word
-            opens = opens[: item.starts[-1] + 1]
-            log_probs = word_log_probs(_joined(tokens, item), item.starts, opens)
+            log_probs = word_log_probs(tokens, item.starts, opens)
             words = itertools.pairwise(item.starts)
             unknown = [unk in item.ids[first:last] for first, last in words]
             scores.append(WordScores(log_probs, np.array([*unknown, False])))
         return scores
 
-    def _token_scores(
-        self, scorer: TreeScorer, sequences: Sequence[History], scored: Sequence[int]
-    ) -> List[np.ndarray]:
-        """Scores of tokens as `TreeScorer.log_probs`, their probabilities averaged over samples."""
-        if not self.num_samples or self.lm.sampled is None:
-            return scorer.log_probs(sequences, scored)
-        of_samples = []
-        for index in range(self.num_samples):
-            with self.lm.sampled(index):
-                of_samples.append(scorer.log_probs(sequences, scored))
-        count = math.log(self.num_samples)
-        return [np.logaddexp.reduce(rows) - count for rows in zip(*of_samples, strict=True)]
+    def _contexts(self, num_samples: int) -> List[Callable[[], ContextManager]]:
+        """Contexts that hold each sample of the random weights; one without effect: the mean."""
+        if not num_samples or self.lm.sampled is None:
+            return [contextlib.nullcontext]
+        return [functools.partial(self.lm.sampled, index) for index in range(num_samples)]
 
     @torch.no_grad()
     def uncertainty(self, sentences: Sequence[Sequence[str]]) -> List[Uncertainty]:
@@ -253,26 +235,25 @@ class PretrainedScorer:
 
         The entropies of a word of several tokens are sums over them (Depeweg et al. 2018).
         """
-        reader, held = self.prepare(sentences), self.lm.sampled
-        if held is None:
+        reader, contexts = self.prepare(sentences), self._contexts(max(1, self.num_samples))
+        if not self.is_uncertain:
             logging.warning("nothing in the LM is random: it is certain of its weights")
-            contexts: List[Callable[[], ContextManager]] = [contextlib.nullcontext]
-        else:
-            contexts = [functools.partial(held, k) for k in range(max(1, self.num_samples))]
         encoded = [reader.encode(words) for words in sentences]
         sequences = [(*reader.start, *item.ids) for item in encoded]
         self._check_lengths(list(map(len, sequences)))
-        found: Dict[Ids, np.ndarray] = {}
-        for batch in self._scorer.batches(sequences):
+        found: Dict[Ids, Uncertainty] = {}
+        first = len(reader.start) - 1
+        for batch in self._trees.batches(sequences):
             targets = [ids[1:] for ids in batch]
             rows: List[List[np.ndarray]] = []
             mean: Any = 0
             of_samples: Any = 0
             for context in contexts:
                 with context():
-                    states, paths = self._scorer.states(batch)
-                    log_p = self._scorer.logits(states).float().log_softmax(1)
-                rows.append(self._scorer.scores(states, np.concatenate(paths), targets))
+                    states, paths = self._trees.states(batch)
+                    log_p = self._trees.logits(states).float().log_softmax(1)
+                places = np.concatenate(paths)
+                rows.append(self._trees.scores(states, places, targets, reader.openings))
                 p = log_p.exp()
                 mean = mean + p
                 of_samples = of_samples - (p * log_p).sum(1).double()
@@ -281,11 +262,11 @@ class PretrainedScorer:
             information = (entropy - of_samples / len(contexts)).clamp(min=0)
             both = torch.stack([entropy, information]).cpu().numpy()
             for ids, path, *scores in zip(batch, paths, *rows, strict=True):
-                # (K, 2, n - 1) scores, then (2, n - 1) entropies
-                found[ids] = np.concatenate(
-                    [np.array(scores).reshape(-1, len(path)), both[:, path]]
-                )
-        return [_of_words(found[ids], item) for ids, item in zip(sequences, encoded, strict=True)]
+                # (K, n) each, without the tokens of the start
+                draws, openings = np.stack(scores, axis=1)[..., first:]
+                found[ids] = Uncertainty.of_draws(draws, both[:, path[first:]], openings)
+        pairs = zip(sequences, encoded, strict=True)
+        return [found[ids].of_words(item.starts) for ids, item in pairs]
 
     def _check_lengths(self, lengths: Sequence[int]) -> None:
         """Raise an InputError where a sentence is longer than the LM's positions."""
@@ -308,24 +289,3 @@ class PretrainedScorer:
         """(n + 1,) tokens of each word of a sentence and of `</s>`."""
         item = self.prepare([words]).encode(words)
         return np.diff([*item.starts, len(item.ids)])
-
-
-def _joined(values: np.ndarray, item: Encoded) -> np.ndarray:
-    """Values (..., n + 1) of tokens and `</s>`, which may have several tokens."""
-    end = item.starts[-1]
-    return np.concatenate([values[..., :end], values[..., end:].sum(-1, keepdims=True)], axis=-1)
-
-
-def _of_words(values: np.ndarray, item: Encoded) -> Uncertainty:
-    """Uncertainty of words from ln p and ln P(opening) under K samples, and two entropies.
-
-    All are of tokens, (2 K + 2, n), the last of which are the sentence's.
-    """
-    last = values[:, values.shape[1] - len(item.ids) :]
-    draws, openings = last[:-2:2], last[1:-2:2]
-    size = np.log(len(draws))
-    log_probs, opens = (np.logaddexp.reduce(rows) - size for rows in (draws, openings))
-    rows = _joined(np.concatenate([draws, [log_probs], last[-2:]]), item)
-    # only the first token of `</s>` is in the context of the last word
-    opens = np.concatenate([openings, [opens]])[:, : item.starts[-1] + 1]
-    return Uncertainty(rows[:-3], rows[-3], rows[-2], rows[-1], opens).of_words(item.starts)

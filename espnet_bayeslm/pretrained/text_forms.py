@@ -7,6 +7,7 @@ on the same sentences of meetings.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any, List, NamedTuple, Sequence, Tuple
 
@@ -110,17 +111,17 @@ class Reader:
         """Tokens of a sentence and its punctuation, without the tokens of its end."""
         return self.encode(words).ids[: -len(self.end)]
 
-    def openings(self, size: int) -> torch.Tensor:
+    @functools.cached_property
+    def openings(self) -> torch.Tensor:
         """(V,) bool, True for the tokens that end the word before them."""
-        opens = torch.zeros(size, dtype=torch.bool)
         vocabulary = self.tokenizer.get_vocab()
+        opens = torch.zeros(max(vocabulary.values()) + 1, dtype=torch.bool)
         begins = any(token.startswith(BEGINS) for token in vocabulary)
         continues = not begins and any(token.startswith(CONTINUES) for token in vocabulary)
         for token, index in vocabulary.items():
-            if index < size:  # a tokenizer may have tokens that its model has not
-                # of whole words, or of pieces that tell where a word ends, each may be next
-                opens[index] = token.startswith(BEGINS) if begins else True
-                opens[index] &= not (continues and token.startswith(CONTINUES))
+            # of whole words, or of pieces that tell where a word ends, each may be next
+            opens[index] = token.startswith(BEGINS) if begins else True
+            opens[index] &= not (continues and token.startswith(CONTINUES))
         _, stop = self.form.words(["a"])
         after = self._ids(f"a{stop}")[len(self._ids("a")) :] if stop else []
         opens[[*after[:1], *self.end[:1]]] = True

