@@ -12,26 +12,15 @@ give each word after any one word that may stand before it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import heapq
 import itertools
 import math
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from espnet_bayeslm.nbest.lattice import NULL, Arc, Lattice, PathScales, best_rest, pruned
-from espnet_bayeslm.scoring import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.scoring.prefixes import END, NextLogProbs, Prefix, Request, prefix_scorer
 
 Mixture = Callable[[np.ndarray], np.ndarray]
@@ -50,13 +39,10 @@ class MergeOptions(NamedTuple):
         max_hyps: The most hypotheses of a node; 0: there is no limit.
     """
 
-    order: int = MERGE_ORDER
-    beam: float = BEAM
-    prune: float = PRUNE
-    max_hyps: int = MAX_HYPS
-
-
-MERGING = MergeOptions()
+    order: int
+    beam: float
+    prune: float
+    max_hyps: int
 
 
 # The score of the best path to a node with some last words, and the words so far
@@ -69,7 +55,7 @@ def rescore_lattices(
     mix: Mixture,
     *,
     scales: Optional[PathScales] = None,
-    options: MergeOptions = MERGING,
+    options: MergeOptions,
 ) -> List[Lattice]:
     """Lattices with new LM scores, expanded as far as hypotheses were kept apart.
 
@@ -122,7 +108,7 @@ def _estimates(
             requests += [(prefix, words) for prefix in prefixes if words]
         requests += [(prefix, [END]) for prefix in before[item.end]]
     _score(requests, parts, mix)
-    estimated = iter([_estimated(*pair) for pair in zip(without, contexts, strict=True)])
+    estimated = map(_estimated, without, contexts)
     return [item if "lm_score" in item.scores else next(estimated) for item in lattices]
 
 
@@ -140,21 +126,19 @@ def _contexts(lattice: Lattice, root: Prefix, anywhere: Prefix) -> List[Dict[Pre
 
 def _estimated(lattice: Lattice, contexts: Sequence[Dict[Prefix, None]]) -> Lattice:
     """Lattice with the best score of each word after its contexts."""
-    ends = max((prefix.log_probs[END] for prefix in contexts[lattice.end]), default=0.0)
-    best: Dict[Tuple[int, str], float] = {}
-    arcs = []
+
+    @functools.cache
+    def best(node: int, word: str) -> float:
+        return max((prefix.log_probs[word] for prefix in contexts[node]), default=0.0)
+
+    ends, arcs = best(lattice.end, END), []
     for arc in lattice.arcs:
-        score = 0.0
-        if arc.word is not None:
-            place = arc.source, arc.label
-            if place not in best:
-                best[place] = max(prefix.log_probs[arc.label] for prefix in contexts[arc.source])
-            score = best[place]
+        score = 0.0 if arc.word is None else best(arc.source, arc.label)
         arcs.append(arc._replace(lm_score=score + ends * (arc.target == lattice.end)))
     return dataclasses.replace(lattice, arcs=tuple(arcs))
 
 
-def _score(requests: Iterable[Request], parts: Sequence[NextLogProbs], mix: Mixture) -> None:
+def _score(requests: Sequence[Request], parts: Sequence[NextLogProbs], mix: Mixture) -> None:
     """Give prefixes the scores that they are asked for."""
     wanted: Dict[Prefix, Dict[str, None]] = {}
     for prefix, words in requests:

@@ -231,6 +231,4 @@ def prefix_scorer(scorer: Any, index: int, vocabulary: Iterable[str]) -> NextLog
         return _ngram_prefixes(scorer, index)
     if isinstance(scorer, NeuralScorer):
         return NeuralPrefixes(scorer, index, vocabulary).next_log_probs
-    if not hasattr(scorer, "word_scores"):
-        raise InputError(f"lattices cannot be rescored by a {type(scorer).__name__}")
     return functools.partial(_read_again, scorer)

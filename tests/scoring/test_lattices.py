@@ -14,7 +14,6 @@ from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.scoring.lattices import MergeOptions, rescore_lattices
 from espnet_bayeslm.scoring.neural import NeuralScorer
-from espnet_bayeslm.utils.errors import InputError
 
 WORDS = ("the", "cat", "dog", "zebra", "mat")
 INF = float("inf")
@@ -31,22 +30,15 @@ def lattices():
 
 
 @pytest.fixture(scope="module")
-def trigram(tmp_path_factory):
-    return estimated(tmp_path_factory.mktemp("ngram"), 3)
-
-
-@pytest.fixture(scope="module")
-def bigram(tmp_path_factory):
-    return estimated(tmp_path_factory.mktemp("ngram"), 2)
-
-
-def estimated(folder, order):
-    """Return the scorer of an n-gram of random sentences."""
-    rng = np.random.default_rng(0)
+def ngrams(tmp_path_factory):
+    """Return a folder of n-grams of random sentences, whose names are the orders."""
+    folder, rng = tmp_path_factory.mktemp("ngrams"), np.random.default_rng(0)
     lines = [" ".join(rng.choice(["the", "cat", "dog", "mat", "sat"], 6)) for _ in range(50)]
-    (folder / "plain").write_text("\n".join(lines) + "\n")
-    build_ngram(folder / "plain", folder / "lm", order=order, lmplz="none", discount_fallback=True)
-    return NgramScorer(folder / "lm")
+    (folder / "text").write_text("\n".join(lines) + "\n")
+    how = {"lmplz": "none", "discount_fallback": True}
+    for order in (2, 3):
+        build_ngram(folder / "text", folder / str(order), order=order, **how)
+    return folder
 
 
 def neural(token_type, folder, lm_class=BayesLSTMLM, num_samples=0, **conf):
@@ -94,7 +86,8 @@ def check_exact(lattices, scorers, weights, options, scales=SCALES, tolerance=1e
             assert path.lm_score == pytest.approx(log_prob, rel=tolerance)
 
 
-def test_ngrams_transformers_and_draws_are_exact(lattices, trigram, tmp_path):
+def test_ngrams_transformers_and_draws_are_exact(lattices, ngrams, tmp_path):
+    trigram = NgramScorer(ngrams / "3")
     check_exact(lattices, [trigram], [1.0], EXACT._replace(order=2))
     check_exact(lattices, [trigram], [1.0], EXACT, PathScales(1.0, 7.0, 2.0, -1.0))
     options = {"att_unit": 8, "head": 2, "unit": 16, "layer": 2}
@@ -107,11 +100,10 @@ def test_ngrams_transformers_and_draws_are_exact(lattices, trigram, tmp_path):
 
 
 @pytest.mark.parametrize("token_type", ["word", "bpe"])
-def test_unknown_words_share_a_probability_as_in_lists(lattices, token_type, tmp_path):
-    estimated(tmp_path, 3)
+def test_unknown_words_share_a_probability_as_in_lists(lattices, ngrams, token_type, tmp_path):
     lm = neural(token_type, tmp_path)
     assert any(lm.unknown(WORDS))
-    scorers = [NeuralScorer(lm.trained, unk_size=30), NgramScorer(tmp_path / "lm", unk_size=7)]
+    scorers = [NeuralScorer(lm.trained, unk_size=30), NgramScorer(ngrams / "3", unk_size=7)]
     check_exact(lattices[:6], scorers, [0.7, 0.3], EXACT)
 
 
@@ -121,11 +113,10 @@ def test_an_lm_of_espnet_itself(lattices, tmp_path):
 
     trained = make("char", tmp_path)
     size = len(trained.token_list)
+    sizes = {"embed_unit": 8, "att_unit": 8, "head": 2, "unit": 8, "layer": 1}
     for lm in (
         SequentialRNNLM(size, unit=8, nlayers=1),
-        TransformerLM(
-            size, pos_enc="sinusoidal", embed_unit=8, att_unit=8, head=2, unit=8, layer=1
-        ),
+        TransformerLM(size, pos_enc="sinusoidal", **sizes),
     ):
         trained.lm = lm.double().eval()
         check_exact(lattices[:6], [NeuralScorer(trained)], [1.0], EXACT, tolerance=1e-6)
@@ -160,10 +151,10 @@ def words_on_nodes(seed):
     return dataclasses.replace(drawn, arcs=arcs, scores=("am_score", "graph_score"))
 
 
-def test_the_look_ahead_of_a_bigram_is_exact_where_words_are_on_nodes(bigram):
+def test_the_look_ahead_of_a_bigram_is_exact_where_words_are_on_nodes(ngrams):
     """So the best path alone is left of each lattice, and it is the best of all."""
     given = [words_on_nodes(seed) for seed in range(30)]
-    mix = linear([1.0])
+    bigram, mix = NgramScorer(ngrams / "2"), linear([1.0])
     for scales in (SCALES, PathScales(0.3, 7.0, 2.0, -1.0)):
         for beam, prune in ((0.0, INF), (INF, 0.0), (0.0, 0.0)):
             options = EXACT._replace(beam=beam, prune=prune)
@@ -180,15 +171,9 @@ def test_the_look_ahead_of_a_bigram_is_exact_where_words_are_on_nodes(bigram):
             assert not all(by_acoustics)
 
 
-def test_estimates_pass_over_silences(lattices, bigram):
+def test_estimates_pass_over_silences(lattices, ngrams):
     """Wide beams are exact, from lattices whose LM scores must be estimated."""
-    arcs = [tuple(arc._replace(lm_score=0.0) for arc in item.arcs) for item in lattices]
     known = ("am_score", "graph_score")
-    pairs = zip(lattices, arcs, strict=True)
-    without = [dataclasses.replace(item, arcs=own, scores=known) for item, own in pairs]
-    check_exact(without, [bigram], [1.0], EXACT._replace(beam=1e4, prune=1e4))
-
-
-def test_a_scorer_that_scores_no_words(lattices):
-    with pytest.raises(InputError, match="cannot be rescored by a"):
-        rescore_lattices(lattices, [object()], linear([1.0]))
+    without = [dataclasses.replace(item, scores=known) for item in lattices]
+    wide = EXACT._replace(beam=1e4, prune=1e4)
+    check_exact(without, [NgramScorer(ngrams / "2")], [1.0], wide)
