@@ -103,12 +103,7 @@ def _read(load: Callable[..., Any], named: str) -> Any:
             raise InputError(
                 "there is no such GGUF file", path=path, remedy="Check the path of --lm FILE.gguf."
             )
-        if importlib.util.find_spec("gguf") is None:
-            raise InputError(
-                "reading a GGUF file needs the package gguf",
-                path=path,
-                remedy="Install it: pip install gguf.",
-            )
+        need("gguf", "reading a GGUF file", path)
         target, options = str(path.parent), {"gguf_file": path.name}
     elif not path.is_dir() and not is_name:
         raise InputError(
@@ -169,7 +164,7 @@ def _read_adapter(folder: Path) -> Tuple[Any, Any]:
     config, base = read_adapter_config(folder)
     if config.is_prompt_learning:
         raise InputError(
-            f"an adapter of the type {_kind(config)}, whose virtual tokens are not read",
+            f"an adapter of the type {config.peft_type.value}, whose virtual tokens are not read",
             path=folder,
             remedy="Give an adapter of weights, such as LoRA.",
         )
@@ -194,14 +189,11 @@ def _licence(path: Path) -> str:
     return found[1] if found else ""
 
 
-def need_peft(path: Any = None) -> None:
-    """Raise an InputError where peft is not installed."""
-    if importlib.util.find_spec("peft") is None:
-        raise InputError(
-            "an adapter needs the package peft",
-            path=path,
-            remedy="Install it: pip install 'espnet_bayeslm[pretrained]'.",
-        )
+def need(package: str, what: str, path: Any = None) -> None:
+    """Raise an InputError where a package of the extra `pretrained` is not installed."""
+    if importlib.util.find_spec(package) is None:
+        remedy = "Install it: pip install 'espnet_bayeslm[pretrained]'."
+        raise InputError(f"{what} needs the package {package}", path=path, remedy=remedy)
 
 
 def add_adapter(model: Any, conf: Optional[Mapping[str, Any]]) -> Any:
@@ -224,7 +216,7 @@ def add_adapter(model: Any, conf: Optional[Mapping[str, Any]]) -> Any:
     for name, value, ok in (("r", r, r >= 1), ("dropout", dropout, 0 <= dropout < 1)):
         if not ok:
             raise InputError(f"lora: {name} {value} is out of range")
-    need_peft()
+    need("peft", "an adapter")
     from peft import LoraConfig, get_peft_model
 
     kinds = {"target_modules": targets, "task_type": "CAUSAL_LM"}
@@ -238,7 +230,7 @@ def add_adapter(model: Any, conf: Optional[Mapping[str, Any]]) -> Any:
 
 def read_adapter_config(folder: PathLike) -> Tuple[Any, str]:
     """Configuration of a peft adapter, by peft, and its base model as `--lm` names it."""
-    need_peft(folder)
+    need("peft", "an adapter", folder)
     from peft import PeftConfig
 
     config = PeftConfig.from_pretrained(str(folder).removeprefix(PREFIX))
@@ -248,16 +240,9 @@ def read_adapter_config(folder: PathLike) -> Tuple[Any, str]:
     return config, base if is_pretrained(base) else f"{PREFIX}{base}"
 
 
-def _kind(config: Any) -> str:
-    """Name of an adapter's type."""
-    return str(getattr(config.peft_type, "value", config.peft_type))
-
-
 def adapter_conf(folder: PathLike) -> Dict[str, Any]:
     """`lm_conf` of the LM that a plain LoRA adapter of peft makes of its base."""
     config, base = read_adapter_config(folder)
-    if config.peft_type != "LORA":
-        raise InputError(f"an adapter of the type {_kind(config)}; expected LORA", path=folder)
     if others := other_options(config):
         raise InputError(
             f"an adapter with {', '.join(others)}, where plain LoRA was expected",

@@ -35,7 +35,7 @@ def other_options(config: Any) -> List[str]:
     from peft import LoraConfig
 
     if config.peft_type != "LORA":
-        return [str(config.peft_type)]
+        return [config.peft_type.value]
     usual = LoraConfig().to_dict()
     given = {name: v for name, v in config.to_dict().items() if name not in PLACES}
     return [name for name, value in given.items() if value != usual.get(name)]

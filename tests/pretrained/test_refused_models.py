@@ -4,9 +4,9 @@ import json
 from unittest.mock import Mock
 
 import pytest
-from peft import IA3Config, LoraConfig, PromptTuningConfig, get_peft_model
-from pretrained.tiny_models import write_model
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from peft import IA3Config, LoraConfig, PromptTuningConfig
+from pretrained.tiny_models import write_adapter, write_model
+from transformers import AutoTokenizer
 
 from espnet_bayeslm.pretrained import causal_lm
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
@@ -23,12 +23,6 @@ from espnet_bayeslm.utils.errors import InputError
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("lms") / "base")
-
-
-def write_adapter(base, folder, config=None):
-    config = config or LoraConfig(r=2, target_modules=["q_proj"])
-    get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(folder)
-    return folder
 
 
 def edit(path, **values):
@@ -89,18 +83,25 @@ def test_adapters_that_no_training_can_start_from(base, tmp_path):
     for number, (config, values, message) in enumerate(
         [
             (None, {"base_model_name_or_path": None}, "the adapter names no base model"),
-            (IA3Config(target_modules=["k_proj"], feedforward_modules=[]), {}, "of the type IA3"),
+            (
+                IA3Config(target_modules=["k_proj"], feedforward_modules=[]),
+                {},
+                "with IA3",
+            ),
             (LoraConfig(use_rslora=True, target_modules=["q_proj"]), {}, "with use_rslora"),
         ]
     ):
-        folder = write_adapter(base, tmp_path / str(number), config)
+        folder = tmp_path / str(number)
+        write_adapter(base, folder, config)
         edit(folder / "adapter_config.json", **values)
         with pytest.raises(InputError, match=message):
             adapter_conf(folder)
     prompt = PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+    write_adapter(base, tmp_path / "prompt", prompt)
     with pytest.raises(InputError, match="virtual tokens are not read"):
-        load_causal_lm(write_adapter(base, tmp_path / "prompt", prompt))
-    folder = write_adapter(base, tmp_path / "last")
+        load_causal_lm(tmp_path / "prompt")
+    folder = tmp_path / "last"
+    write_adapter(base, folder)
     assert adapter_conf(folder)["model"].endswith(str(base))
     (folder / "adapter_model.safetensors").unlink()
     with pytest.raises(InputError, match=r"found no adapter_model\.safetensors"):
@@ -110,12 +111,18 @@ def test_adapters_that_no_training_can_start_from(base, tmp_path):
 
 def test_configurations_of_an_adapted_lm(base, tmp_path):
     size = len(vocabulary(AutoTokenizer.from_pretrained(base)))
-    adapter = write_adapter(base, tmp_path / "adapter")
+    write_adapter(base, tmp_path / "adapter")
     checked = {"gradient_checkpointing": True, "uncertainty": {"lora_a@*": "bayes"}}
     for conf, message in [
-        ({}, "lm_conf has no `model`"),
-        ({"model": f"hf:{adapter}"}, "an adapter, where a base model was expected"),
-        ({"model": f"hf:{base}", **checked}, "gradient_checkpointing with random weights"),
+        ({"model": None}, "lm_conf has no `model`"),
+        ({"model": f"hf:{tmp_path}/adapter"}, "an adapter, where a base model was expected"),
+        (checked, "gradient_checkpointing with random weights"),
+        ({"lora": {"rank": 3}}, "expected a mapping of r, alpha, dropout"),
+        ({"lora": {"dropout": 2}}, "dropout 2 is out of range"),
+        ({"lora": {"target_modules": ["nothing"]}}, "nothing"),
+        ({"uncertainty": {"ffn@1": "bayes"}}, "valid positions are lora_a"),
+        ({"text_form": "upper"}, "valid are as_is, lower, sentence"),
+        ({"precision": "int8"}, "valid are float32, bfloat16"),
     ]:
         with pytest.raises(InputError, match=message):
-            AdaptedLM(size, lora={"r": 2}, **conf)
+            AdaptedLM(size, **{"model": f"hf:{base}", "lora": {"r": 2}, **conf})
