@@ -35,7 +35,6 @@ from espnet_bayeslm.scoring.uncertainty import Uncertainty, token_uncertainty
 from espnet_bayeslm.scoring.words import opening_tokens, tokens_of_words, word_log_probs, word_sums
 from espnet_bayeslm.utils.errors import InputError
 
-TOKEN_TYPES = ("word", "bpe", "char")
 NUM_CONTEXTS = 512
 # Standard deviation of ln Z, in nats, above which scores without it are far from exact
 LARGE_STD = 1.0
@@ -74,15 +73,12 @@ class NeuralScorer:
         context: int = 0,
         unk_size: float = 1.0,
     ):
-        _check_token_list(trained)
         if getattr(trained.lm, "is_less", False):
             raise InputError(
                 f"{trained.name}: an LM is subtracted in it, so its scores are no probabilities:"
                 " it is for ESPnet's decoding alone",
                 remedy="Give its LMs apart, by --lm and --subtract_lm.",
             )
-        if context < 0:
-            raise InputError(f"--context {context}: expected 0 or more sentences")
         self.name = trained.name
         self.trained = trained
         self.num_samples = num_samples
@@ -209,24 +205,6 @@ class NeuralScorer:
                 remedy="The tokenizer drops or splits words: normalise the text as for training.",
             )
         return self.trained.ids(tokens), list(range(len(words) + 1))
-
-
-def _check_token_list(trained: Any) -> None:
-    tokens, size = trained.token_list, vocab_size(trained.lm)
-    problems = {
-        f"its tokens are of type {trained.token_type!r}, not {', '.join(TOKEN_TYPES)}": (
-            trained.token_type not in TOKEN_TYPES
-        ),
-        "its token list has no <unk>": "<unk>" not in tokens,
-        f"its token list ends in {tokens[-1]!r}, not in <sos/eos>": tokens[-1] != "<sos/eos>",
-        f"its token list has {len(tokens)} tokens, the LM {size}": len(tokens) != size,
-    }
-    for problem, found in problems.items():
-        if found:
-            raise InputError(
-                f"the LM {trained.name!r} cannot score words: {problem}",
-                remedy="Use the token list that ESPnet made for its training.",
-            )
 
 
 def measure_normalizer(
