@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from oracles.lattice_paths import random_lattice, write_htk
 from tiny_models import write_model
+from tiny_training import words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import export, lattice, perplexity, rescore
@@ -35,9 +36,8 @@ def files(tmp_path):
 
 
 def test_perplexity_is_the_models_own(model, files):
-    out = files / "ppl.json"
-    words = ["--lm", f"hf:{model}", "--text", str(files / "text"), "--text_form", "lower"]
-    perplexity.main([*words, "--output", str(out)])
+    out, given = files / "ppl.json", {"lm": f"hf:{model}", "text_form": "lower"}
+    perplexity.main(words(**given, text=files / "text", output=out))
     (row,) = json.loads(out.read_text())["components"]
     lm = espnet_bayeslm.load(f"hf:{model}", text_form="lower")
     texts = [texts[0] for texts in LISTS.values()]
@@ -48,8 +48,8 @@ def test_perplexity_is_the_models_own(model, files):
 
 def test_lists_and_the_front_door(model, files):
     nbest, output = files / "nbest.jsonl", files / "out"
-    words = ["--lm", f"hf:{model}", "--nbest", str(nbest), "--text_form", "sentence"]
-    rescore.main([*words, "--lmwt", "1", "--output", str(output)])
+    given = {"lm": f"hf:{model}", "text_form": "sentence"}
+    rescore.main(words(**given, nbest=nbest, lmwt=1, output=output))
     lm = espnet_bayeslm.load(model, text_form="sentence")
     found, loaded = (
         espnet_bayeslm.rescore(read_nbest(nbest, "jsonl"), lms=[given], text_form="sentence")
@@ -72,9 +72,9 @@ def test_lattices(model, files):
     """The best path of a rescored lattice is that of its rescored list."""
     written = random_lattice(np.random.default_rng(1), words="abc", utt="u1")
     write_htk([written], files / "lattices")
-    words = ["--lattices", str(files / "lattices"), "--lm", str(model), "--text_form", "lower"]
-    words += ["--lmwt", "1", "--merge_order", "20", "--beam", "inf", "--prune", "inf"]
-    lattice.main([*words, "--nbest_size", "5", "--output", str(files / "out")])
+    given = {"lattices": files / "lattices", "lm": model, "text_form": "lower"}
+    exact = {"lmwt": 1, "merge_order": 20, "beam": "inf", "prune": "inf", "nbest_size": 5}
+    lattice.main(words(**given, **exact, output=files / "out"))
     (item,) = read_nbest(files / "out" / "nbest", "jsonl")
     lm = espnet_bayeslm.load(model, text_form="lower")
     for hyp in item.hypotheses[:3]:
@@ -91,20 +91,19 @@ def test_auto_needs_all_sentences_at_once(more, model, files, monkeypatch):
 
 def test_an_exported_folder_is_the_lm(model, tmp_path, fails):
     """But for the rounding to float16; what it cannot be made of, or would replace, is refused."""
-    command = ["--format", "hf", "--output", tmp_path / "half", "--lm"]
+    command = words(format="hf", output=tmp_path / "half")
     for _ in range(2):  # its own files are replaced
-        export.main([*map(str, command), f"hf:{model}"])
+        export.main([*command, "--lm", f"hf:{model}"])
     ours, theirs = espnet_bayeslm.load(f"hf:{model}"), espnet_bayeslm.load(tmp_path / "half")
     assert theirs.score("so we could") == pytest.approx(ours.score("so we could"), rel=1e-2)
     assert theirs.tokens == ours.tokens
     shutil.copytree(model, tmp_path / "card")
     (tmp_path / "card/README.md").write_text("---\nlicense: mit\n---\nMore.\n")
-    export.main(["--format", "hf", "--output", f"{tmp_path}/mit", "--lm", f"hf:{tmp_path}/card"])
+    export.main(words(format="hf", output=tmp_path / "mit", lm=f"hf:{tmp_path}/card"))
     assert (tmp_path / "mit/README.md").read_text() == "---\nlicense: mit\n---\n"
-    assert "for a pretrained LM" in fails(export.main, [*command, tmp_path])
-    into_itself = ["--format", "hf", "--output", model, "--lm", f"hf:{model}"]
-    assert "holds other files already" in fails(export.main, into_itself)
+    assert "for a pretrained LM" in fails(export.main, [*command, "--lm", tmp_path])
     (tmp_path / "other").mkdir()
     (tmp_path / "other/notes").write_text("")
-    into_other = ["--format", "hf", "--output", tmp_path / "other", "--lm", f"hf:{model}"]
-    assert "holds other files already" in fails(export.main, into_other)
+    for output in (model, tmp_path / "other"):
+        command = words(format="hf", output=output, lm=f"hf:{model}")
+        assert "holds other files already" in fails(export.main, command)

@@ -1,11 +1,15 @@
 """Scores of token sequences: alone, in context, and without a softmax."""
 
+import contextlib
 import logging
 
 import numpy as np
 import pytest
 import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
+from espnet2.lm.transformer_lm import TransformerLM
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lm_cases import LSTM, SOME, TRANSFORMER, VOCAB, build, make_generic, one_sequence
 from lm_cases import name as case_name
 from test_neural import SENTENCES, make
@@ -23,10 +27,11 @@ from espnet_bayeslm.scoring.sequences import (
 from espnet_bayeslm.utils.errors import InputError
 
 LMS = {
-    "espnet": lambda: SequentialRNNLM(VOCAB, unit=8, nlayers=2, dropout_rate=0.1),
-    "lstm": lambda: BayesLSTMLM(VOCAB, unit=8, dropout_rate=0.1),
-    "transformer": lambda: BayesTransformerLM(VOCAB, att_unit=8, head=2, unit=12, layer=2),
-    "bayes": lambda: BayesLSTMLM(VOCAB, unit=8, uncertainty={"cell_input@1": "bayes"}),
+    "espnet": lambda: SequentialRNNLM(VOCAB, unit=16, nlayers=2, dropout_rate=0.1),
+    "espnet transformer": lambda: TransformerLM(VOCAB, embed_unit=8, att_unit=16, head=4, unit=32),
+    "lstm": lambda: BayesLSTMLM(VOCAB, unit=16, dropout_rate=0.1),
+    "transformer": lambda: BayesTransformerLM(VOCAB, att_unit=16, head=4, unit=32, layer=2),
+    "bayes": lambda: BayesLSTMLM(VOCAB, unit=16, uncertainty={"cell_input@1": "bayes"}),
 }
 
 
@@ -141,17 +146,43 @@ def test_a_sentence_of_running_text_sees_those_before_it(name, context):
 
 EOS = VOCAB - 1
 SIMPLE = {"lstm": (BayesLSTMLM, LSTM, {}), "transformer": (BayesTransformerLM, TRANSFORMER, {})}
+
+
+def texts(num=12, seed=0):
+    """Return sequences with many common prefixes; some of them are equal."""
+    rng = np.random.default_rng(seed)
+    base = rng.integers(1, EOS, 12)
+    found = []
+    for _ in range(num):
+        ids = base[: rng.integers(0, 13)].copy()
+        ids[rng.random(len(ids)) < 0.15] = 3
+        found.append(ids.tolist())
+    return found
+
+
 # what was said in three recordings, and the hypotheses of the next utterance of each
 SAID = [[[1, 2, 3], [], [4, 4]], [[5]], []]
-HYPOTHESES = [[[7, 8], [7], [], [7, 8, 9], [7, 8]], [[1, 2], [3]], [[6, 7, 8, 9, 1]]]
+HYPOTHESES = [[[7, 8], [7], [], [7, 8, 9], [7, 8]], [[1, 2], [3]], texts()]
+
+
+@pytest.mark.parametrize("name", LMS)
+@settings(max_examples=8)
+@given(random=st.randoms(use_true_random=False), copies=st.integers(1, 3))
+def test_order_and_copies_change_nothing_at_all(name, random, copies):
+    lm, sequences = make_lm(name), texts(10)
+    before = {tuple(i): v for i, v in zip(sequences, token_log_probs(lm, sequences), strict=True)}
+    sequences = sequences * copies
+    random.shuffle(sequences)
+    for ids, values in zip(sequences, token_log_probs(lm, sequences), strict=True):
+        assert np.array_equal(values, before[tuple(ids)])
 
 
 def all_naive(lm, max_context=10_000):
     """Return ln p of all hypotheses, each after its recording, from the logits of whole texts."""
-    texts = [[token for ids in said for token in (EOS, *ids)] for said in SAID]
+    before = [[token for ids in said for token in (EOS, *ids)] for said in SAID]
     return [
         [one_sequence(lm, ids, EOS, text[max(0, len(text) - max_context) :]) for ids in hyps]
-        for text, hyps in zip(texts, HYPOTHESES, strict=True)
+        for text, hyps in zip(before, HYPOTHESES, strict=True)
     ]
 
 
@@ -164,35 +195,35 @@ def histories_of(lm, recordings, **options):
     return histories
 
 
-def assert_same(found, expected, **tolerance):
+def assert_same(found, expected):
     for values, wanted in zip(found, expected, strict=True):
         for a, b in zip(values, wanted, strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, **tolerance)
+            assert a.dtype == np.float64
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("case", SOME, ids=map(case_name, SOME))
-def test_equals_the_whole_text(case):
-    lm = make_generic(build(case))
-    expected = all_naive(lm)
-    histories = histories_of(lm, SAID)
-    for max_tokens in (1, 7, 4096):
-        found = score_in_context(lm, HYPOTHESES, histories, max_tokens=max_tokens)
-        assert_same(found, expected, atol=1e-9)
-
-
-@pytest.mark.parametrize("case", [c for c in SOME if len(c[2]) > 1], ids=case_name)
-def test_each_draw_has_a_history_of_its_own(case):
-    lm, expected = make_generic(build(case)), []
-    for index in range(3):
-        with lm.sampled(index):
-            expected.append(all_naive(lm))
+@pytest.mark.parametrize("num_samples", [0, 3])
+@pytest.mark.parametrize("case", SOME, ids=case_name)
+def test_equals_the_whole_text(case, num_samples):
+    """Each sample has a history of its own, and probabilities are averaged, with any batches."""
+    lm, options, draws = make_generic(build(case)), {"num_samples": num_samples}, []
+    for sample in [lm.sampled(n) for n in range(num_samples)] or [contextlib.nullcontext()]:
+        with sample:
+            draws.append(all_naive(lm))
     expected = [
         [np.log(np.mean(np.exp(values), axis=0)) for values in zip(*hyps, strict=True)]
-        for hyps in zip(*expected, strict=True)
+        for hyps in zip(*draws, strict=True)
     ]
-    histories = histories_of(lm, SAID, num_samples=3)
-    found = score_in_context(lm, HYPOTHESES, histories, num_samples=3)
-    assert_same(found, expected, atol=1e-9)
+    histories = histories_of(lm, SAID, **options)
+    for max_tokens in (1, 7, 4096):
+        options["max_tokens"] = max_tokens
+        assert_same(score_in_context(lm, HYPOTHESES, histories, **options), expected)
+        assert_same([token_log_probs(lm, HYPOTHESES[2], **options)], expected[2:])
+    totals = score_hypotheses(lm, HYPOTHESES[2:], **options)[0]
+    assert totals == pytest.approx([values.sum() for values in expected[2]], abs=1e-6)
+    means = np.concatenate(token_log_probs(lm, HYPOTHESES[2]))
+    differs = np.abs(means - np.concatenate(expected[2])).max() > 1e-5
+    assert differs == bool(num_samples and case[2])
 
 
 @pytest.mark.parametrize("max_context", [0, 1, 3, 5, 100])
@@ -201,7 +232,7 @@ def test_a_transformer_reads_the_last_tokens_again(max_context):
     histories = histories_of(lm, SAID, max_context=max_context)
     assert all(h is None or len(h.tokens) <= max_context for h in histories)
     expected = all_naive(lm, max_context=max_context)
-    assert_same(score_in_context(lm, HYPOTHESES, histories), expected, atol=1e-9)
+    assert_same(score_in_context(lm, HYPOTHESES, histories), expected)
 
 
 @pytest.mark.parametrize("family", SIMPLE)
