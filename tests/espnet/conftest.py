@@ -1,5 +1,6 @@
 """A recogniser of synthetic speech, trained by ESPnet in this process, and LMs for it."""
 
+import functools
 import importlib.util
 import os
 import subprocess
@@ -82,63 +83,45 @@ def train(espnet, speech, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def train_recogniser(train):
+def recogniser_of(train):
+    """Return a function that returns the experiment of a trained recogniser, by name."""
     files = (["train.scp,speech,sound", "train.text,text,text"], "train.shape")
 
-    def run(program, config, name):
+    @functools.cache
+    def get(name):
+        program, config = models.RECOGNISERS[name]
+        if "freeze_param" in config:
+            start = f"{get('attention')}/valid.loss.ave.pth:encoder:encoder"
+            config = config | {"init_param": [start]}
         return train(program, config, name, {"train": files, "valid": files})
 
-    return run
+    return get
 
 
 @pytest.fixture(scope="session")
-def recogniser(train_recogniser):
+def recogniser(recogniser_of):
     """Return the experiment of an attention + CTC recogniser that mistakes homophones."""
-    return train_recogniser("asr_train", models.ATTENTION_CTC, "recogniser")
-
-
-@pytest.fixture(scope="session")
-def transducer(train_recogniser, recogniser):
-    """Return the experiment of a transducer for `asr_inference`."""
-    start = {"init_param": [f"{recogniser}/valid.loss.ave.pth:encoder:encoder"]}
-    return train_recogniser("asr_train", models.TRANSDUCER | start, "transducer")
-
-
-@pytest.fixture(scope="session")
-def standalone_transducer(train_recogniser):
-    """Return the experiment of a transducer for `asr_transducer_inference`."""
-    config = models.STANDALONE_TRANSDUCER
-    return train_recogniser("asr_transducer_train", config, "standalone")
+    return recogniser_of("attention")
 
 
 @pytest.fixture(scope="session")
 def lm(train, tmp_path_factory):
     """Return a function that returns the experiment of a trained LM, by name."""
-    trained = {}
+    from espnet_bayeslm.loading.export import write_mixture
+
     files = {
         part: ([f"lm_{part}.txt,text,text"], f"lm_{part}.shape") for part in ("train", "valid")
     }
 
-    def make(name):
+    @functools.cache
+    def get(name):
         if name in models.MIXTURES:
-            return mix(tmp_path_factory.mktemp("exp") / name, **models.MIXTURES[name])
+            folder = tmp_path_factory.mktemp("exp") / name
+            lms, others = models.MIXTURES[name]
+            write_mixture(folder, **{part: [*map(get, lms[part])] for part in lms}, **others)
+            return folder
         config = {"lm": name, "lm_conf": {**models.LMS, **models.ESPNETS}[name]}
         return train("lm_train", models.LM | config, name, files)
-
-    def mix(folder, lms, weights, subtract_lms=(), subtract_weights=()):
-        from espnet_bayeslm.loading.export import write_mixture
-
-        subtracted = {
-            "subtract_lms": [get(name) for name in subtract_lms],
-            "subtract_weights": subtract_weights,
-        }
-        write_mixture(folder, lms=[get(name) for name in lms], weights=weights, **subtracted)
-        return folder
-
-    def get(name):
-        if name not in trained:
-            trained[name] = make(name)
-        return trained[name]
 
     return get
 

@@ -68,6 +68,12 @@ STANDALONE_TRANSDUCER = {
     "scheduler_conf": {"warmup_steps": 30},
     "num_iters_per_epoch": 180,
 }
+RECOGNISERS = {
+    "attention": ("asr_train", ATTENTION_CTC),
+    "transducer": ("asr_train", TRANSDUCER),
+    "standalone": ("asr_transducer_train", STANDALONE_TRANSDUCER),
+}
+"""Program that trains each recogniser, and its options; `asr_inference` reads the first two."""
 LM = {"batch_size": 12, "optim_conf": {"lr": 0.01}, "num_iters_per_epoch": 120}
 """What all LMs share."""
 LMS = {
@@ -83,12 +89,13 @@ LMS = {
 }
 """lm_conf of each LM of ours that is trained."""
 MIXTURES = {
-    "mixture": {"lms": ["bayes_lstm", "bayes_transformer"], "weights": "0.4,0.6"},
-    "subtracted": {
-        **{"lms": ["bayes_lstm"], "weights": None},
-        **{"subtract_lms": ["seq_rnn"], "subtract_weights": [-0.3]},
-    },
+    "mixture": ({"lms": ["bayes_lstm", "bayes_transformer"]}, {"weights": "0.4,0.6"}),
+    "subtracted": (
+        {"lms": ["bayes_lstm"], "subtract_lms": ["seq_rnn"]},
+        {"subtract_weights": [-0.3]},
+    ),
 }
+"""LMs, by name, and their weights."""
 OURS = [*LMS, "mixture"]
 """The LMs that each test runs with."""
 ESPNETS = {

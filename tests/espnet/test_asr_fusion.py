@@ -1,6 +1,6 @@
 """LMs in ESPnet's programs: fusion in `asr_inference`, rescoring, streaming, and LMs alone."""
 
-import dataclasses
+import functools
 import wave
 
 import homophones
@@ -30,21 +30,11 @@ def first_pass(decode, recogniser, tmp_path_factory):
     return folder
 
 
-@dataclasses.dataclass(frozen=True)
-class Fused:
-    """A hypothesis of ESPnet's beam search, without its states."""
-
-    tokens: tuple
-    ids: list
-    parts: dict
-    total: float
-
-    @classmethod
-    def of(cls, result):
-        """One of the results of ESPnet's `Speech2Text`."""
-        _, tokens, ids, hyp = result
-        parts = {name: float(score) for name, score in hyp.scores.items()}
-        return cls(tuple(tokens), ids, parts, float(hyp.score))
+def without_states(result):
+    """Return tokens, ids, scores by part, and the total of a result of ESPnet's `Speech2Text`."""
+    _, tokens, ids, hyp = result
+    parts = {name: float(score) for name, score in hyp.scores.items()}
+    return tuple(tokens), ids, parts, float(hyp.score)
 
 
 @pytest.fixture(scope="session")
@@ -52,17 +42,14 @@ def fuse(recogniser, speech):
     """Return a function: an LM's experiment -> {utterance: its 10-best list}."""
     from espnet2.bin.asr_inference import Speech2Text
 
-    kept = {}
-
+    @functools.cache
     def run(experiment):
-        if experiment not in kept:
-            files = models.files_of("asr", recogniser) | models.files_of("lm", experiment)
-            decode = Speech2Text(**files, **SEARCH, lm_weight=LM_WEIGHT)
-            recordings = (line.split() for _, line in read_lines(speech / "wav.scp"))
-            kept[experiment] = {
-                utt: [*map(Fused.of, decode(soundfile.read(path)[0]))] for utt, path in recordings
-            }
-        return kept[experiment]
+        files = models.files_of("asr", recogniser) | models.files_of("lm", experiment)
+        decode = Speech2Text(**files, **SEARCH, lm_weight=LM_WEIGHT)
+        recordings = (line.split() for _, line in read_lines(speech / "wav.scp"))
+        return {
+            utt: [*map(without_states, decode(soundfile.read(path)[0]))] for utt, path in recordings
+        }
 
     return run
 
@@ -83,13 +70,13 @@ def test_fusion_decides_between_homophones_as_rescoring_does(
     name, lm, fuse, first_pass, read_nbest, tmp_path
 ):
     found = fuse(lm(name))
-    assert [" ".join(found[utt][0].tokens) for utt in sorted(found)] == homophones.SENTENCES
-    command = ["--nbest", first_pass, "--nbest_format", "espnet", "--lm", lm(name)]
-    rescore.main([str(word) for word in (*command, "--output", tmp_path / "rescored")])
+    assert best(found) == homophones.SENTENCES
+    options = {"nbest": first_pass, "nbest_format": "espnet", "lm": lm(name)}
+    rescore.main(words(**options, output=tmp_path / "rescored"))
     costs = read_keyed_lines(tmp_path / "rescored" / "lmwt.nn")
     num_common = 0
     for utt, hypotheses in read_nbest(first_pass).items():
-        by_words = {hyp.tokens: hyp.parts["lm"] for hyp in fuse(lm(name))[utt]}
+        by_words = {tokens: parts["lm"] for tokens, _, parts, _ in found[utt]}
         for rank, (hyp, _) in enumerate(hypotheses, 1):
             if hyp in by_words:
                 rescored = -float(costs[f"{utt}-{rank}"][1])
@@ -102,11 +89,12 @@ def test_fusion_decides_between_homophones_as_rescoring_does(
 def test_the_lm_part_is_the_hypothesis_probability(name, lm, fuse):
     lists = [found for _, found in sorted(fuse(lm(name)).items())]
     assert all(len(found) >= 5 for found in lists)
-    scores = score_hypotheses(load_lm(lm(name)).lm, [[hyp.ids for hyp in found] for found in lists])
+    scores = score_hypotheses(load_lm(lm(name)).lm, [[ids for _, ids, *_ in x] for x in lists])
     for found, expected in zip(lists, scores, strict=True):
-        assert [hyp.parts["lm"] for hyp in found] == pytest.approx(expected, abs=TOLERANCE)
-        totals = [sum(w * hyp.parts[k] for k, w in WEIGHTS.items()) for hyp in found]
-        assert [hyp.total for hyp in found] == pytest.approx(totals, abs=TOLERANCE)
+        _, _, parts, totals = zip(*found, strict=True)
+        assert [part["lm"] for part in parts] == pytest.approx(expected, abs=TOLERANCE)
+        sums = [sum(w * part[k] for k, w in WEIGHTS.items()) for part in parts]
+        assert totals == pytest.approx(sums, abs=TOLERANCE)
 
 
 def test_as_a_recipe_calls_it(lm, decode, launch, recogniser, speech, tmp_path):

@@ -1,6 +1,6 @@
 """LMs in the beam searches of transducers: `asr_inference` and `asr_transducer_inference`."""
 
-import dataclasses
+from typing import NamedTuple
 
 import homophones
 import pytest
@@ -14,8 +14,7 @@ from espnet_bayeslm.lm.ngram import LogProbLM
 from espnet_bayeslm.loading.trained_lm import load_lm
 
 
-@dataclasses.dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """The log-probs of a search's call: a hypothesis, and what the LM has read for it, from sos."""
 
     hypothesis: tuple
@@ -91,7 +90,7 @@ FORGETFUL = [("asr_inference", "maes")]
 
 
 @pytest.fixture
-def search(decode, speech, tmp_path, request):
+def search(decode, speech, tmp_path, recogniser_of):
     """Return a function that decodes three recordings by one of the searches."""
     keys = tmp_path / "keys"
     keys.write_text("".join((speech / "text").read_text().splitlines(keepends=True)[:3]))
@@ -103,7 +102,7 @@ def search(decode, speech, tmp_path, request):
         config = tmp_path / "search.yaml"
         key = "transducer_conf" if mine else "beam_search_config"
         config.write_text(yaml.safe_dump({key: options}))
-        model = request.getfixturevalue("transducer" if mine else "standalone_transducer")
+        model = recogniser_of("transducer" if mine else "standalone")
         folder = tmp_path / f"{program}_{name}_{lm and lm.name}_{lm_weight}"
         values = {"config": config, "key_file": keys, "beam_size": 5, "nbest": nbest}
         return decode(program, folder, model, lm=lm, lm_weight=lm_weight, **values)
