@@ -182,17 +182,16 @@ class NeuralPrefixes:
                 missing[node] = None
                 node = node.parent
         by_depth = sorted(missing, key=lambda node: node.depth)
-        with evaluating(self.lm):
-            before = getattr(self.lm, "num_samples", 0)
-            if self.draws:
-                self.lm.num_samples = self.draws
-            try:
+        # a beam search may have another number
+        before = getattr(self.lm, "num_samples", 0)
+        self.lm.num_samples = self.draws
+        try:
+            with evaluating(self.lm):
                 for _, group in itertools.groupby(by_depth, key=lambda node: node.depth):
                     while batch := list(itertools.islice(group, BATCH_SIZE)):
                         self._step(batch)
-            finally:
-                if self.draws:
-                    self.lm.num_samples = before
+        finally:
+            self.lm.num_samples = before
 
     def _step(self, nodes: Sequence[_Token]) -> None:
         """Let the LM read the last token of each node; all have the same depth."""

@@ -95,8 +95,12 @@ def test_ngrams_transformers_and_draws_are_exact(lattices, ngrams, tmp_path):
     check_exact(lattices[:6], [scorer], [1.0], EXACT)
     options = {"unit": 8, "nlayers": 1, "uncertainty": {"cell_input@1": "bayes"}}
     drawn = neural("word", tmp_path, num_samples=3, **options)
-    check_exact(lattices[:6], [drawn], [1.0], EXACT)
-    assert drawn.trained.lm.num_samples == 0
+    # whatever a beam search would take
+    drawn.trained.lm.num_samples = 2
+    for num_samples in (3, 0):
+        drawn.num_samples = num_samples
+        check_exact(lattices[:6], [drawn], [1.0], EXACT)
+    assert drawn.trained.lm.num_samples == 2
 
 
 @pytest.mark.parametrize("token_type", ["word", "bpe"])
