@@ -7,6 +7,7 @@ summed in blocks. Over a prefix tree each distinct prefix goes through the LM on
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -85,6 +86,8 @@ def log_normalizers(
 ) -> torch.Tensor:
     """Ln Z = ln sum_v exp(weight_v output + bias_v) of each context, (T,), in float32 or better."""
     dtype = torch.promote_types(outputs.dtype, torch.float32)
+    if not len(weight):
+        return outputs.new_full((len(outputs),), -math.inf, dtype=dtype)
     height, width = BLOCKS.get(outputs.device.type, BLOCKS["cuda"])
     parts = []
     for rows, offsets in zip(weight.split(width), bias.split(width), strict=True):

@@ -44,6 +44,7 @@ def test_log_normalizers_equal_logsumexp(monkeypatch, contexts, vocab, dtype):
     wide = torch.promote_types(dtype, torch.float32)
     found = log_normalizers(outputs, weight, bias)
     assert found.dtype == wide
+    assert log_normalizers(outputs, weight[:0], bias[:0]).tolist() == [-float("inf")] * contexts
     torch.testing.assert_close(found, logits.to(wide).logsumexp(1), **exact)
     rows, tokens = torch.randint(contexts, (13,)), torch.randint(vocab, (13,))
     picked = log_probs_of_outputs(outputs, rows, tokens, weight, bias, log_z=0.0)
