@@ -139,9 +139,10 @@ class NeuralScorer:
             max_tokens=self.max_tokens,
             openings=self.openings,
         )
-        costs = [self.log_unk_size * self._unknown_tokens(ids) for ids, _ in encoded]
-        rows = zip(found, costs, encoded, strict=True)
-        return [u.less(cost).of_words(starts) for u, cost, (_, starts) in rows]
+        return [
+            tokens.of_words(starts, self.log_unk_size * self._unknown_tokens(ids))
+            for tokens, (ids, starts) in zip(found, encoded, strict=True)
+        ]
 
     def prepare(self, sentences: Sequence[Sequence[str]]) -> None:
         """Measure ln Z on these sentences, where one number is taken for it and none is known."""

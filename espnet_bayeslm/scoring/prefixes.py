@@ -159,10 +159,8 @@ class NeuralPrefixes:
     def _node(self, prefix: Prefix) -> _Token:
         """Tokens of a prefix."""
         if self.index not in prefix.states:
-            root = prefix.parent is None
-            node = _Token(None, self.eos) if root else self._node(prefix.parent)
-            for token in () if root else self.tokens[prefix.label][prefix.depth > 1]:
-                node = node.after(token)
+            parent, root = prefix.parent, _Token(None, self.eos)
+            node = root if parent is None else self._path(parent, prefix.label)[-1]
             prefix.states[self.index] = node
         return prefix.states[self.index]
 

@@ -16,6 +16,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from espnet_bayeslm.evaluation.word_scores import Text, WordScores, sentences_of, words_of
 from espnet_bayeslm.kernels.product import linear
@@ -87,16 +88,13 @@ class Uncertainty:
             openings = np.concatenate([openings, [mean(openings)]])
         return cls(draws, mean(draws), *entropies, openings)
 
-    def less(self, costs: np.ndarray) -> Uncertainty:
-        """Uncertainty with every ln p less by a cost, (n + 1,), as `<unk>` has one."""
-        return dataclasses.replace(self, draws=self.draws - costs, log_probs=self.log_probs - costs)
-
-    def of_words(self, starts: Sequence[int]) -> Uncertainty:
+    def of_words(self, starts: Sequence[int], costs: ArrayLike = 0.0) -> Uncertainty:
         """Uncertainty of words: ln p of a word, and sums of the entropies over its tokens.
 
-        The sums are not the entropies of the word's distribution.
+        The ln p of each token is less by its cost, (n + 1,), as `<unk>` has one. The sums are not
+        the entropies of the word's distribution.
         """
-        of_tokens = np.concatenate([self.draws, self.log_probs[None]])
+        of_tokens = np.concatenate([self.draws, self.log_probs[None]]) - costs
         log_probs = word_log_probs(of_tokens, starts, self.openings)
         sums = (word_sums(x, starts) for x in (self.entropy, self.mutual_information))
         return Uncertainty(log_probs[:-1], log_probs[-1], *sums)
