@@ -150,15 +150,9 @@ def score_in_context(
 ) -> List[List[np.ndarray]]:
     """(n + 1,) ln p of the tokens and `</s>` of hypotheses, given the recording before.
 
-    Args:
-        lm: One of our LMs.
-        groups: Token ids, without `<sos/eos>`, of the hypotheses of an utterance, for each of
-            some recordings.
-        histories: History of each of these recordings; None at its beginning.
-        max_tokens: The most distinct prefixes of a batch; a Transformer's context counts.
-        num_samples: As for `extend`.
-        normalizer: As for `score_hypotheses`.
-        openings: As for `token_log_probs`.
+    A group has the token ids of the hypotheses of an utterance, in one of some recordings. Its
+    history is None at the recording's beginning. All else is as for `token_log_probs`, where a
+    Transformer's context counts among the prefixes.
     """
     require_tree(lm, "context")
     for group in groups:
@@ -232,14 +226,9 @@ def extend(
     num_samples: int = 0,
     max_context: int = MAX_CONTEXT,
 ) -> List[History]:
-    """Histories after one more utterance of each recording.
+    """Histories after one more utterance of each recording, whose token ids are `chosen`.
 
-    Args:
-        lm: One of our LMs.
-        histories: Histories before the utterance; None at a recording's beginning.
-        chosen: Token ids of each utterance.
-        num_samples: Number of weight samples, 0: the posterior mean.
-        max_context: The most tokens that a Transformer reads again.
+    A Transformer reads at most `max_context` tokens again.
     """
     require_tree(lm, "context")
     check_tokens(chosen, vocab_size(lm))
@@ -385,12 +374,10 @@ def evaluating(lm: torch.nn.Module) -> Iterator[None]:
 
 
 def over_draws(lm: Any, num_samples: int, compute: Callable[[int], Result]) -> List[Result]:
-    """Results of a computation with each weight sample held, or once with the posterior mean.
+    """Results of a computation with each weight sample held; 0: once, with the posterior mean.
 
-    Args:
-        lm: The LM; it is held in evaluation mode, without gradients.
-        num_samples: Number of samples; 0: the posterior mean.
-        compute: Gets the sample's number; must not return an iterator, which would run too late.
+    The LM is in evaluation mode, without gradients. `compute` gets the sample's number, and must
+    not return an iterator, which would run too late.
     """
     draws = num_draws(lm, num_samples)
     found = []

@@ -79,11 +79,9 @@ def opening_tokens(token_list: Sequence[str], token_type: str) -> Optional[torch
 
 
 def word_sums(values: np.ndarray, starts: Sequence[int]) -> np.ndarray:
-    """(..., n + 1) sums over the tokens of each word and of `</s>`; 0 for a word without tokens.
+    """(..., n + 1) sums of values over the tokens of each word and of `</s>`, which have starts.
 
-    Args:
-        values: (..., number of tokens + 1).
-        starts: Where each word, and `</s>`, begins.
+    The values are of tokens and `</s>`, (..., number of tokens + 1). A word without tokens has 0.
     """
     sums = np.add.reduceat(values, starts, axis=-1)
     # reduceat takes the next value for an empty run

@@ -121,8 +121,6 @@ def test_configurations_of_an_adapted_lm(base, tmp_path):
         ({"lora": {"dropout": 2}}, "dropout 2 is out of range"),
         ({"lora": {"target_modules": ["nothing"]}}, "nothing"),
         ({"uncertainty": {"ffn@1": "bayes"}}, "valid positions are lora_a"),
-        ({"text_form": "upper"}, "valid are as_is, lower, sentence"),
-        ({"precision": "int8"}, "valid are float32, bfloat16"),
     ]:
         with pytest.raises(InputError, match=message):
             AdaptedLM(size, **{"model": f"hf:{base}", "lora": {"r": 2}, **conf})
