@@ -159,8 +159,8 @@ class NeuralPrefixes:
     def _node(self, prefix: Prefix) -> _Token:
         """Tokens of a prefix."""
         if self.index not in prefix.states:
-            parent, root = prefix.parent, _Token(None, self.eos)
-            node = root if parent is None else self._path(parent, prefix.label)[-1]
+            parent, name = prefix.parent, prefix.label
+            node = _Token(None, self.eos) if parent is None else self._path(parent, name)[-1]
             prefix.states[self.index] = node
         return prefix.states[self.index]
 
