@@ -45,10 +45,6 @@ class MergeOptions(NamedTuple):
     max_hyps: int
 
 
-# The score of the best path to a node with some last words, and the words so far
-_Hypothesis = Tuple[float, Prefix]
-
-
 def rescore_lattices(
     lattices: Sequence[Lattice],
     scorers: Sequence[Any],
@@ -172,7 +168,8 @@ class _Search:
             step = number, arc.target, arc.word, static.total(arc)
             self.outgoing[arc.source].append(step)
         self.levels = _levels(estimate)
-        self.hypotheses: Dict[int, Dict[Tuple, _Hypothesis]] = {
+        # per node and last words: the score of the best path there, and its words
+        self.hypotheses: Dict[int, Dict[Tuple, Tuple[float, Prefix]]] = {
             0: {root.last(options.order): (0.0, root)}
         }
         # arcs of the rescored lattice: from a numbered node to (node, last words), by a numbered

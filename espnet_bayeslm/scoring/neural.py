@@ -237,7 +237,6 @@ def measure_normalizer(
     check_tokens(chosen, vocab_size(lm))
 
     def measure(_: int) -> np.ndarray:
-        """Ln Z of the distinct contexts of each batch."""
         groups = tree_batches(chosen, max_tokens=num_contexts)
         outputs = (lm.tree_outputs(batch_tree(lm, group)[0]) for group in groups)
         found = [log_normalizers(y, lm.decoder.weight, lm.decoder.bias) for y in outputs]

@@ -128,14 +128,15 @@ def token_log_probs(
         require_tree(lm, "self-normalised scoring")
     eos = vocab_size(lm) - 1
     check_tokens(known, eos + 1)
-    unique = sorted({(eos, *ids) for ids in known}, key=lambda ids: (len(ids), ids))
+    texts = [(eos, *ids) for ids in known]
+    unique = sorted(set(texts), key=lambda ids: (len(ids), ids))
 
     def score(_: int) -> Iterator[Tuple[Ids, np.ndarray]]:
         for batch in padded_batches(unique, max_tokens=tokens_with_logits(max_tokens)):
             yield from zip(batch, _batch_log_probs(lm, batch, openings), strict=True)
 
     scores = mean_log_probs(lm, num_samples, score, total=len(unique))
-    return [scores[(eos, *ids)] for ids in known]
+    return [scores[ids] for ids in texts]
 
 
 def score_in_context(

@@ -47,8 +47,7 @@ from espnet_bayeslm.utils.errors import InputError
 
 # The most outputs that are held, of all samples together
 MAX_OUTPUTS = 1 << 16
-Decoder = Tuple[torch.Tensor, torch.Tensor]
-Moments = List[Tuple[torch.Tensor, torch.Tensor]]
+Pairs = List[Tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +85,7 @@ class Uncertainty:
 
         if openings is not None:
             openings = np.concatenate([openings, [mean(openings)]])
-        return cls(draws, mean(draws), *entropies, openings)
+        return cls(draws, mean(draws), entropies[0], entropies[1], openings)
 
     def of_words(self, starts: Sequence[int], costs: ArrayLike = 0.0) -> Uncertainty:
         """Uncertainty of words: ln p of a word, and sums of the entropies over its tokens.
@@ -143,7 +142,7 @@ def token_uncertainty(
 def _batch(
     lm: Any,
     group: Group,
-    decoders: List[Decoder],
+    decoders: Pairs,
     num_samples: int,
     openings: Optional[torch.Tensor],
 ) -> Iterator[Uncertainty]:
@@ -218,7 +217,7 @@ class LoadedLM:
 
 def latent_moments(
     trained: Any, sentences: Sequence[Sequence[str]], *, max_tokens: int = MAX_TOKENS
-) -> Dict[str, Moments]:
+) -> Dict[str, Pairs]:
     """{location: (mean, std), ...} of q(z_t) at each token of a text, each (B, L, c)."""
     lm = trained.lm
     encoded = [
@@ -227,7 +226,7 @@ def latent_moments(
         for words in sentences
     ]
     device = next(lm.parameters()).device
-    moments: Dict[str, Moments] = {location: [] for location, _ in lm.latents()}
+    moments: Dict[str, Pairs] = {location: [] for location, _ in lm.latents()}
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.inference_mode())
         bar = stack.enter_context(progress(desc="latent variables", unit="seq", total=len(encoded)))

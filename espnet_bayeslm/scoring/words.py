@@ -22,11 +22,9 @@ import torch
 WORD_MARK = "\u2581"
 SPACE = "<space>"
 
-Tokenize = Callable[[str], List[str]]
-
 
 def tokens_of_words(
-    words: Sequence[str], tokenize: Tokenize, cache: Dict[str, List[str]]
+    words: Sequence[str], tokenize: Callable[[str], List[str]], cache: Dict[str, List[str]]
 ) -> Tuple[List[str], List[int]]:
     """Tokens of a sentence, and where each word and `</s>` start in them.
 

@@ -24,6 +24,7 @@ from espnet_bayeslm.scoring.sequences import (
     running_log_probs,
     score_in_context,
 )
+from espnet_bayeslm.scoring.uncertainty import token_uncertainty
 from espnet_bayeslm.utils.errors import InputError
 
 LMS = {
@@ -76,24 +77,38 @@ def test_the_mode_of_the_lm_is_kept(lm, training):
     assert all(torch.equal(value, before[key]) for key, value in lm.state_dict().items())
 
 
-def test_lms_that_cannot_score():
-    with pytest.raises(InputError, match=r"num_samples is 2, but SequentialRNNLM has no random"):
-        token_log_probs(make_lm("espnet"), [[1]], num_samples=2)
-    with pytest.raises(InputError, match="num_samples is -1 where 0 or more was expected"):
-        token_log_probs(make_lm("bayes"), [[1]], num_samples=-1)
+def test_an_lm_whose_training_has_diverged():
     lm = make_lm("lstm")
     with torch.no_grad():
         next(lm.parameters()).fill_(float("nan"))
     with pytest.raises(InputError, match="not a finite number"):
         token_log_probs(lm, [[1, 2]])
     assert lm.training
-    lm = SequentialRNNLM(VOCAB, unit=4)
-    flat = Normalizer(0.0, 0.0)
-    for score in (measure_normalizer, lambda *args: token_log_probs(*args, normalizer=flat)):
-        with pytest.raises(InputError, match="self-normalised scoring needs an LM of espnet_bayes"):
-            score(lm, [[1]])
-    with pytest.raises(InputError, match="but the LM has 0 to"):
-        measure_normalizer(make_lm("lstm"), [[VOCAB]])
+
+
+FLAT = Normalizer(0.0, 0.0)
+OURS, RANGE = "needs an LM of espnet_bayeslm, got SequentialRNNLM", "but the LM has 0 to"
+
+
+@pytest.mark.parametrize(
+    "name, call, message",
+    [
+        ("espnet", lambda lm: token_log_probs(lm, [[1]], num_samples=2), "has no random weights"),
+        ("bayes", lambda lm: token_log_probs(lm, [[1]], num_samples=-1), "is -1 where 0 or more"),
+        ("lstm", lambda lm: token_uncertainty(lm, [[1]], num_samples=0), "is 0 where 1 or more"),
+        ("espnet", lambda lm: token_uncertainty(lm, [[1]], num_samples=2), f"uncertainty {OURS}"),
+        ("espnet", lambda lm: extend(lm, [None], [[1]]), f"context {OURS}"),
+        ("espnet", lambda lm: measure_normalizer(lm, [[1]]), f"self-normalised scoring {OURS}"),
+        ("espnet", lambda lm: token_log_probs(lm, [[1]], normalizer=FLAT), f"scoring {OURS}"),
+        ("lstm", lambda lm: measure_normalizer(lm, [[VOCAB]]), RANGE),
+        ("lstm", lambda lm: token_uncertainty(lm, [[VOCAB]], num_samples=2), RANGE),
+        ("lstm", lambda lm: score_in_context(lm, [[[VOCAB]]], [None]), RANGE),
+        ("lstm", lambda lm: extend(lm, [None], [[-1]]), RANGE),
+    ],
+)
+def test_calls_that_are_refused(name, call, message):
+    with pytest.raises(InputError, match=message):
+        call(make_lm(name))
 
 
 @pytest.mark.parametrize("ids", [[VOCAB], [1, -1], [3, 1000, 2]])
@@ -246,16 +261,11 @@ def test_several_recordings_are_extended_at_once(family):
             torch.testing.assert_close((h, c), (g, d), rtol=0, atol=1e-12)
 
 
-def test_empty_input_and_errors():
+def test_empty_input():
     lm = build(SIMPLE["lstm"])
     assert score_in_context(lm, [], []) == [] and extend(lm, [], []) == []
     assert score_in_context(lm, [[], [[1]]], [None, None])[0] == []
-    with pytest.raises(InputError, match="but the LM has 0 to"):
-        score_in_context(lm, [[[VOCAB]]], [None])
-    with pytest.raises(InputError, match="but the LM has 0 to"):
-        extend(lm, [None], [[-1]])
-    with pytest.raises(InputError, match="context needs an LM of espnet_bayeslm"):
-        extend(SequentialRNNLM(VOCAB, unit=4), [None], [[1]])
+    assert token_uncertainty(lm, [], num_samples=2) == []
     with pytest.raises(ValueError):
         score_in_context(lm, [[[1]]], [None, History()])
 
