@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
-from typing import Any, List, Optional, Tuple
+from typing import Any, Iterator, List, Optional, Tuple
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -70,17 +71,23 @@ class IncrementalLM(AbsLM):
         read = 0 if all(state is None for state in states) else ys.size(1) - 1
         # a transducer's hypothesis may still be empty where others are not
         states = [self.zero_state() if state is None else state for state in states]
+        with self.scoring():
+            for tokens in ys[:, read:].unbind(1):
+                logits, states = self.advance(tokens, states)
+        return logits, states
+
+    @contextlib.contextmanager
+    def scoring(self) -> Iterator[None]:
+        """Hold evaluation mode: ESPnet's transducer programs leave an LM in training mode."""
         training = self.training
-        if training:  # so ESPnet's transducer programs leave an LM, with its dropout
+        if training:
             self.eval()
         try:
             with keeping_packed():
-                for tokens in ys[:, read:].unbind(1):
-                    logits, states = self.advance(tokens, states)
+                yield
         finally:
             if training:
                 self.train()
-        return logits, states
 
 
 def is_random(lm: Any) -> bool:
