@@ -3,7 +3,7 @@
 import argparse
 import ast
 import dataclasses
-import importlib.util
+import importlib
 import json
 import os
 import re
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from pretrained.tiny_models import write_model
+from written_files import write
 
 ROOT = Path(__file__).parent.parent
 README, DOCS = ROOT / "README.md", ROOT / "docs"
@@ -61,12 +62,9 @@ def write_lists(path, sentences, *, format, num_scores=1, with_refs=True):
 
 def write_foreign_lists(folder, sentences):
     """Write such lists as Whisper's, NeMo's and Vosk's."""
-    folder.mkdir(parents=True)
-    (folder / "nemo").mkdir()
-    (folder / "vosk").mkdir()
     texts = [[" ".join(words) for words in ((*s, "a"), s, s[:-1])] for s in map(tuple, sentences)]
     whisper = [{"input": hyps, "output": hyps[1]} for hyps in texts]
-    (folder / "whisper.json").write_text(json.dumps(whisper))
+    write(folder / "whisper.json", json.dumps(whisper))
     scores = (-101.0, -102.0, -103.0)
     beams, manifest = [], []
     for n, hyps in enumerate(texts):
@@ -75,9 +73,9 @@ def write_foreign_lists(folder, sentences):
         manifest.append(json.dumps(entry) + "\n")
         pairs = zip(hyps, scores, strict=True)
         vosk = {"alternatives": [{"confidence": score, "text": hyp} for hyp, score in pairs]}
-        (folder / "vosk" / f"u{n:03d}.json").write_text(json.dumps(vosk))
-    (folder / "nemo" / "preds_out.tsv").write_text("".join(beams))
-    (folder / "nemo" / "manifest.json").write_text("".join(manifest))
+        write(folder / "vosk" / f"u{n:03d}.json", json.dumps(vosk))
+    write(folder / "nemo" / "preds_out.tsv", "".join(beams))
+    write(folder / "nemo" / "manifest.json", "".join(manifest))
 
 
 def write_refs(path, sentences):
@@ -101,7 +99,6 @@ def workplace(corpus, tmp_path):
     write_lists(lists / "k2.jsonl", sentences["valid"], format="jsonl")
     write_refs(lists / "text", sentences["valid"])
     write_model(tmp_path / "models" / "SmolLM2-135M")
-    (tmp_path / "conf").mkdir()
     for path in (PACKAGE / "configs").glob("*.yaml"):
         config = yaml.safe_load(path.read_text())
         if isinstance(config, dict) and config.get("lm") in TINY:
@@ -113,7 +110,7 @@ def workplace(corpus, tmp_path):
             config.update(max_epoch=1, num_workers=0)
         else:
             continue
-        (tmp_path / "conf" / path.name).write_text(yaml.safe_dump(config))
+        write(tmp_path / "conf" / path.name, yaml.safe_dump(config))
     return tmp_path
 
 
@@ -227,22 +224,17 @@ def test_each_page_is_in_the_contents():
     assert listed == {str(page.relative_to(DOCS))[:-3] for page in PAGES} - {"index"}
 
 
-@pytest.fixture(scope="module")
-def docs_modules():
-    """Programs of docs/, by their names."""
-    modules = {}
-    for path in DOCS.glob("*.py"):
-        if path.stem != "conf":
-            spec = importlib.util.spec_from_file_location(path.stem, path)
-            modules[path.stem] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(modules[path.stem])
-    return modules
+@pytest.fixture
+def program(monkeypatch):
+    """Return a function: name of a program of docs/ -> its module."""
+    monkeypatch.syspath_prepend(DOCS)
+    return importlib.import_module
 
 
-def test_options_are_those_of_the_tools(docs_modules):
+def test_options_are_those_of_the_tools(program):
     from espnet_bayeslm.training.task import BayesLMTask
 
-    parsers = docs_modules["generated"].tool_parsers()
+    parsers = program("generated").tool_parsers()
     known = {tool: set(parser._option_string_actions) for tool, parser in parsers.items()}
     trainings = set(BayesLMTask.get_parser()._option_string_actions)
     known |= {tool: known.get(tool, set()) | trainings for tool in ("lm_train", "train", "search")}
@@ -307,8 +299,8 @@ def test_the_page_of_random_weights():
     assert all(f"`{position}`" in page.read_text() for position in positions)
 
 
-def test_figures_show_their_tables(docs_modules):
-    figure = docs_modules["figure"]
+def test_figures_show_their_tables(program):
+    figure = program("figure")
     bars = [bar for bars in figure.read_bars() for bar in bars if bar]
     assert len(bars) == 10
     assert all(bar.low <= bar.wer <= bar.high for bar in bars)
@@ -328,11 +320,11 @@ def test_figures_show_their_tables(docs_modules):
     assert all(f">{name}<" in drawn for name in (*names, *speeds))
 
 
-def test_generated_parts_name_every_option_and_key(docs_modules):
+def test_generated_parts_name_every_option_and_key(program):
     import espnet_bayeslm.lm  # noqa: F401 it makes the kinds known
     from espnet_bayeslm.bayes.kinds import KINDS
 
-    generated = docs_modules["generated"]
+    generated = program("generated")
     tools = generated.tools()
     for tool, parser in generated.tool_parsers().items():
         assert f"## `bayeslm {tool}`" in tools
@@ -365,14 +357,11 @@ def test_pages_are_built_without_warnings(tmp_path):
     assert "TrainedLM" in (tmp_path / "reference" / "python.html").read_text()
 
 
-# The notebooks run, cell by cell, and hold no outputs.
-
-
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
-def test_a_notebook_runs(path, capsys):
+def test_a_notebook_runs_cell_by_cell_and_holds_no_outputs(path, capsys):
     cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
     assert cells and not any(cell["outputs"] for cell in cells)
     names: dict = {}

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from written_files import write
 
 ROOT = Path(__file__).parent.parent
 
@@ -53,10 +54,8 @@ def test_without_one_the_demo_installs_no_linters_and_tests(make, tmp_path, opti
 @pytest.mark.parametrize("target, extra", [("demo", "."), ("test", ".[dev]")])
 def test_an_environment_left_without_pip_is_made_again(make, tmp_path, target, extra):
     """Debian's Python without `python3-venv` leaves such an environment behind its error."""
-    left = tmp_path / "venv" / "bin" / "python"
-    left.parent.mkdir(parents=True)
-    left.write_text('#!/bin/sh\n[ "$1" = -c ] && exit 1\necho no module named pip >&2\nexit 1\n')
-    left.chmod(0o755)
+    program = '#!/bin/sh\n[ "$1" = -c ] && exit 1\necho no module named pip >&2\nexit 1\n'
+    write(tmp_path / "venv" / "bin" / "python", program).chmod(0o755)
     venv, install, *rest = make(complete=False, target=target)
     assert venv == f"{tmp_path}/python -m venv {tmp_path}/venv"
     assert install.endswith(f" -e {extra}")
@@ -66,8 +65,7 @@ def test_an_environment_left_without_pip_is_made_again(make, tmp_path, target, e
 
 @pytest.mark.parametrize("target", ["demo", "test"])
 def test_without_the_package_of_venv_the_error_names_it(tmp_path, target):
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nexit 1\n")
+    python = write(tmp_path / "python", "#!/bin/sh\nexit 1\n")
     python.chmod(0o755)
     command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -1,11 +1,11 @@
 """Tiny trained LMs, an n-gram and N-best lists for the command lines."""
 
-import random
 import re
 
 import pytest
 from command_lines import perplexities, run
 from tiny_training import words
+from written_files import write_noisy_lists
 
 from espnet_bayeslm.bin import score, snr
 from espnet_bayeslm.nbest.formats import read_nbest
@@ -49,35 +49,22 @@ def ngram(plain_text):
     return path
 
 
-def write_nbest(folder, text, *, seed, num_utts):
-    """Write Kaldi N-best lists of noisy copies of a Kaldi text, and the references."""
-    rng = random.Random(seed)
-    folder.mkdir()
-    refs = [line.split() for line in text.read_text().splitlines()[:num_utts]]
-    files = {name: [] for name in ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm")}
-    for utt, *ref in refs:
-        for rank in range(1, 6):
-            noisy = [rng.choice("abcdefghij") if rng.random() < 0.15 else w for w in ref]
-            noisy = [] if rank == 5 and rng.random() < 0.3 else noisy
-            wrong = sum(a != b for a, b in zip(noisy, ref, strict=False))
-            key = f"{utt}-{rank}"
-            graph = rng.uniform(1, 3)
-            files["words_text"].append(" ".join([key, *noisy]))
-            files["acwt"].append(f"{key} {200 + 3 * wrong + rng.gauss(0, 3):.3f}")
-            files["lmwt.nolm"].append(f"{key} {graph:.3f}")
-            files["lmwt.withlm"].append(f"{key} {graph + 2.5 * len(noisy):.3f}")
-    for name, lines in files.items():
-        (folder / name).write_text("\n".join(lines) + "\n")
-    (folder.parent / f"{folder.name}.ref").write_text("\n".join(map(" ".join, refs)) + "\n")
-
-
 @pytest.fixture(scope="session")
 def nbest(corpus, tmp_path_factory):
     """Return a folder with the N-best lists `dev` and `test`, dev.ref and test.ref."""
     folder = tmp_path_factory.mktemp("nbest")
-    write_nbest(folder / "dev", corpus / "valid.txt", seed=3, num_utts=30)
-    write_nbest(folder / "test", corpus / "train.txt", seed=4, num_utts=20)
+    for name, part, size, seed in (("dev", "valid", 30, 3), ("test", "train", 20, 4)):
+        lines = (corpus / f"{part}.txt").read_text().splitlines()[:size]
+        (folder / f"{name}.ref").write_text("\n".join(lines) + "\n")
+        refs = {utt: words for utt, *words in map(str.split, lines)}
+        write_noisy_lists(folder / name, refs, seed=seed)
     return folder
+
+
+@pytest.fixture(scope="session")
+def mixture(point, bayes, ngram):
+    """Return options of a mixture."""
+    return {"lm": [point, bayes], "ngram": ngram, "weights": "0.3,0.5,0.2"}
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """A small directory of LRS2's own layout, its text made up."""
 
+from written_files import write
+
 WORDS = (
     *("WE", "THINK", "IT'S", "A", "VERY", "GOOD", "THING"),
     *("THAT", "THE", "1960S", "HOUSE", "STANDS", "IN", "TOWN"),
@@ -13,8 +15,7 @@ def write_clip(path, words, starts=None):
         rows = zip(words, starts, strict=True)
         lines += ["", "WORD START END ASDSCORE"]
         lines += [f"{word} {start:.2f} {start + 0.3:.2f} 5.1" for word, start in rows]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n")
+    write(path, "\n".join(lines) + "\n")
 
 
 def sentence(number, length):

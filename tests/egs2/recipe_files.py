@@ -6,16 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from written_files import write, write_noisy_lists
+
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "egs2"
 # what tells the recipes of corpora and of a Python
 VARIABLES = ("AMI", "AMI_TEXT", "FISHER", "LRS2", "NBEST", "VENV")
-
-
-def write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
 
 
 def files_of(folder):
@@ -56,25 +52,13 @@ def sentence(rng):
 def write_text(folder, sizes, *, seed=0):
     """Write FOLDER/NAME.txt, a sentence a line, of each name's number of sentences."""
     rng = random.Random(seed)
-    folder.mkdir(parents=True)
     for name, size in sizes.items():
         lines = [" ".join(sentence(rng)) for _ in range(size)]
-        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+        write(folder / f"{name}.txt", "\n".join(lines) + "\n")
 
 
-def write_lists(folder, refs, *, seed, ranks=4, words=WORDS):
-    """Write Kaldi N-best lists of noisy copies of references {utterance: words}."""
-    rng = random.Random(seed)
-    folder.mkdir(parents=True)
-    files = {name: [] for name in ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm")}
-    for utt, spoken in refs.items():
-        for rank in range(1, ranks + 1):
-            noisy = [rng.choice(words) if rng.random() < 0.25 else word for word in spoken]
-            wrong = sum(a != b for a, b in zip(noisy, spoken, strict=True))
-            files["words_text"].append(f"{utt}-{rank} {' '.join(noisy)}")
-            files["acwt"].append(f"{utt}-{rank} {200 + 5 * wrong + rng.gauss(0, 20):.3f}")
-            files["lmwt.nolm"].append(f"{utt}-{rank} 0")
-            files["lmwt.withlm"].append(f"{utt}-{rank} {2.5 * len(noisy):.3f}")
-    files["text"] = [f"{utt} {' '.join(spoken)}" for utt, spoken in refs.items()]
-    for name, lines in files.items():
-        (folder / name).write_text("\n".join(lines) + "\n")
+def write_lists(folder, refs, *, seed, words=WORDS):
+    """Write noisy lists and their references {utterance: words}."""
+    write_noisy_lists(folder, refs, seed=seed, words=words)
+    lines = (f"{utt} {' '.join(spoken)}\n" for utt, spoken in refs.items())
+    (folder / "text").write_text("".join(lines))

@@ -5,7 +5,8 @@ import sys
 import zipfile
 
 import pytest
-from recipe_files import files_of, run_script, write
+from recipe_files import files_of, run_script
+from written_files import write
 
 from espnet_bayeslm.utils.errors import InputError
 
@@ -141,27 +142,17 @@ def test_the_parser_is_named_where_it_is_missing(data, annotations, fails, monke
     assert "pip install lhotse" in fails(data.main, ["--ami", annotations])
 
 
-def break_annotations(folder, how):
-    if how == "words.xml":
-        write(folder / "words" / "ES2011a.A.words.xml", "<nite:root")
-    elif how == "no words":
-        (folder / "words" / "ES2011a.A.words.xml").unlink()
-    elif how == "set":
-        for part in ("words", "segments"):
-            (folder / part / f"ES2011a.A.{part}.xml").unlink()
-
-
 @pytest.mark.parametrize(
-    "how, said",
+    "damage, said",
     [
-        ("words.xml", "ES2011a.A.words.xml: lhotse cannot parse"),
-        ("no words", "lhotse cannot parse this (KeyError: ('ES2011a', 'FEE005', 0)"),
-        ("set", "no sentences of dev"),
+        (lambda words, _: words.write_text("<nite:root"), "ES2011a.A.words.xml: lhotse cannot"),
+        (lambda words, _: words.unlink(), "cannot parse this (KeyError: ('ES2011a', 'FEE005', 0)"),
+        (lambda *both: [path.unlink() for path in both], "no sentences of dev"),
     ],
 )
-def test_damaged_annotations(data, annotations, tmp_path, fails, how, said):
+def test_damaged_annotations(data, annotations, tmp_path, fails, damage, said):
     pytest.importorskip("lhotse", reason="lhotse parses the annotations (pip install lhotse)")
-    break_annotations(annotations, how)
+    damage(*(annotations / part / f"ES2011a.A.{part}.xml" for part in ("words", "segments")))
     write(tmp_path / "out" / "train" / "text", "of before")
     options = ("--ami", annotations, "--output", tmp_path / "out")
     assert said in fails(data.main, options)
@@ -211,8 +202,7 @@ def test_options_win_over_the_environment_and_that_over_db_sh(place, texts):
         write(place / name / "eval.txt", f"{name}\n")
     result = run_script(place, "local/data.sh")
     assert result.returncode == 1 and "neither AMI" in result.stderr
-    db = (place / "db.sh").read_text()
-    write(place / "db.sh", db.replace("AMI_TEXT=\n", "AMI_TEXT=of_db\n"))
+    write(place / "db.sh", (place / "db.sh").read_text().replace("AMI_TEXT=\n", "AMI_TEXT=of_db\n"))
     for said, options, variables in (
         ("of_db", [], {}),
         ("of_environment", [], {"AMI_TEXT": "of_environment"}),

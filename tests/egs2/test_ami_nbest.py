@@ -3,7 +3,8 @@
 import shutil
 
 import pytest
-from recipe_files import run_script, write
+from recipe_files import run_script
+from written_files import write
 
 from espnet_bayeslm.nbest.formats import read_nbest
 from lab import lists

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from recipe_files import run_script
+from written_files import write
 
 RECORDER = """#!{python}
 import pathlib, sys
@@ -35,10 +36,8 @@ def lm_sh(recipe, tmp_path, monkeypatch):
     recorder = tmp_path / "recorder"
     recorder.write_text(RECORDER.format(python=sys.executable))
     recorder.chmod(0o755)
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train" / "text").write_text("u1 a a\nu2 a\nu3 b a\n")
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev" / "text").write_text("v1 a\nv2 b\n")
+    write(tmp_path / "train" / "text", "u1 a a\nu2 a\nu3 b a\n")
+    write(tmp_path / "dev" / "text", "v1 a\nv2 b\n")
     (tmp_path / "tiny.yaml").write_text("max_epoch: 1\n")
     for name in ("train_cmd", "cuda_cmd"):
         monkeypatch.delenv(name, raising=False)
@@ -110,11 +109,8 @@ def test_wrong_options_are_errors(lm_sh, words, message):
 
 
 def test_inside_an_espnet_checkout_its_utils_and_cmd_sh_are_used(lm_sh):
-    utils = lm_sh.folder / "utils"
-    utils.mkdir()
-    (utils / "parse_options.sh").write_text(
-        'echo parsed; while [ $# -gt 0 ]; do printf -v "${1#--}" "%s" "$2"; shift 2; done\n'
-    )
+    parse = 'echo parsed; while [ $# -gt 0 ]; do printf -v "${1#--}" "%s" "$2"; shift 2; done\n'
+    utils = write(lm_sh.folder / "utils" / "parse_options.sh", parse).parent
     (lm_sh.folder / "path.sh").write_text('PATH="$PWD/utils:$PATH"\n')
     (lm_sh.folder / "cmd.sh").write_text("train_cmd=run.pl\ncuda_cmd=run.pl\n")
     (utils / "run.pl").write_text('#!/bin/sh\necho "$@" >> by_run_pl\n')

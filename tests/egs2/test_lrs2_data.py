@@ -5,6 +5,7 @@ import shutil
 import pytest
 from lrs2_layout import make_corpus, sentence, write_clip
 from recipe_files import files_of
+from written_files import write
 
 SETS = ("train", "val", "test")
 
@@ -201,8 +202,7 @@ def test_damage_is_one_error_that_names_the_place_and_writes_nothing(
     data, prepare, corpus, fails, damage, expected
 ):
     output = prepare()
-    (output / "nbest").mkdir()
-    (output / "nbest" / "conditions").write_text("clean\n")
+    write(output / "nbest" / "conditions", "clean\n")
     before = files_of(output)
     damage(corpus)
     assert expected in fails(data.main, ["--lrs2", corpus, "--output", output])

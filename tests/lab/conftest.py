@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from written_files import write
 
 from lab.plan import Settings, read_plan
 
@@ -29,9 +30,7 @@ tables:
 @pytest.fixture
 def plan(monkeypatch, tmp_path):
     """Return a function that changes the plan of the working folder: {key: value}, {line: row}."""
-    path = tmp_path / "conf" / "plan.yaml"
-    path.parent.mkdir()
-    path.write_text(PLAN)
+    path = write(tmp_path / "conf" / "plan.yaml", PLAN)
     monkeypatch.chdir(tmp_path)
 
     def change(lines=None, **changes):

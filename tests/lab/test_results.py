@@ -110,7 +110,7 @@ def rows_of(text, title):
 
 
 def test_numbers_of_results_and_trainings(outputs):
-    results, _ = run()
+    results, text = run()
     first = results.whole[1].systems
     best = first[f"{BAYES}+{POINT}+3g"]
     assert best.perplexity["eval"] == 76.0
@@ -130,7 +130,6 @@ def test_numbers_of_results_and_trainings(outputs):
     assert test.low < 12.0 < test.high
     written = json.loads(Path("exp/small/results_some.json").read_text())
     assert written == json.loads(json.dumps(dataclasses.asdict(results)))
-    results, text = run()
     lms = results.whole[2].lms
     assert dataclasses.astuple(lms[BAYES].epochs[1]) == (4.5, 0.25, 100.0)
     assert lms[BAYES].minutes == 4.0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import written_outputs as out
+from written_files import write
 
 from espnet_bayeslm.utils.errors import InputError
 from lab import figures, studies
@@ -185,10 +186,8 @@ def test_a_plan_like_another(tmp_path, plan):
     (tmp_path / "plan.yaml").write_text("sets: {dev: a\n")
     with pytest.raises(InputError, match="not a yaml file"):
         read_plan(tmp_path / "plan.yaml")
-    path = tmp_path / "other" / "plan.yaml"
-    path.parent.mkdir()
-    path.write_text("like: ../conf/plan.yaml\norder: 4\ntables: {6: VI, some: }\n")
-    found = read_plan(path)
+    content = "like: ../conf/plan.yaml\norder: 4\ntables: {6: VI, some: }\n"
+    found = read_plan(write(tmp_path / "other" / "plan.yaml", content))
     assert (found.sets, found.order, found.paper) == (("dev", "eval"), 4, "ami")
     assert list(found.tables.lines) == ["6"]
     searched = next(line for line in found.tables.table("6") if line.number == 22)
@@ -203,8 +202,7 @@ def test_what_changed_is_made_anew(plan, tmp_path):
     inputs = [tmp_path / "3g.arpa"]
     for name in ("dev", "eval"):
         inputs += [tmp_path / name / "text.plain", tmp_path / "nbest" / f"{name}_us" / "text"]
-    (tmp_path / "nbest").mkdir()
-    (tmp_path / "nbest" / "conditions").write_text("us\n")
+    write(tmp_path / "nbest" / "conditions", "us\n")
     out.write_lm(exp / POINT)
     place = Place(exp, 1, tmp_path, tmp_path, tmp_path, tmp_path / "3g.arpa")
     outputs = [f"weights/{both}.yaml"]
@@ -212,9 +210,7 @@ def test_what_changed_is_made_anew(plan, tmp_path):
         outputs += [f"perplexity/{system}/{name}.json" for system in ("3g", POINT, both)]
         outputs += [f"rescore/{system}/{name}_us/text" for system in ("3g", both)]
     for time, path in [(1000, path) for path in inputs] + [(2000, exp / name) for name in outputs]:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        os.utime(path, (time, time))
+        os.utime(write(path, ""), (time, time))
     for path in (exp / POINT).iterdir():
         os.utime(path, (1000, 1000))
 

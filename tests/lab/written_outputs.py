@@ -7,6 +7,7 @@ import json
 import numpy as np
 import torch
 import yaml
+from written_files import write
 
 from espnet_bayeslm.evaluation.signal_to_noise import summarize
 from espnet_bayeslm.kinds.architectures import rank
@@ -50,9 +51,8 @@ def write_lists(data, conditions, sets=SETS):
 
 def write_lm(folder, *, ppls=(120.0, 100.0), kl=0.0, uncertainty=None, unit=200, random=0):
     """Write what is left of a training: its configuration, its statistics, 100 parameters."""
-    folder.mkdir(parents=True)
     config = {"lm_conf": {"unit": unit, "uncertainty": uncertainty or {}}}
-    (folder / "train.yaml").write_text(yaml.safe_dump(config))
+    write(folder / "train.yaml", yaml.safe_dump(config))
     weight = torch.zeros(100)
     state = {"lm.encoder.weight": weight, "lm.decoder.weight": weight}
     if random:
@@ -85,9 +85,8 @@ def write_system(exp, system, ppls, *, wrong=None, conditions=()):
         rows = [perplexity_row(n, 150.0) for n in names]
         rows = [*rows, perplexity_row("mixture", ppl)] if len(names) > 1 else rows
         rows[-1] = perplexity_row(rows[-1]["name"], ppl)
-        path = exp / "perplexity" / system / f"{name}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"text": f"data/{name}/text.plain", "components": rows}))
+        content = {"text": f"data/{name}/text.plain", "components": rows}
+        write(exp / "perplexity" / system / f"{name}.json", json.dumps(content))
     for condition in conditions:
         for name in SETS:
             folder = exp / "rescore" / system / f"{name}_{condition}"
