@@ -77,12 +77,7 @@ def export(options: ExportOptions) -> None:
     logging.info(f"Wrote {output}")
 
 
-TOOL = Tool(
-    "export",
-    "Trained LMs as an ordinary checkpoint",
-    export,
-    ExportOptions,
-)
+TOOL = Tool("export", "Trained LMs as an ordinary checkpoint", export, ExportOptions)
 get_parser, main = TOOL.parser, TOOL.main
 
 

@@ -5,14 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Dict, Mapping
 
-from espnet_bayeslm.bin.perplexity import (
-    ScoredTextOptions,
-    print_table,
-    read_text,
-    score_text,
-)
+from espnet_bayeslm.bin.perplexity import ScoredTextOptions, check_plain, print_table, read_text
 from espnet_bayeslm.evaluation.interpolation import estimate_weights
-from espnet_bayeslm.evaluation.perplexity import TextScores
+from espnet_bayeslm.evaluation.perplexity import TextScores, score_components
 from espnet_bayeslm.loading.components import TrainTextOptions
 from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.files import write_yaml
@@ -29,23 +24,20 @@ class InterpolateOptions(ScoredTextOptions, TrainTextOptions):
 def interpolate(options: InterpolateOptions) -> None:
     """Write the weights that are best for a text."""
     sentences = read_text(options)
-    components = options.components(device_of(options.ngpu), context=options.context)
-    options.warn_leakage(options.lms, sentences.values(), what=options.text)
-    scores = score_text(
-        components,
-        sentences,
-        keyed=options.keyed,
-        max_oov_rate=options.max_oov_rate,
-        context=options.context,
-    )
+    lines, context = list(sentences.values()), options.context
+    components = options.components(device_of(options.ngpu), context=context)
+    options.warn_leakage(options.lms, lines, what=options.text)
+    most = options.max_oov_rate
+    scores = score_components(components, lines, max_oov_rate=most, context=context)
+    if not options.keyed:
+        check_plain(lines, scores)
     weights = estimate_weights(scores)
     summaries = TextScores(components, sentences, scores, weights).summaries()
     rows = []
     # the mixture's figures come last, and it has no weight
     for row, weight, component in zip(summaries, weights, components, strict=False):
-        digest = component.fingerprint
         named = {"name": row["name"], "kind": row["kind"], "weight": float(weight)}
-        rows.append({**named, **figures(row), "fingerprint": digest})
+        rows.append({**named, **figures(row), "fingerprint": component.fingerprint})
     last = summaries[-1]
     counts = {"words": last["words"], "excluded_oovs": last["excluded"]}
     content = {"components": rows, "mixture": {**figures(last), **counts}}

@@ -7,13 +7,7 @@ import dataclasses
 import logging
 import math
 from functools import partial
-from typing import (
-    TYPE_CHECKING,
-    Callable,
-    Iterable,
-    List,
-    Optional,
-)
+from typing import TYPE_CHECKING, Callable, Iterable, List, Optional
 
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
@@ -49,13 +43,7 @@ from espnet_bayeslm.scoring import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import (
-    check_output,
-    check_seekable,
-    files_in,
-    staged,
-    write_json,
-)
+from espnet_bayeslm.utils.files import check_output, check_seekable, files_in, staged, write_json
 from espnet_bayeslm.utils.options import option, part_of
 
 if TYPE_CHECKING:
@@ -65,6 +53,7 @@ LISTS, LATTICES, BEST = "nbest", "lattices", "text"
 """Names of the output in --output."""
 MANIFEST = "lattice.json"
 """The names of these files: by it a later run knows what it may replace."""
+LEAST = {"nbest_size": 1, "merge_order": 1, "beam": 0, "prune": 0, "max_hyps_per_node": 0}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,8 +82,7 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
         "Number of last words by which hypotheses at a node are merged", MERGE_ORDER
     )
     beam: float = option(
-        "Drop hypotheses whose path is worse than the best one by more (nats of the LM)",
-        BEAM,
+        "Drop hypotheses whose path is worse than the best one by more (nats of the LM)", BEAM
     )
     prune: Optional[float] = option(
         "First drop arcs whose best path is worse by more; where lattices have no LM scores,"
@@ -113,15 +101,11 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
             raise InputError("nothing to do", remedy="Give --output DIR, --ref TEXT, or both.")
         if self.subtract_lms and not self.rescored:
             raise InputError("--subtract_lm without --lm or --ngram", remedy="Give one of them.")
-        if self.nbest_size < 1:
-            raise InputError(f"--nbest_size {self.nbest_size}: 1 or more hypotheses were expected")
-        if self.merge_order < 1:
-            raise InputError(f"--merge_order {self.merge_order}: 1 or more words were expected")
-        for name, value in {"beam": self.beam, "prune": self.prune}.items():
-            if value is not None and not value >= 0:
-                raise InputError(f"--{name} {value}: a number from 0 was expected")
-        if (most := self.max_hyps_per_node) is not None and most < 0:
-            raise InputError(f"--max_hyps_per_node {most}: 0 or more were expected")
+        # a beam may be infinite
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise InputError(f"--{name} {value}: expected {least} or more")
         if lmwt is None and penalty is not None:
             raise InputError(NO_LMWT, remedy="Give both.")
         if lmwt is not None and not (0 < lmwt < math.inf and math.isfinite(penalty or 0.0)):

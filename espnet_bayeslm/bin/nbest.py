@@ -11,10 +11,11 @@ from typing import Any, Dict, Optional
 from espnet_bayeslm.loading.components import GPUOptions
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.recognition.recognisers import BeamSearch, SphinxSearch, WhisperSearch
 from espnet_bayeslm.utils.cli import Tool, device_of, progress
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import check_least, option
 
 SUFFIXES = (".flac", ".wav")
 RECOGNISERS = ("pocketsphinx", "espnet", "whisper")
@@ -44,8 +45,7 @@ class NbestOptions(GPUOptions):
     nbest_format: str = option("Format to write", "jsonl", choices=("jsonl", "kaldi"))
 
     def __post_init__(self) -> None:
-        if self.nbest < 1:
-            raise InputError(f"--nbest {self.nbest}: 1 or more hypotheses were expected")
+        check_least(1, **{"--nbest": self.nbest})
         if (self.model is None) != (self.recogniser == "pocketsphinx"):
             problem = "is needed" if self.model is None else "has no meaning"
             raise InputError(f"--model {problem} with --recogniser {self.recogniser}")
@@ -57,23 +57,13 @@ class NbestOptions(GPUOptions):
 
 
 def recogniser_of(options: NbestOptions) -> Any:
-    """The recogniser that the options ask for: samples in, hypotheses out.
-
-    Raises:
-        InputError: The recogniser is not installed, or its files cannot be used.
-    """
+    """The recogniser that the options ask for: samples in, hypotheses out."""
     size, model = options.nbest, options.model or ""
     if options.recogniser == "pocketsphinx":
-        from espnet_bayeslm.recognition.recognisers import SphinxSearch
-
         return SphinxSearch(options.lm, size=size)
     device = device_of(options.ngpu)
     if options.recogniser == "whisper":
-        from espnet_bayeslm.recognition.recognisers import WhisperSearch
-
         return WhisperSearch(model, language=options.language, size=size, device=device)
-    from espnet_bayeslm.recognition.recognisers import BeamSearch
-
     weights = {"lm_weight": options.lm_weight, "ctc_weight": options.ctc_weight}
     return BeamSearch(model, lm=options.lm, **weights, size=size, device=device)
 
@@ -81,15 +71,11 @@ def recogniser_of(options: NbestOptions) -> Any:
 def find_recordings(audio: PathLike) -> Dict[str, Path]:
     """Utterance id -> audio file, in the order of the ids, of a `wav.scp` or a folder."""
     path = Path(audio)
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
-    elif path.suffix.lower() in SUFFIXES:
-        files = [path]
-    else:
+    if not path.is_dir() and path.suffix.lower() not in SUFFIXES:
         return _from_scp(path)
     found: Dict[str, Path] = {}
-    for file in files:
-        if found.setdefault(file.stem, file) != file:
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.suffix.lower() in SUFFIXES and found.setdefault(file.stem, file) != file:
             raise InputError(
                 f"two recordings have the name {file.stem!r}, which is the utterance id",
                 path=file,
@@ -118,19 +104,16 @@ def _from_scp(path: Path) -> Dict[str, Path]:
 def check_recording(path: Path, rate: int, max_seconds: float = math.inf) -> None:
     """Check the format and length of a recording, whose samples are not read."""
     info = _opened(path, "info")
-    remedy = ""
-    if info.samplerate != rate or info.channels != 1:
-        problem = f"{info.samplerate} samples a second and {info.channels} channels"
-        expected = f"{rate} and 1 were expected"
+    found = f"{info.samplerate} samples a second and {info.channels} channels"
+    length = f"{info.duration:.1f} seconds of audio"
+    if (info.samplerate, info.channels) != (rate, 1):
         remedy = f"Convert it: sox IN -r {rate} -c 1 OUT"
-    elif not 0 < info.duration <= max_seconds:
-        problem, expected = f"{info.duration:.1f} seconds of audio", "more than 0 were expected"
-        if info.duration:
-            expected = f"at most {max_seconds:g} were expected"
-            remedy = "Cut it into sentences."
-    else:
-        return
-    raise InputError(f"{problem}: {expected}", path=path, remedy=remedy)
+        raise InputError(f"{found}: {rate} and 1 were expected", path=path, remedy=remedy)
+    if info.duration <= 0:
+        raise InputError(f"{length}: more than 0 were expected", path=path)
+    if info.duration > max_seconds:
+        problem = f"{length}: at most {max_seconds:g} were expected"
+        raise InputError(problem, path=path, remedy="Cut it into sentences.")
 
 
 def _opened(path: Path, function: str, **options: Any) -> Any:

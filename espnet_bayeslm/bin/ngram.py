@@ -30,10 +30,7 @@ def ngram(options: NgramOptions) -> None:
 
 
 TOOL = Tool(
-    "ngram",
-    "Estimate a modified Kneser-Ney n-gram from text, ARPA out",
-    ngram,
-    NgramOptions,
+    "ngram", "Estimate a modified Kneser-Ney n-gram from text, ARPA out", ngram, NgramOptions
 )
 get_parser, main = TOOL.parser, TOOL.main
 

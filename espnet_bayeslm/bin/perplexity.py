@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.perplexity import (
@@ -14,11 +14,10 @@ from espnet_bayeslm.evaluation.perplexity import (
     Sentences,
     TextScores,
     check_unknown,
-    component_scores,
     perplexity_text,
 )
 from espnet_bayeslm.evaluation.transcripts import check_no_ids, read_sentences
-from espnet_bayeslm.evaluation.word_scores import Component, WordScores
+from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.loading.components import (
     PRELOAD,
     ComponentOptions,
@@ -89,27 +88,6 @@ def read_text(options: ScoredTextOptions) -> Sentences:
     return sentences
 
 
-def score_text(
-    components: Sequence[Component],
-    sentences: Sentences,
-    *,
-    keyed: bool,
-    max_oov_rate: float,
-    context: int = 0,
-) -> List[List[WordScores]]:
-    """Scores of a text's sentences by each component."""
-    lines = list(sentences.values())
-    scores = []
-    for component in components:
-        found = component_scores(component, lines, context=context)
-        rate, scorer = max_oov_rate, component.scorer
-        check_unknown(component.name, lines, found, max_oov_rate=rate, scorer=scorer)
-        scores.append(found)
-    if not keyed:
-        check_plain(lines, scores)
-    return scores
-
-
 def check_plain(lines: Sequence[Sequence[str]], scores: Sequence[Sequence[WordScores]]) -> None:
     """Check that the lines of a text have no utterance ids."""
     known = {
@@ -156,12 +134,9 @@ def write_per_sentence(path: str, result: TextScores) -> None:
             perplexities = result.perplexities(index)
             for key, value in zip(result.sentences, perplexities, strict=True):
                 sums = value.all
-                print(
-                    *(name, key, f"{sums.log_prob:.6f}", sums.words, sums.tokens),
-                    *(sums.characters, value.oov.words, f"{sums.perplexity():.4f}"),
-                    sep="\t",
-                    file=f,
-                )
+                text = (name, key, f"{sums.log_prob:.6f}", sums.words, sums.tokens)
+                rest = (sums.characters, value.oov.words, f"{sums.perplexity():.4f}")
+                print(*text, *rest, sep="\t", file=f)
 
 
 TOOL = Tool(

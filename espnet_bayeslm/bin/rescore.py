@@ -44,7 +44,7 @@ from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_output, files_in, staged
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import check_least, option
 
 SCALES = "scales.yaml"
 
@@ -88,8 +88,7 @@ class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions
                 f"--tune_ref with --num_jobs {self.num_jobs}: a job has a part of the lists only",
                 remedy="Give --tune_ref where the jobs are merged.",
             )
-        if self.write_best is not None and self.write_best < 1:
-            raise InputError(f"--write_best {self.write_best}: expected 1 or more")
+        check_least(1, **{"--write_best": self.write_best})
         if self.merge and self.num_jobs > 1:
             raise InputError("--merge with --job or --num_jobs", remedy="Merge all jobs at once.")
         if self.merge and self.uncertainty:
@@ -102,18 +101,17 @@ class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions
 
     def given_scales(self) -> Optional[Scales]:
         """Scales that the options give; None: they give none."""
-        given = {"--tune_ref": self.tune_ref, "--scales": self.scales, "--lmwt": self.lmwt}
-        used = [name for name, value in given.items() if value is not None]
-        if len(used) > 1 or (self.word_penalty is not None and used[:1] not in ([], ["--lmwt"])):
+        formula = {"lmwt": self.lmwt, "word_penalty": self.word_penalty}
+        known: Dict[str, Any] = {n: value for n, value in formula.items() if value is not None}
+        given = [name for name in ("tune_ref", "scales") if getattr(self, name) is not None]
+        if len(given) + bool(known) > 1:
+            names = ", ".join(f"--{name}" for name in (*given, *known))
             raise InputError(
-                f"more than one source of scales: {', '.join(used)}"
-                f" and --word_penalty {self.word_penalty}",
+                f"more than one source of scales: {names}",
                 remedy="Give --tune_ref, --scales, or --lmwt with --word_penalty.",
             )
         if self.scales is not None:
             return self.scales if isinstance(self.scales, Scales) else read_scales(self.scales)
-        formula = {"lmwt": self.lmwt, "word_penalty": self.word_penalty}
-        known: Dict[str, Any] = {n: value for n, value in formula.items() if value is not None}
         return Scales(**known) if known else None
 
 

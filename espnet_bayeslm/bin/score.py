@@ -86,15 +86,11 @@ def condition_files(ref: Repeated, hyp: Repeated, nbest: Repeated) -> List[Condi
                 remedy="Every system needs an output in every condition, and N-best lists"
                 " likewise.",
             )
-    return [
-        ConditionFiles(
-            condition,
-            path,
-            {name: paths[condition] for name, paths in systems.items()},
-            lists.get(condition),
-        )
-        for condition, path in refs.items()
-    ]
+    found = []
+    for condition, path in refs.items():
+        hyps = {name: paths[condition] for name, paths in systems.items()}
+        found.append(ConditionFiles(condition, path, hyps, lists.get(condition)))
+    return found
 
 
 def _by_condition(option: str, values: Repeated) -> Dict[str, str]:

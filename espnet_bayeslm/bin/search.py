@@ -17,7 +17,7 @@ from espnet_bayeslm.training.plain_text import (
 )
 from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import check_least, option
 
 if TYPE_CHECKING:
     from espnet_bayeslm.kinds.architectures import RankedArchitecture, Run
@@ -99,8 +99,7 @@ def check_options(options: SearchOptions) -> None:
     from espnet_bayeslm.loading.experiment import check_exp
 
     check_exp(options.exp, ",:")
-    if options.top < 1:
-        raise InputError(f"--top {options.top}: expected 1 or more")
+    check_least(1, **{"--top": options.top})
     for word, instead in (("--seed", "--seeds"), ("--output_dir", "--exp")):
         if any(given.partition("=")[0] == word for given in options.espnet_options):
             raise InputError(f"{word}: each run of a search has its own", remedy=f"Use {instead}.")

@@ -7,8 +7,13 @@ import logging
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
-from espnet_bayeslm.bin.perplexity import KEYED, score_text
-from espnet_bayeslm.evaluation.perplexity import Sentences, TextScores, component_scores
+from espnet_bayeslm.bin.perplexity import KEYED, check_plain
+from espnet_bayeslm.evaluation.perplexity import (
+    Sentences,
+    TextScores,
+    component_scores,
+    score_components,
+)
 from espnet_bayeslm.evaluation.signal_to_noise import (
     PruningStep,
     prune_weights,
@@ -51,9 +56,8 @@ def load_uncertain(options: SnrOptions) -> List[Component]:
 
     if not options.lms:
         raise InputError("no LM", remedy="Give --lm EXP, repeatable.")
-    device = device_of(options.ngpu)
     of_lms = ComponentOptions(lms=options.lms, max_tokens=options.max_tokens)
-    components = of_lms.components(device)
+    components = of_lms.components(device_of(options.ngpu))
     for component in components:
         model = trained_lm(component).lm
         if not (isinstance(model, UncertainLM) and [*model.posterior.blocks(), *model.latents()]):
@@ -102,8 +106,7 @@ def snr(options: SnrOptions) -> None:
     rows = {c.name: location_rows(c, sentences, max_tokens=limit) for c in components}
     steps: Dict[str, List[PruningStep]] = {}
     if sentences is not None and options.prune:
-        how = {"keyed": options.keyed, "max_oov_rate": options.max_oov_rate}
-        steps = {c.name: prune_component(c, shares, sentences, **how) for c in components}
+        steps = {c.name: prune_component(c, shares, sentences, options) for c in components}
     if options.output is not None:
         write_files(Path(options.output), rows, steps, text=options.text)
     print(location_table(rows).text())
@@ -113,7 +116,7 @@ def snr(options: SnrOptions) -> None:
 
 
 def prune_component(
-    component: Component, shares: Sequence[float], sentences: Sentences, **options: Any
+    component: Component, shares: Sequence[float], sentences: Sentences, options: SnrOptions
 ) -> List[PruningStep]:
     """Figures of a text with ever more of an LM's random weights at zero."""
     posteriors = trained_lm(component).lm.posterior.blocks()
@@ -124,8 +127,10 @@ def prune_component(
         )
 
     # pruning does not change which words are unknown: they are counted, and told, once
-    score_text([component], sentences, **options)
     lines = list(sentences.values())
+    scores = score_components([component], lines, max_oov_rate=options.max_oov_rate)
+    if not options.keyed:
+        check_plain(lines, scores)
 
     def measure() -> Dict[str, Any]:
         scores = component_scores(component, lines)

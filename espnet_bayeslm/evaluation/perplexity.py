@@ -115,6 +115,23 @@ def text_blocks(
         yield sentences[begin : begin + size]
 
 
+def score_components(
+    components: Sequence[Component],
+    sentences: Sequence[Sequence[str]],
+    *,
+    max_oov_rate: float,
+    context: int = 0,
+) -> List[List[WordScores]]:
+    """Scores of each sentence by each component."""
+    found = []
+    for component in components:
+        scores = component_scores(component, sentences, context=context)
+        rate, scorer = max_oov_rate, component.scorer
+        check_unknown(component.name, sentences, scores, max_oov_rate=rate, scorer=scorer)
+        found.append(scores)
+    return found
+
+
 def component_scores(
     component: Component, sentences: Sequence[Sequence[str]], *, context: int = 0
 ) -> List[WordScores]:

@@ -1,7 +1,6 @@
 """`bayeslm lattice`: N best, 1-best, oracle and rescored lattices on disk."""
 
 import dataclasses
-import os
 
 import numpy as np
 import pytest
@@ -81,15 +80,7 @@ def test_rescored_lattices_hold_the_scores_of_the_mixture(folder, point, ngram, 
         assert [list(nbest.hypotheses[0].words) for nbest in again] == text
 
 
-def test_pipes_and_different_scales_are_refused(folder, fails, ngram):
-    pipe = folder / "pipe"
-    os.mkfifo(pipe)
-    for tool, command in (
-        (main, ["--lattices", pipe, "--ref", folder / "ref"]),
-        (main, ["--lattices", folder / "lattices", "--words", pipe, "--ref", folder / "ref"]),
-        (rescore.main, ["--nbest", pipe, "--output", folder / "out", "--ngram", ngram]),
-    ):
-        assert "pipe: a pipe, and it is read twice" in fails(tool, command)
+def test_different_scales_are_refused(folder, fails, ngram):
     for n, item in enumerate(LATTICES[:2]):
         write_htk([dataclasses.replace(item, scales=PathScales(lm=n + 5.0))], folder / f"{n}")
     (folder / "1" / "u1.lat").rename(folder / "0" / "u1.lat")
@@ -176,12 +167,11 @@ REFUSED = [
     ({}, "nothing to do"),
     ({"output": "x", "word_penalty": 1.0}, "--word_penalty without --lmwt"),
     ({"output": "x", "lmwt": -1.0}, "LMWT must be positive"),
-    ({"output": "x", "nbest_size": 0}, "--nbest_size 0: 1 or more"),
-    ({"output": "x", "merge_order": 0}, "--merge_order 0: 1 or more"),
-    ({"output": "x", "beam": float("nan")}, "--beam nan: a number from 0"),
-    ({"output": "x", "prune": float("nan")}, "--prune nan: a number from 0"),
-    ({"output": "x", "prune": -1.0}, "--prune -1.0: a number from 0"),
-    ({"output": "x", "max_hyps_per_node": -1}, "--max_hyps_per_node -1: 0 or more"),
+    ({"output": "x", "nbest_size": 0}, "--nbest_size 0: expected 1 or more"),
+    ({"output": "x", "merge_order": 0}, "--merge_order 0: expected 1 or more"),
+    ({"output": "x", "beam": float("nan")}, "--beam nan: expected 0 or more"),
+    ({"output": "x", "prune": -1.0}, "--prune -1.0: expected 0 or more"),
+    ({"output": "x", "max_hyps_per_node": -1}, "--max_hyps_per_node -1: expected 0 or more"),
 ]
 
 

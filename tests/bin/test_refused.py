@@ -1,6 +1,7 @@
 """Bad input of the tools that read and score: one line says it, and nothing is written."""
 
 import importlib
+import os
 import re
 import shlex
 
@@ -23,6 +24,7 @@ COMMANDS = {
     "snr": "--output {tmp_path}/out",
 }
 PRUNE = "--lm {bayes} --text {tmp_path}/text --prune true"
+SUBTRACT = "--subtract_lm {ngram} --subtract_weight"
 REFUSED = [
     # LMs, n-grams and their weights, as of any tool
     ("perplexity", "", "no LM. Give --lm EXP and/or --ngram ARPA"),
@@ -31,7 +33,6 @@ REFUSED = [
     ("perplexity", "--ngram nosuch.arpa", "nosuch.arpa: no such n-gram file"),
     ("perplexity", "--lm {ngram}", "Give it by --ngram"),
     ("perplexity", "--ngram {bayes}", "is given by --lm"),
-    ("perplexity", "--lm {point} --weights nosuch", "neither a file nor numbers"),
     ("perplexity", "--lm {point} --max_oov_rate 0.1", "does not know 1 of 7 words (14.29 %"),
     ("perplexity", "--lm {point} --text {tmp_path}/keyed --max_oov_rate 1", "say --keyed true"),
     ("perplexity", "--lm {point} --context -1", "--context -1: expected 0 or more sentences"),
@@ -39,21 +40,21 @@ REFUSED = [
     ("perplexity", "--ngram {ngram} --engine_conf x", "--engine_conf without --engine dask"),
     ("interpolate", "--lm {point} --max_oov_rate 0.1", "point does not know 1 of 7 words"),
     ("interpolate", "--ngram {ngram} --train_text none", "none: no such training text"),
-    ("rescore", "--nbest nosuch", "nosuch: no such file or folder"),
-    (
-        "rescore",
-        "--nbest {tmp_path}/scores.jsonl",
-        "1 of 3 lists have no first-pass score (the first: 'u1')",
-    ),
-    (
-        "rescore",
-        "--nbest {tmp_path}/refs.jsonl",
-        "refs.jsonl: 1 of 3 lists have a reference, 'u0' has none",
-    ),
+    ("rescore", "--train_text none --lmwt 1 --ref {nbest}/dev.ref", "none: no such training text"),
+    ("rescore", "--nbest {tmp_path}/scores.jsonl", "no first-pass score (the first: 'u1')"),
+    ("rescore", "--nbest {tmp_path}/refs.jsonl", "1 of 3 lists have a reference, 'u0' has none"),
     ("rescore", "--nbest {tmp_path}/one.jsonl --write_best 0", "--write_best 0: expected 1 or"),
     ("rescore", "--nbest {tmp_path}/one.jsonl --folds 2", "one list, recording or speaker"),
     ("rescore", "--lm {point}", "2 components and no --weights"),
+    ("rescore", "--weights 1 --uncertainty true --num_samples 3", "no LM is uncertain"),
+    ("rescore", "--nbest {tmp_path}/pipe", "pipe: a pipe, and it is read twice"),
+    ("rescore", "--lmwt 1 --subtract_lm {ngram}", "no weight of the subtracted LM bigram"),
+    ("rescore", f"--lmwt 1 {SUBTRACT} 0.5", "is 0.5, and a number at or below zero"),
+    ("rescore", f"--lmwt 1 {SUBTRACT} -1 --subtract_weight -2", "2 --subtract_weight for 1 --sub"),
+    ("rescore", f"--tune_ref {{nbest}}/dev.ref {SUBTRACT} -1", "where scales are tuned"),
     ("rescore", "--tune_ref {nbest}/test.ref", "utterances have no reference"),
+    ("lattice", "--ref {tmp_path}/ref --lattices {tmp_path}/pipe", "a pipe, and it is read twice"),
+    ("lattice", "--ref {tmp_path}/ref --words {tmp_path}/pipe", "a pipe, and it is read twice"),
     ("lattice", "--output {tmp_path}/out --max_arcs 3", "at most 3 were expected"),
     ("lattice", "--output {tmp_path}/lattices", "is not the output of an earlier"),
     ("lattice", "--ref {tmp_path}/ref", "have no reference"),
@@ -61,49 +62,29 @@ REFUSED = [
     ("lattice", "--output {tmp_path}/out --ngram {ngram} --max_oov_rate 0", "does not know"),
     ("lattice", "--output {tmp_path}/out --subtract_lm {bayes}", "without --lm or --ngram"),
     ("export", "--lm {tmp_path}/alone.pth", "found no config.yaml beside the checkpoint"),
-    ("export", "--lm {latent}", "the latent variables at hidden_output@2 have no point"),
     ("export", "--lm {bayes} --weights 1", "--weights are for several LMs"),
     ("export", "--lm {bayes} --lm {seq_rnn}", "no weights for the 2 components"),
     ("export", "", "no LM. Give --lm EXP"),
     ("export", "--format hf --lm {bayes} --ngram {ngram}", "one pretrained LM and no more"),
     ("export", "--format peft --lm {bayes}", "is for an adapted pretrained LM"),
     ("export", "--lm {point} --subtract_lm {seq_rnn}", "0 --subtract_weight for 1 --subtract_lm"),
-    (
-        "export",
-        "--lm {point} --subtract_lm {seq_rnn} --subtract_weight 0.5",
-        "is 0.5, and a number at or below zero was",
-    ),
+    ("export", "--lm {point} --subtract_lm {seq_rnn} --subtract_weight 0.5", "is 0.5, and a num"),
     ("snr", "--lm {bayes} --lm {point}", "point is a point-estimate LM"),
     ("snr", "--lm {seq_rnn}", "seq_rnn is a point-estimate LM"),
     ("snr", "", "no LM. Give --lm EXP"),
     ("snr", "--lm {bayes} --prune true", "without a text. Give --text"),
-    (
-        "snr",
-        "--lm {latent} --text {tmp_path}/text --prune true",
-        "latent has latent variables only, and no random weights to prune",
-    ),
-    *[
-        ("snr", f"{PRUNE} --prune_steps={steps}", f"--prune_steps '{steps}': expected numbers")
-        for steps in ("a,b", "0,1.5")
-    ],
+    ("snr", "--lm {latent} --text {tmp_path}/text --prune true", "and no random weights to prune"),
+    ("snr", f"{PRUNE} --prune_steps=0,1.5", "--prune_steps '0,1.5': expected numbers"),
     # results of tools
     ("report", "", "nothing to report"),
-    ("report", "--score nosuch", "nosuch: cannot be read"),
     ("report", "--score {outputs}/ppl.json", "ppl.json: expected word errors of systems"),
-    ("report", "--perplexity a={outputs}/score.json", "score.json: expected perplexities"),
-    ("report", "--perplexity ={outputs}/ppl.json", "Give --perplexity NAME=PATH"),
     ("report", "--perplexity {outputs}/ppl.json " * 2, "has perplexities of"),
     ("report", "--rescored nosuch", "nosuch: not a folder"),
     ("report", "--rescored a={outputs}/ngram " * 2, "are both called a"),
-    ("report", "--rescored {outputs}/snr", "no format of N-best lists or lattices"),
     ("report", "--ref {nbest}/dev.ref", "--ref without lists"),
     ("report", "--exp {outputs}", "found no checkpoint.pth"),
     # word errors
-    (
-        "score",
-        "--hyp a={tmp_path}/short",
-        "2 utterances, 3 in {tmp_path}/ref: 1 utterances have no hypothesis (first: 'u3')",
-    ),
+    ("score", "--hyp a={tmp_path}/short", "1 utterances have no hypothesis (first: 'u3')"),
     ("score", "--nbest {tmp_path}/old", "no format of N-best lists or lattices"),
     ("score", "--hyp a={tmp_path}/ref --baseline b", "no such system. Give a NAME of --hyp: a."),
     ("score", "--hyp conditions={tmp_path}/ref", "Choose another NAME"),
@@ -132,6 +113,7 @@ def files(bayes, tmp_path):
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "alone.pth").write_bytes((bayes / "valid.loss.ave.pth").read_bytes())
     write_htk([random_lattice(np.random.default_rng(0), words=["zzz"])], tmp_path / "lattices")
 
@@ -143,8 +125,8 @@ def test_bad_input(files, refused, tool, options, message):
 
 
 REFUSED_BY_RESCORE = [
-    ({"lmwt": 3.0, "scales": "x"}, "more than one source of scales: --scales, --lmwt and"),
-    ({"tune_ref": "x", "word_penalty": 1.0}, "more than one source of scales: --tune_ref and"),
+    ({"lmwt": 3.0, "scales": "x"}, "more than one source of scales: --scales, --lmwt"),
+    ({"tune_ref": "x", "word_penalty": 1.0}, "scales: --tune_ref, --word_penalty"),
     ({"lmwt": -3.0}, "lmwt must be positive"),
     ({"scales": "nosuch.yaml"}, "nosuch.yaml: cannot be read"),
     ({"job": 2}, "--job 2 of --num_jobs 1: expected 1 to 1"),
@@ -165,15 +147,17 @@ def test_options_that_are_refused(options, message):
         RescoreCommand(nbest="x", output="y", **options).given_scales()
 
 
-@pytest.mark.parametrize("options", [{"folds": 2}, {"tune_lms": True}])
-def test_tuning_needs_references(options):
-    with pytest.raises(ValueError, match=f"--{next(iter(options))} needs references to tune on"):
-        RescoreCommand(nbest="x", output="y", **options).check_untuned()
+def test_scales_and_references_of_options():
+    def command(**options):
+        return RescoreCommand(nbest="x", output="y", **options)
 
-
-def test_scales_of_options():
-    def given(**options):
-        return RescoreCommand(nbest="x", output="y", **options).given_scales()
-
-    assert given() is None and given(tune_ref="x") is None
-    assert given(lmwt=3.0) == Scales(3.0) and given(word_penalty=1.0) == Scales(word_penalty=1.0)
+    for given, scales in (
+        ({}, None),
+        ({"tune_ref": "x"}, None),
+        ({"lmwt": 3.0}, Scales(3.0)),
+        ({"word_penalty": 1.0}, Scales(word_penalty=1.0)),
+    ):
+        assert command(**given).given_scales() == scales
+    for name, value in {"folds": 2, "tune_lms": True}.items():
+        with pytest.raises(ValueError, match=f"--{name} needs references to tune on"):
+            command(**{name: value}).check_untuned()
