@@ -54,7 +54,8 @@ def run_jobs(folder, num_jobs, **options):
 
 def contents(folder):
     """Return {file: bytes}, without the command line, which names the folder."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "command"}
+    files = (path for path in folder.iterdir() if path.is_file() and path.name != "command")
+    return {path.name: path.read_bytes() for path in files}
 
 
 def same_files(one, other, *names):

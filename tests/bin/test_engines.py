@@ -38,15 +38,21 @@ def cluster():
         yield client
 
 
+@pytest.fixture
+def dask(cluster, tmp_path):
+    """Options of the engine with the two workers of Dask."""
+    conf = tmp_path / "engine.yaml"
+    conf.write_text(f"cluster: {cluster.scheduler.address}\n")
+    return {"engine": "dask", "engine_conf": str(conf)}
+
+
 @pytest.fixture(params=["local", "dask"])
-def engine(request, tmp_path):
+def engine(request):
     """Options of an engine with two workers, and a function that returns their process ids."""
     if request.param == "local":
-        return {"workers": 2}, lambda: children()
-    client = request.getfixturevalue("cluster")
-    (tmp_path / "engine.yaml").write_text(f"cluster: {client.scheduler.address}\n")
-    options = {"engine": "dask", "engine_conf": tmp_path / "engine.yaml"}
-    known = list(client.run(os.getpid).values())
+        return {"workers": 2}, children
+    options = request.getfixturevalue("dask")
+    known = list(request.getfixturevalue("cluster").run(os.getpid).values())
     return options, lambda: [pid for pid in known if is_alive(pid)]
 
 
@@ -67,14 +73,8 @@ def children():
 
 
 @pytest.fixture
-def lists(nbest, point, bayes, ngram):
-    return {
-        "nbest": nbest / "dev",
-        "lm": [point, bayes],
-        "ngram": ngram,
-        "weights": "0.3,0.5,0.2",
-        "lmwt": 9,
-    }
+def lists(nbest, mixture):
+    return {"nbest": nbest / "dev", **mixture, "lmwt": 9}
 
 
 @pytest.fixture
@@ -145,20 +145,9 @@ def test_a_killed_client_resumes_from_its_finished_blocks(lists, engine, watched
     assert len(counts) == 8 - 3 and not folder.exists()
 
 
-def test_other_options_do_not_take_the_blocks(lists, watched, tmp_path):
-    acts, counts = watched
-    acts[2] = lambda: (_ for _ in ()).throw(KeyboardInterrupt)
-    with pytest.raises(SystemExit):
-        run(**lists, output=tmp_path / "out")
-    assert list(tmp_path.glob(".out.blocks/*"))
-    counts.clear()
-    acts.clear()
-    run(**lists, unk_size=3, output=tmp_path / "out")
-    assert len(counts) == 8
-
-
-def test_another_lm_under_the_same_name_does_not_take_the_blocks(lists, watched, tmp_path):
-    """Of one that is subtracted too."""
+@pytest.mark.parametrize("change", ["unk_size", "subtract_lm"])
+def test_other_options_do_not_take_the_blocks(lists, watched, tmp_path, change):
+    """Nor another LM under the same name, here one that is subtracted."""
     source = tmp_path / "source.arpa"
     source.write_bytes(Path(lists["ngram"]).read_bytes())
     lists.update(subtract_lm=source, subtract_weight=-0.3)
@@ -166,9 +155,13 @@ def test_another_lm_under_the_same_name_does_not_take_the_blocks(lists, watched,
     acts[2] = lambda: (_ for _ in ()).throw(KeyboardInterrupt)
     with pytest.raises(SystemExit):
         run(**lists, output=tmp_path / "out")
+    assert list(tmp_path.glob(".out.blocks/*"))
     counts.clear()
     acts.clear()
-    source.write_text(source.read_text() + "\n")
+    if change == "unk_size":
+        lists["unk_size"] = 3
+    else:
+        source.write_text(source.read_text() + "\n")
     run(**lists, output=tmp_path / "out")
     assert len(counts) == 8
 
@@ -185,47 +178,43 @@ def end_of_a_worker(*_):
 
 
 def test_perplexities_are_those_of_one_process(
-    plain_text, lists, engine, tmp_path, monkeypatch, capsys
+    plain_text, mixture, engine, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr("espnet_bayeslm.evaluation.perplexity.BLOCK_SIZE", 7)
     options, _ = engine
-    lms = {name: lists[name] for name in ("lm", "ngram", "weights")}
     for more in ({}, {"context": 2}, {"cache": tmp_path / "cache"}):
         found = []
         for name, how in {"one": {}, "two": options}.items():
             files = {"output": tmp_path / f"{name}.json", "per_sentence": tmp_path / f"{name}.tsv"}
             text = {"text": plain_text / "valid.txt", **more}
-            perplexity.main(words(**text, **lms, **files, **how))
+            perplexity.main(words(**text, **mixture, **files, **how))
             found.append([path.read_bytes() for path in files.values()] + [capsys.readouterr()[0]])
         assert found[0] == found[1]
     assert not list(tmp_path.glob(".*.blocks"))
 
 
-def test_lattices_are_those_of_one_process(lists, engine, tmp_path, monkeypatch, capsys):
+def test_lattices_are_those_of_one_process(mixture, engine, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("espnet_bayeslm.rescoring.list_worker.LATTICES", 3)
     options, _ = engine
     drawn = (np.random.default_rng(n) for n in range(10))
     lattices = [random_lattice(rng, words="abcde", utt=f"u{n}") for n, rng in enumerate(drawn)]
     write_htk(lattices, tmp_path / "lattices")
     (tmp_path / "refs").write_text("".join(f"u{n} a b c\n" for n in range(10)))
-    lms = {name: lists[name] for name in ("lm", "ngram", "weights")}
     given = {"lattices": tmp_path / "lattices", "ref": tmp_path / "refs", "write_lattices": "true"}
     found = []
     for name, how in {"one": {}, "two": options}.items():
-        lattice.main(words(**given, **lms, **how, output=tmp_path / name))
+        lattice.main(words(**given, **mixture, **how, output=tmp_path / name))
         files = {p.name: p.read_bytes() for p in (tmp_path / name).rglob("*") if p.is_file()}
         found.append((files, capsys.readouterr()[0]))
     assert found[0] == found[1] and len(found[0][0]) == 10 + 3
 
 
-def test_steps_on_dask_are_processes_with_logs(cluster, plain_text, tmp_path):
-    (tmp_path / "engine.yaml").write_text(f"cluster: {cluster.scheduler.address}\n")
+def test_steps_on_dask_are_processes_with_logs(dask, plain_text, tmp_path):
     ngram = ["ngram", *words(text=plain_text / "train.txt", order=1, discount_fallback="true")]
     good = Step("good", [[*ngram, "--arpa", str(tmp_path / "1.arpa")]])
     bad = Step("bad", [["ngram", "--text", "missing", "--arpa", str(tmp_path / "2.arpa")]])
-    engine = EngineOptions(engine="dask", engine_conf=str(tmp_path / "engine.yaml"))
     message = r"bad\.log: ended with status 1: bayeslm ngram: error: missing: cannot be read"
-    with pytest.raises(InputError, match=message), engine.pool(trains=True) as pool:
+    with pytest.raises(InputError, match=message), EngineOptions(**dask).pool(trains=True) as pool:
         run_steps(pool, [good, bad], tmp_path, bayeslm.main)
     assert (tmp_path / "1.arpa").exists() and (tmp_path / "good.done").exists()
     assert (tmp_path / "good.log").read_text().startswith("$ bayeslm ngram --text ")
@@ -251,10 +240,8 @@ def test_jobs_of_slurm_write_what_one_process_writes(lists, tmp_path, monkeypatc
     assert len(list(tmp_path.glob("*.log"))) == 2
 
 
-def test_a_worker_without_the_package(lists, cluster, tmp_path, refused):
-    conf = tmp_path / "engine.yaml"
-    conf.write_text(f"cluster: {cluster.scheduler.address}\n")
+def test_a_worker_without_the_package(lists, cluster, dask, tmp_path, refused):
     cluster.run(exec, "import sys; sys.modules['espnet_bayeslm'] = None")
-    command = words(**lists, engine="dask", engine_conf=conf, output=tmp_path / "out")
+    command = words(**lists, **dask, output=tmp_path / "out")
     message = "2 of 2 workers lack the package espnet_bayeslm, the first tcp://"
     refused(main, command, message, "pip install 'espnet_bayeslm[dask]'")

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 import yaml
-from command_lines import SHORT
+from command_lines import SHORT, contents
 from espnet2.main_funcs.pack_funcs import unpack
 from espnet2.tasks.lm import LMTask
 from tiny_training import words
@@ -27,8 +27,8 @@ def test_a_subtracted_lm(point, seq_rnn, ngram, tmp_path):
         assert torch.equal(component(ids, None)[0], load_lm(exp).lm(ids, None)[0])
 
 
-PLAIN_LM = {"lm": "bayes_lstm", "lm_conf": {"unit": 8, "uncertainty": {"cell_input@1": "bayes"}}}
-BPE = {**PLAIN_LM, "optim": "adam", **SHORT, "max_epoch": 1}
+BPE = {"lm": "bayes_lstm", "lm_conf": {"unit": 8, "uncertainty": {"cell_input@1": "bayes"}}}
+BPE |= {"optim": "adam", **SHORT, "max_epoch": 1}
 
 
 @pytest.fixture
@@ -37,19 +37,17 @@ def recipe(plain_text, tmp_path, monkeypatch):
     folder = tmp_path / "recipe"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    for part in ("train", "valid"):
-        (folder / part).write_text((plain_text / f"{part}.txt").read_text())
     (folder / "lm.yaml").write_text(yaml.safe_dump(BPE))
-    command = ["--train_text", "train", "--valid_text", "valid", "--config", "lm.yaml"]
-    train.main([*command, "--exp", "exp", "--token_type", "bpe", "--vocab_size", "20"])
+    texts = {f"{part}_text": plain_text / f"{part}.txt" for part in ("train", "valid")}
+    train.main(words(**texts, config="lm.yaml", exp="exp", token_type="bpe", vocab_size=20))
     return folder
 
 
-def test_espnets_pack(recipe, tmp_path, monkeypatch):
+def test_espnets_pack(recipe, plain_text, tmp_path, monkeypatch):
     """Of the trained LM and of what is exported."""
     main(["--lm", "exp", "--output", "out"])
     before = load_lm("exp")
-    sentence = (recipe / "valid").read_text().splitlines()[0]
+    sentence = (plain_text / "valid.txt").read_text().splitlines()[0]
     ids = before.ids(before.tokenize(sentence))
     text, lengths = torch.tensor([ids]), torch.tensor([len(ids)])
     with torch.no_grad():
@@ -57,10 +55,11 @@ def test_espnets_pack(recipe, tmp_path, monkeypatch):
     weights = before.model.state_dict()
     monkeypatch.setattr(sys, "argv", [])
     for source in ("exp", "out"):
-        words = ["asr", "--lm_train_config", f"{source}/config.yaml"]
-        bpemodel = yaml.safe_load((recipe / source / "config.yaml").read_text())["bpemodel"]
-        words += ["--lm_file", f"{source}/valid.loss.ave.pth", "--option", bpemodel]
-        run_program("espnet2.bin.pack", [*words, "--outpath", f"{tmp_path}/{source}.zip"])
+        config = f"{source}/config.yaml"
+        bpemodel = yaml.safe_load((recipe / config).read_text())["bpemodel"]
+        given = {"lm_train_config": config, "lm_file": f"{source}/valid.loss.ave.pth"}
+        pack = words(**given, option=bpemodel, outpath=tmp_path / f"{source}.zip")
+        run_program("espnet2.bin.pack", ["asr", *pack])
     recipe.rename(tmp_path / "gone")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -77,9 +76,8 @@ def test_espnets_pack(recipe, tmp_path, monkeypatch):
 
 
 def test_a_folder_with_something_else(bayes, point, fails):
-    contents = {path: path.read_bytes() for path in point.iterdir() if path.is_file()}
+    before = contents(point)
     error = fails(main, ["--lm", bayes, "--output", point])
     assert "which is nothing that was exported. Give a new folder" in error
-    error = fails(main, ["--lm", point, "--output", point])
-    assert "is the LM's own folder" in error
-    assert contents == {path: path.read_bytes() for path in point.iterdir() if path.is_file()}
+    assert "is the LM's own folder" in fails(main, ["--lm", point, "--output", point])
+    assert contents(point) == before

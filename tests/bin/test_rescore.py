@@ -10,15 +10,15 @@ from command_lines import (
     contents,
     costs,
     is_whole_png,
-    json_lines,
     run,
     run_jobs,
     same_files,
     settings,
 )
 from tiny_training import words
+from written_files import write
 
-from espnet_bayeslm.bin import interpolate, rescore
+from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation.wer import count_errors, read_transcripts
 from espnet_bayeslm.loading.trained_lm import load_lm
@@ -32,48 +32,32 @@ FILES |= {"scales.yaml", "command"}
 
 
 @pytest.fixture(scope="module")
-def weights(plain_text, point, bayes, ngram, tmp_path_factory):
-    path = tmp_path_factory.mktemp("weights") / "weights.yaml"
-    text = plain_text / "valid.txt"
-    interpolate.main(words(text=text, lm=[point, bayes], ngram=ngram, output=path))
-    return path
-
-
-@pytest.fixture(scope="module")
-def lms(point, bayes, ngram, weights):
-    return {"lm": [point, bayes], "ngram": ngram, "weights": weights}
-
-
-@pytest.fixture(scope="module")
-def tuned(tuning, lms, tmp_path_factory):
+def tuned(tuning, mixture, tmp_path_factory):
     output = tmp_path_factory.mktemp("dev") / "new" / "dev"
-    return run(**tuning, **lms, token_scores="true", output=output)
+    return run(**tuning, **mixture, token_scores="true", output=output)
 
 
-def test_lists_come_out_as_they_went_in_with_the_mixtures_costs(
-    nbest, tuned, weights, point, bayes, ngram
-):
+def test_lists_come_out_as_they_went_in_with_the_mixtures_costs(nbest, tuned, mixture):
     assert {path.name for path in tuned.iterdir()} >= FILES | {"lmwt.nn.words"}
     assert list(read_nbest(tuned)) == list(read_nbest(nbest / "dev"))
     assert list(costs(tuned / "lmwt.nn")) == list(read_keyed_lines(nbest / "dev" / "words_text"))
-    mixing = [row["weight"] for row in yaml.safe_load(weights.read_text())["components"]]
     texts = {key: line.split() for key, (_, line) in read_keyed_lines(tuned / "words_text").items()}
     assert [] in texts.values()
-    trained = [load_lm(exp) for exp in (point, bayes)]
+    trained = [load_lm(exp) for exp in mixture["lm"]]
     found, by_word = costs(tuned / "lmwt.nn"), costs(tuned / "lmwt.nn.words")
     assert list(found) == list(by_word) == list(texts)
     for key, hyp in texts.items():
         parts = [token_log_probs(lm.lm, [lm.ids(hyp)])[0] for lm in trained]
-        parts.append(NgramScorer(ngram).word_scores([hyp])[0].log_probs)
-        log_probs = np.log(sum(w * np.exp(p) for w, p in zip(mixing, parts, strict=True)))
+        parts.append(NgramScorer(mixture["ngram"]).word_scores([hyp])[0].log_probs)
+        log_probs = np.log(np.array([0.3, 0.5, 0.2]) @ np.exp(parts))
         np.testing.assert_allclose(by_word[key], -log_probs, atol=1e-5)
         assert found[key] == pytest.approx([-log_probs.sum()], abs=1e-5)
         # 6 decimals of each are written
         assert found[key] == pytest.approx([sum(by_word[key])], abs=1e-6 * (len(hyp) + 2))
 
 
-def test_scales_of_one_set_are_applied_to_another(nbest, lms, tuned, tmp_path, capsys):
-    lists = {"nbest": nbest / "test", "ref": nbest / "test.ref", **lms}
+def test_scales_of_one_set_are_applied_to_another(nbest, mixture, tuned, tmp_path, capsys):
+    lists = {"nbest": nbest / "test", "ref": nbest / "test.ref", **mixture}
     found = settings(run(**lists, scales=tuned / "scales.yaml", output=tmp_path / "a"))
     scales = settings(tuned)
     lmwt, word_penalty = scales["lmwt"], scales["word_penalty"]
@@ -88,21 +72,6 @@ def test_scales_of_one_set_are_applied_to_another(nbest, lms, tuned, tmp_path, c
     assert len(a.pop("text_without_lm").splitlines()) == 20
     of_file, of_options = (yaml.safe_load(files.pop("scales.yaml")) for files in (a, b))
     assert a == b and of_file["lmwt"] == of_options["lmwt"] == lmwt
-
-
-def test_the_cache_changes_nothing_and_loads_nothing(nbest, lms, bayes, tmp_path, monkeypatch):
-    lists, cache = {"nbest": nbest / "test"}, {"cache": tmp_path / "cache"}
-    run(**lists, **lms, output=tmp_path / "without")
-    run(**lists, **lms, **cache, output=tmp_path / "first")
-    assert len(list((tmp_path / "cache").iterdir())) == 2  # the two neural LMs
-    with monkeypatch.context() as patch:
-        patch.setattr("espnet_bayeslm.loading.trained_lm.load_lm", None)
-        run(**lists, **lms, **cache, output=tmp_path / "second")
-        with pytest.raises(TypeError):  # other draws are other scores: the LM is needed
-            run(**lists, lm=bayes, num_samples=2, **cache, output=tmp_path / "third")
-    expected = contents(tmp_path / "without")
-    assert contents(tmp_path / "first") == contents(tmp_path / "second") == expected
-    assert not (tmp_path / "third").exists()
 
 
 def test_a_rerun_replaces_its_own_output_whole(nbest, ngram, tmp_path):
@@ -141,13 +110,19 @@ def test_the_best_of_each_list_are_lists_for_another_lm(nbest, ngram, tmp_path, 
     assert moved > 5
 
 
-def test_an_output_that_cannot_be_written_is_known_before_the_scoring(
-    nbest, ngram, tmp_path, refused, monkeypatch
+def test_outputs_that_cannot_be_replaced_are_known_before_the_scoring(
+    nbest, ngram, tuned, tmp_path, refused, monkeypatch
 ):
-    (tmp_path / "out").symlink_to("nowhere")
     monkeypatch.setattr(rescore, "rescored_on", lambda *_, **__: pytest.fail("it was scored"))
-    command = words(nbest=nbest / "dev", ngram=ngram, output=tmp_path / "out")
-    refused(main, command, "a link to nowhere")
+    (tmp_path / "link").symlink_to("nowhere")
+    write(tmp_path / "mine" / "thesis", "of years")
+    lists = shutil.copytree(tuned, tmp_path / "lists")
+    for given, output, message in (
+        (nbest / "dev", "link", "a link to nowhere"),
+        (nbest / "dev", "mine", "mine: is there, and is not the output of an earlier `bayeslm"),
+        (lists, "lists", f"--nbest {lists} is in it"),
+    ):
+        refused(main, words(nbest=given, ngram=ngram, output=tmp_path / output), message)
 
 
 def test_lists_without_graph_costs(nbest, ngram, tmp_path):
@@ -161,44 +136,6 @@ def test_lists_without_graph_costs(nbest, ngram, tmp_path):
     assert same_files(first, again, "text", "lmwt.nn") and "wer" in settings(again)
 
 
-@pytest.fixture
-def lists(nbest, tmp_path):
-    """Return a folder of lists that may be changed."""
-    return shutil.copytree(nbest / "dev", tmp_path / "nbest")
-
-
-def test_what_is_not_ours_is_not_replaced(nbest, ngram, tuned, tmp_path, refused):
-    output = tmp_path / "out"
-    output.mkdir()
-    (output / "thesis").write_text("of years")
-    message = f"{output}: is there, and is not the output of an earlier `bayeslm rescore`"
-    refused(main, words(nbest=nbest / "dev", ngram=ngram, output=output), message)
-    # an earlier output, which is now the input
-    lists = shutil.copytree(tuned, tmp_path / "lists")
-    refused(main, words(nbest=lists, ngram=ngram, output=lists), f"--nbest {lists} is in it")
-
-
-def test_a_failure_while_writing_leaves_the_old_output(nbest, ngram, tmp_path, capsys, monkeypatch):
-    """The blocks that were finished stay beside it, for the next run."""
-    lists = {"nbest": nbest / "dev", "ngram": ngram, "output": tmp_path / "out"}
-    run(**lists)
-
-    def files():
-        return {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
-
-    before = files()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(rescore, "write_settings", full)
-    with pytest.raises(SystemExit):
-        main(words(**lists, lmwt=3))
-    assert "No space left" in capsys.readouterr().err
-    assert files() == before
-    assert len([*tmp_path.rglob(".out.blocks")]) == 1
-
-
 def shouted(line):
     """Return a line with its words in upper case, a comma after each."""
     key, *text = line.split()
@@ -206,9 +143,10 @@ def shouted(line):
 
 
 def test_normalised_text_is_scored_and_counted_and_what_is_written_stays(
-    nbest, lists, point, ngram, tuning, tmp_path, refused
+    nbest, point, ngram, tuning, tmp_path, refused
 ):
     """Lists and references in upper case with punctuation give what plain ones give."""
+    lists = shutil.copytree(nbest / "dev", tmp_path / "nbest")
     ref, output = tmp_path / "ref", tmp_path / "out"
     for path, source in ((lists / "words_text", lists / "words_text"), (ref, nbest / "dev.ref")):
         path.write_text("".join(f"{shouted(x)}\n" for x in source.read_text().splitlines()))
@@ -250,40 +188,14 @@ def test_context_is_the_best_so_far_of_the_recording(nbest, point, ngram, segmen
     assert moved > 100
 
 
-def test_each_word_of_a_bayesian_lm_has_its_uncertainty(
-    nbest, bayes, ngram, tmp_path, point, refused
-):
-    lms = {"lm": bayes, "ngram": ngram, "weights": "0.5,0.5", "num_samples": 3}
-    output = run(nbest=nbest / "dev", **lms, uncertainty="true", output=tmp_path / "out")
-    rows = json_lines(output / "uncertainty.ndjson")
-    hyps = [
-        (item.utt, rank, list(hyp.words))
-        for item in read_nbest(nbest / "dev")
-        for rank, hyp in enumerate(item.hypotheses, 1)
-    ]
-    assert [(row["utt"], row["rank"], row["words"]) for row in rows] == hyps
-    for row in rows:
-        size = len(row["words"]) + 1
-        for name in ("log_prob", "entropy", "mutual_information", "variance"):
-            assert len(row[name]) == size and np.isfinite(row[name]).all()
-        assert min(row["mutual_information"]) >= 0 and min(row["variance"]) >= 0
-        assert max(row["mutual_information"]) > 0
-        assert all(e <= np.log(13) * 1.001 for e in row["entropy"])
-    lists = {"nbest": nbest / "dev", "uncertainty": "true", "output": tmp_path / "out"}
-    refused(main, words(**lists, lm=point, num_samples=3), "no LM is uncertain")
-
-
 def test_the_best_of_lists_with_ranks_are_read_in_their_new_order(ngram, tmp_path):
-    hyps = [{"text": text, "am_score": -score, "rank": rank} for rank, text, score in RANKED]
-    (tmp_path / "dev.jsonl").write_text(json.dumps({"utt": "u", "hypotheses": hyps}) + "\n")
-    out = run(
-        nbest=tmp_path / "dev.jsonl", ngram=ngram, lmwt=1, write_best=2, output=tmp_path / "o"
-    )
+    rows = ((1, "a a a a", -40.0), (2, "b", -1.0))
+    hyps = [{"text": text, "am_score": score, "rank": rank} for rank, text, score in rows]
+    lists = tmp_path / "dev.jsonl"
+    lists.write_text(json.dumps({"utt": "u", "hypotheses": hyps}) + "\n")
+    out = run(nbest=lists, ngram=ngram, lmwt=1, write_best=2, output=tmp_path / "o")
     (item,) = read_nbest(out / "best")
     assert [" ".join(hyp.words) for hyp in item.hypotheses] == ["b", "a a a a"]
-
-
-RANKED = [(1, "a a a a", 40.0), (2, "b", 1.0)]
 
 
 @pytest.fixture
