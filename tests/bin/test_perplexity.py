@@ -1,17 +1,17 @@
 """`bayeslm perplexity` and `interpolate`: by hand, by ESPnet; names, and texts that leak."""
 
-import json
 import math
 import random
-import shutil
 
 import numpy as np
 import pytest
 import yaml
-from command_lines import espnet_perplexity, perplexities, run
+from command_lines import espnet_perplexity, perplexities
 from tiny_training import words
+from written_files import write
 
 from espnet_bayeslm.bin import interpolate
+from espnet_bayeslm.loading.components import TrainTextOptions
 from espnet_bayeslm.loading.experiment import fingerprint
 from espnet_bayeslm.loading.export import write_mixture
 from espnet_bayeslm.loading.trained_lm import load_lm
@@ -41,9 +41,14 @@ def test_agrees_with_espnets_program(corpus, request, tmp_path, lm):
 
 
 def test_samples_are_repeatable_and_not_the_mean(plain_text, bayes, tmp_path):
+    """The cache, which all but the last use, keeps both."""
     lm = {"text": plain_text / "valid.txt", "lm": bayes, "output": tmp_path / "out"}
-    mean, a, b = (perplexities(**lm, num_samples=n)["bayes"]["log_prob"] for n in (0, 2, 2))
-    assert a == b and abs(a - mean) > 1e-3
+    cache = {"cache": tmp_path / "cache"}
+    mean, a, b, c = (
+        perplexities(**lm, **options)["bayes"]["log_prob"]
+        for options in (cache, *[{**cache, "num_samples": 2}] * 2, {"num_samples": 2})
+    )
+    assert a == b == c and abs(a - mean) > 1e-3
 
 
 def test_unknown_words_are_counted_and_left_out_of_one_figure(point, ngram, tmp_path, capsys):
@@ -89,37 +94,6 @@ def test_running_text(corpus, point, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def weights_file(plain_text, point, bayes, ngram, tmp_path_factory):
-    path = tmp_path_factory.mktemp("weights") / "new" / "weights.yaml"
-    texts = {"text": plain_text / "valid.txt", "output": path}
-    interpolate.main(words(**texts, lm=[point, bayes], ngram=ngram))
-    return path
-
-
-def components(path):
-    return {row["name"]: row for row in yaml.safe_load(path.read_text())["components"]}
-
-
-def test_weights_are_those_of_em_over_all_words(weights_file, plain_text, point, bayes, ngram):
-    columns = []
-    sentences = [line.split() for line in (plain_text / "valid.txt").read_text().splitlines()]
-    for exp in (point, bayes):
-        trained = load_lm(exp)
-        rows = token_log_probs(trained.lm, [trained.ids(sentence) for sentence in sentences])
-        columns.append(np.concatenate(rows))
-    rows = NgramScorer(ngram).word_scores(sentences)
-    columns.append(np.concatenate([row.log_probs for row in rows]))
-    expected = em_weights(np.stack(columns, axis=1))
-    found = components(weights_file)
-    assert list(found) == ["point", "bayes", "bigram"]
-    assert [row["kind"] for row in found.values()] == ["lm", "lm", "ngram"]
-    np.testing.assert_allclose([row["weight"] for row in found.values()], expected, atol=1e-4)
-    mixture = yaml.safe_load(weights_file.read_text())["mixture"]
-    assert mixture["perplexity"] <= min(row["perplexity"] for row in found.values()) + 1e-4
-    assert mixture["excluded_oovs"] == 0
-
-
-@pytest.fixture(scope="module")
 def named(plain_text, tmp_path_factory):
     """Return two n-grams of one name, of the text and of its letters in a wrong order."""
     paths = []
@@ -133,25 +107,34 @@ def named(plain_text, tmp_path_factory):
     return paths
 
 
-@pytest.fixture(scope="module")
-def weights(named, point, plain_text, tmp_path_factory):
-    path = tmp_path_factory.mktemp("weights") / "w.yaml"
-    text = plain_text / "valid.txt"
-    interpolate.main(words(text=text, lm=point, ngram=named, output=path))
-    return path
-
-
-def weight_of(path):
-    return [row["weight"] for row in yaml.safe_load(path.read_text())["components"]]
-
-
-def test_weights_go_by_what_the_files_hold(named, point, weights, plain_text, tmp_path):
-    assert abs(weight_of(weights)[1] - weight_of(weights)[2]) > 0.1
-    expected = yaml.safe_load(weights.read_text())["mixture"]["perplexity"]
+def test_weights_are_those_of_em_over_all_words_by_what_the_files_hold(
+    named, point, bayes, plain_text, tmp_path
+):
+    text, path = plain_text / "valid.txt", tmp_path / "new" / "weights.yaml"
+    interpolate.main(words(text=text, lm=[point, bayes], ngram=named, output=path))
+    columns = []
+    sentences = [line.split() for line in text.read_text().splitlines()]
+    for trained in map(load_lm, (point, bayes)):
+        rows = token_log_probs(trained.lm, [trained.ids(sentence) for sentence in sentences])
+        columns.append(np.concatenate(rows))
+    for ngram in named:
+        rows = NgramScorer(ngram).word_scores(sentences)
+        columns.append(np.concatenate([row.log_probs for row in rows]))
+    content = yaml.safe_load(path.read_text())
+    found, mixture = content["components"], content["mixture"]
+    kinds = [("point", "lm"), ("bayes", "lm"), ("2", "ngram"), ("2#2", "ngram")]
+    assert [(row["name"], row["kind"]) for row in found] == kinds
+    weights = [row["weight"] for row in found]
+    np.testing.assert_allclose(weights, em_weights(np.stack(columns, axis=1)), atol=1e-4)
+    assert abs(weights[2] - weights[3]) > 0.1
+    assert mixture["perplexity"] <= min(row["perplexity"] for row in found) + 1e-4
+    assert mixture["excluded_oovs"] == 0
+    lms = {"lm": [point, bayes], "weights": path, "output": tmp_path / "ppl"}
     for paths in (named, named[::-1]):
-        text = {"text": plain_text / "valid.txt", "output": tmp_path / "ppl"}
-        rows = perplexities(**text, lm=point, ngram=paths, weights=weights)
-        assert rows["mixture"]["perplexity"]["word"] == pytest.approx(expected, abs=1e-3)
+        rows = perplexities(text=text, **lms, ngram=paths)
+        assert rows["mixture"]["perplexity"]["word"] == pytest.approx(
+            mixture["perplexity"], abs=1e-3
+        )
 
 
 def test_matching():
@@ -192,54 +175,16 @@ def test_the_cache_knows_all_that_is_read(named, point, plain_text, tmp_path):
     assert len(digests) == 2
 
 
-LEAKED = "stand in the training text"
-
-
-def warnings(caplog):
-    found = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    return [message for message in found if LEAKED in message]
-
-
-@pytest.fixture
-def texts(tmp_path):
-    """Return training text and two test texts, the first of which stands in it."""
+def test_training_texts_that_are_given_or_an_experiments_own(tmp_path, caplog):
     rng = random.Random(0)
-
-    def lines(count):
-        return [" ".join(rng.choices("abcdefghij", k=rng.randint(8, 14))) for _ in range(count)]
-
-    train, clean = lines(200), lines(40)
-    for name, content in {"train": train, "leaked": train[:40], "clean": clean}.items():
-        (tmp_path / name).write_text("\n".join(content) + "\n")
-    return tmp_path
-
-
-@pytest.mark.parametrize("tool", ["interpolate", "rescore"])
-def test_a_text_that_is_given(texts, ngram, tool, caplog):
-    rows = [
-        {"utt": f"u{n}", "ref": line, "hypotheses": [{"text": line, "score": -1.0}]}
-        for n, line in enumerate((texts / "leaked").read_text().splitlines())
-    ]
-    lists = texts / "lists.jsonl"
-    lists.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for train in ("clean", "train"):
-        given = {"ngram": ngram, "train_text": texts / train}
-        if tool == "rescore":
-            run(**given, nbest=lists, lmwt=1, output=texts / "out")
-        else:
-            interpolate.main(words(**given, text=texts / "leaked", output=texts / "weights.yaml"))
-        assert len(warnings(caplog)) == (train == "train")
-    assert "40 of 40 sentences" in warnings(caplog)[0]
-
-
-def test_an_experiments_own_text(texts, point, caplog):
-    exp = texts / "exp"
-    shutil.copytree(point, exp)
-    (exp / "data").mkdir(exist_ok=True)
-    lines = (texts / "train").read_text().splitlines()
-    keyed = "".join(f"train-{n:09d} {line}\n" for n, line in enumerate(lines, 1))
-    (exp / "data" / "train.txt").write_text(keyed)
-    for name in ("clean", "leaked"):
-        command = {"text": texts / name, "lm": exp, "output": texts / "weights.yaml"}
-        interpolate.main(words(**command))
-        assert bool(warnings(caplog)) == (name == "leaked")
+    train, clean = ([rng.choices("abcdefghij", k=11) for _ in range(n)] for n in (200, 40))
+    lines = [" ".join(words) for words in train]
+    (tmp_path / "train").write_text("\n".join(lines))
+    own = "".join(f"train-{n:09d} {line}\n" for n, line in enumerate(lines, 1))
+    write(tmp_path / "exp" / "data" / "train.txt", own)
+    for given, lms in (([tmp_path / "train"], []), ([], [tmp_path / "exp"])):
+        for test in (clean, train[:40]):
+            caplog.clear()
+            TrainTextOptions(train_texts=given).warn_leakage(lms, test, what="x")
+            assert any(r.levelname == "WARNING" for r in caplog.records) == (test != clean)
+        assert "40 of 40 sentences" in caplog.text and "stand in the training text" in caplog.text
