@@ -6,11 +6,11 @@ import json
 import pytest
 import torch
 from command_lines import is_whole_png, perplexities
+from written_files import write
 
 from espnet_bayeslm.bin.snr import main
 from espnet_bayeslm.evaluation.signal_to_noise import summarize_weights
 from espnet_bayeslm.loading.trained_lm import load_lm
-from espnet_bayeslm.utils.cli import parse_numbers
 
 
 def run(*command):
@@ -18,8 +18,7 @@ def run(*command):
 
 
 def save_lm(trained, state, folder):
-    folder.mkdir()
-    (folder / "config.yaml").write_text(trained.config.read_text())
+    write(folder / "config.yaml", trained.config.read_text())
     torch.save(state, folder / "valid.loss.ave.pth")
     return folder
 
@@ -85,11 +84,6 @@ def test_pruning_is_perplexity_of_the_pruned_lm(uneven, plain_text, tmp_path, ca
     table = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["100.0", f"{total}", *[f"{expected[1]:.2f}"] * 2] in table
     assert digests == {p: hashlib.sha256(p.read_bytes()).digest() for p in uneven.glob("*.pth")}
-
-
-def test_steps():
-    assert parse_numbers("--prune_steps", "0.5,0 1", float, most=1) == (0.5, 0, 1)
-    assert parse_numbers("--prune_steps", 0, float, most=1) == (0,)  # as of a --config file
 
 
 def test_latent_variables_need_a_text(latent, plain_text, tmp_path, capsys):
