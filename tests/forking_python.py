@@ -16,6 +16,7 @@ import os
 import socket
 import sys
 
+SOCKET = (socket.AF_UNIX, socket.SOCK_SEQPACKET)  # which keeps a request whole
 LONGEST = 1 << 20  # bytes of arguments and environment
 
 
@@ -24,14 +25,14 @@ def main(path, *words):
     script = words and not words[0].startswith("-")
     if not script and words[:1] != ("-m",):
         os.execv(sys.executable, [sys.executable, *words])
-    with socket.socket(socket.AF_UNIX) as server:
+    with socket.socket(*SOCKET) as server:
         server.connect(path)
         request = json.dumps([words, os.getcwd(), dict(os.environ)]).encode()
-        socket.send_fds(server, [len(request).to_bytes(4, "big") + request], [0, 1, 2])
-        status = server.recv(4)
-    if len(status) < 4:
+        socket.send_fds(server, [request], [0, 1, 2])
+        status = server.recv(16)
+    if not status:
         raise SystemExit(f"{__file__}: the server has gone")
-    code = int.from_bytes(status, "big", signed=True)
+    code = int(status)
     if code < 0:
         os.kill(os.getpid(), -code)
     os._exit(code)
@@ -50,13 +51,13 @@ def serve(path, *modules):
     gc.freeze()  # a collection in a forked process would copy what it looks at
     paths = [folder for folder in sys.path[1:] if folder not in given]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes
-    with socket.socket(socket.AF_UNIX) as listener:
+    with socket.socket(*SOCKET) as listener:
         listener.bind(path)
         listener.listen(64)
         os.dup2(2, 1)
         while 0 not in select.select([listener, 0], [], [])[0]:
             connection, _ = listener.accept()
-            request, fds = receive(connection)
+            request, fds, _, _ = socket.recv_fds(connection, LONGEST, 3)
             if os.fork() == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 listener.close()
@@ -64,13 +65,6 @@ def serve(path, *modules):
             connection.close()
             for fd in fds:
                 os.close(fd)
-
-
-def receive(connection):
-    message, fds, _, _ = socket.recv_fds(connection, LONGEST, 3)
-    while len(message) < 4 or len(message) < 4 + int.from_bytes(message[:4], "big"):
-        message += connection.recv(LONGEST)
-    return message[4:], fds
 
 
 def watch(connection, request, fds, paths):
@@ -89,7 +83,7 @@ def watch(connection, request, fds, paths):
         os.kill(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     try:
-        connection.sendall(code.to_bytes(4, "big", signed=True))
+        connection.send(str(code).encode())
     finally:
         os._exit(0)
 
@@ -146,17 +140,12 @@ def run(name, module):
 def hold(path, *modules):
     import subprocess
 
-    utf8 = {"LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "UTF-8"}
+    environment = {**os.environ, "LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "UTF-8"}
     command = [sys.executable, __file__, "--serve", path, *modules]
+    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
     with (
         open(f"{path}.log", "a") as log,
-        subprocess.Popen(
-            command,
-            env={**os.environ, **utf8},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-        ) as server,
+        subprocess.Popen(command, env=environment, stderr=log, **pipes) as server,
     ):
         server.stdout.read()  # it ends when the server listens, or has failed
         yield
