@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_training import words
 
 from espnet_bayeslm.bin.ngram import main
 from espnet_bayeslm.ngram.query import NgramScorer
@@ -12,9 +13,7 @@ TEXT = Path(__file__).parents[1] / "ngram" / "data" / "reference.txt"
 
 
 def options(text, arpa, **others):
-    others = {"lmplz": "none", **others}
-    command = ["--text", str(text), "--arpa", str(arpa)]
-    return command + [part for key, value in others.items() for part in (f"--{key}", str(value))]
+    return words(**{"text": text, "arpa": arpa, "lmplz": "none", **others})
 
 
 def test_text_to_scores(tmp_path, caplog):
@@ -33,7 +32,6 @@ def test_text_to_scores(tmp_path, caplog):
 @pytest.mark.parametrize(
     "content, others, message",
     [
-        (b"a <s> b\n", {}, "text:1: <s> stands in the text"),
         (b"a b\n", {}, "--discount_fallback true"),
         (b"a b\n", {"order": 0}, "--order is 0"),
         (b"a b\n", {"lmplz": "/nosuch/lmplz"}, "/nosuch/lmplz: --lmplz names no program"),

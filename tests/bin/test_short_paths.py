@@ -1,6 +1,5 @@
 """Few modules and functions stand between a list, a sentence or `lm_conf` and its scores."""
 
-import contextlib
 import sys
 from pathlib import Path
 
@@ -20,9 +19,16 @@ from espnet_bayeslm.training.model import BayesLanguageModel
 PACKAGE = Path(espnet_bayeslm.__file__).parent
 
 
-@contextlib.contextmanager
-def entered():
-    """Yield a set that gets (file, function) of each function of the package entered within."""
+# The LM's own layers, and what the whole package stands on
+BELOW = {"lm", "layers", "kernels", "bayes", "kinds", "utils"}
+
+
+def entered(call, *, below=frozenset()):
+    """Return (file, function) of each function of the package that a second call enters.
+
+    What is cached or imported late is entered once. Parts `below` are left out.
+    """
+    call()
     found = set()
 
     def see(frame, event, arg):
@@ -37,24 +43,10 @@ def entered():
     before = sys.getprofile()
     sys.setprofile(see)
     try:
-        yield found
+        call()
     finally:
         sys.setprofile(before)
-
-
-# The LM's own layers, and what the whole package stands on
-BELOW = {"lm", "layers", "kernels", "bayes", "kinds", "utils"}
-
-
-def crossed(call):
-    """Return the (file, function) pairs above the LM that a second call enters.
-
-    What is imported late is entered once.
-    """
-    call()
-    with entered() as found:
-        call()
-    return {(file, name) for file, name in found if file.split("/")[0] not in BELOW}
+    return {(file, name) for file, name in found if file.split("/")[0] not in below}
 
 
 @pytest.mark.parametrize("name", ["point", "bayes"])
@@ -62,7 +54,7 @@ def test_a_sentence(name, request, tmp_path):
     (tmp_path / "text").write_text("a b c\n")
     lms = (str(request.getfixturevalue(name)),)
     options = PerplexityOptions(text=str(tmp_path / "text"), lms=lms)
-    pairs = crossed(lambda: perplexity(options))
+    pairs = entered(lambda: perplexity(options), below=BELOW)
     files = {file for file, _ in pairs}
     assert not {file for file in files if file.startswith(("nbest", "training", "rescoring"))}
     assert {"bin/perplexity.py", "loading/trained_lm.py", "scoring/neural.py"} <= files
@@ -78,7 +70,7 @@ def test_a_list(point, nbest):
         found = score_lists(CheckedLists(nbest / "dev"), components, weighting)
         assert len(list(Rescoring(found, weighting))) == 30
 
-    files = {file for file, _ in crossed(rescore)}
+    files = {file for file, _ in entered(rescore, below=BELOW)}
     assert {"nbest/kaldi.py", "scoring/neural.py", "rescoring/decision.py"} <= files
     # options, units, blocks and formats that are inferred are modules of their own
     assert len(files) <= 16, sorted(files)
@@ -89,20 +81,14 @@ SIZES = dict(att_unit=4, head=2, unit=6, layer=1)
 MOST_FUNCTIONS, MOST_FILES = 25, 6
 
 
-def path_of(uncertainty):
-    """Functions that building an LM and one training pass with its KL enter."""
-    with entered() as found:
-        lm = BayesTransformerLM(VOCAB, **SIZES, uncertainty=uncertainty)
-        BayesLanguageModel(lm, VOCAB, num_train_tokens=50).train()(*BATCH)
-    return found
+def train(uncertainty):
+    """Build an LM and go through one training pass with its KL."""
+    lm = BayesTransformerLM(VOCAB, **SIZES, uncertainty=uncertainty)
+    BayesLanguageModel(lm, VOCAB, num_train_tokens=50).train()(*BATCH)
 
 
 def test_the_path_from_lm_conf_to_a_sampled_weight():
-    # once before, since what is cached or imported late is entered once
-    for uncertainty in ({"ffn@1": "bayes"}, {}):
-        path_of(uncertainty)
-    point, bayes = path_of({}), path_of({"ffn@1": "bayes"})
-    more = bayes - point
+    more = entered(lambda: train({"ffn@1": "bayes"})) - entered(lambda: train({}))
     assert any(file == "bayes/weights.py" and "sample_with_kl" in name for file, name in more)
     assert len(more) <= MOST_FUNCTIONS, sorted(more)
     files = {file for file, _ in more}

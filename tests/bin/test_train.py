@@ -8,19 +8,16 @@ import pytest
 import torch
 import yaml
 from command_lines import SHORT
+from tiny_training import words
 
+from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.bin.train import main
 from espnet_bayeslm.loading.checkpoint import read_checkpoint
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.trainer import BayesLMTrainer, EpochLines
 from espnet_bayeslm.utils.errors import InputError
 
-POINT = {
-    "lm": "bayes_lstm",
-    "lm_conf": {"unit": 8, "dropout_rate": 0.0},
-    "optim": "adam",
-    **SHORT,
-}
+POINT = {"lm": "bayes_lstm", "lm_conf": {"unit": 8, "dropout_rate": 0.0}, "optim": "adam", **SHORT}
 BAYES = {**POINT, "lm_conf": {**POINT["lm_conf"], "uncertainty": {"cell_input@1": "bayes"}}}
 
 
@@ -34,11 +31,11 @@ def command(plain_text, tmp_path):
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(config))
     texts = ["--train_text", f"{tmp_path}/train.txt", "--valid_text", f"{tmp_path}/valid.txt"]
 
-    def words(config="point", exp="exp", *options):
+    def make(config="point", exp="exp", *options):
         start = ["--config", f"{tmp_path}/{config}.yaml", "--exp", f"{tmp_path}/{exp}"]
         return [*texts, *start, *map(str, options)]
 
-    return words
+    return make
 
 
 def test_from_gives_start_and_prior(command, point, bayes, tmp_path):
@@ -67,9 +64,9 @@ def test_from_gives_start_and_prior(command, point, bayes, tmp_path):
 def test_a_training_speaks(command, tmp_path, python):
     """On stderr a line for each epoch, on stdout the result, ESPnet's own log in the folder."""
     exp = tmp_path / "exp"
-    words = [python, "-m", "espnet_bayeslm.bin.bayeslm", "train", *command("bayes")]
-    words += ["--keep_nbest_models", "2"]
-    result = subprocess.run(words, capture_output=True, text=True)
+    tool = [python, "-m", "espnet_bayeslm.bin.bayeslm", "train"]
+    options = command("bayes", "exp", "--keep_nbest_models", "2")
+    result = subprocess.run([*tool, *options], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     first, warning, *epochs = result.stderr.splitlines()
     assert "random weights are trained from scratch" in warning
@@ -118,8 +115,8 @@ def test_ctrl_c_and_the_same_command_again(command, tmp_path, capsys, monkeypatc
 
 def test_an_lm_of_pieces_may_move(command, tmp_path, monkeypatch):
     """And is read from any folder: its config.yaml has the path of its model as it was."""
-    words = ["--token_type", "bpe", "--max_epoch", "1", "--vocab_size"]
-    relative = command("point", "first", *words, 20)
+    pieces = ["--token_type", "bpe", "--max_epoch", "1", "--vocab_size"]
+    relative = command("point", "first", *pieces, 20)
     relative[relative.index("--exp") + 1] = "first"
     monkeypatch.chdir(tmp_path)
     main(relative)
@@ -130,7 +127,7 @@ def test_an_lm_of_pieces_may_move(command, tmp_path, monkeypatch):
     (tmp_path / "first").rename(tmp_path / "moved")
     assert load_lm(tmp_path / "moved").score("a b c") == score
     # another LM where it was does not lend it its model
-    main(command("point", "first", *words, 14))
+    main(command("point", "first", *pieces, 14))
     assert load_lm(tmp_path / "moved").score("a b c") == score
     shutil.rmtree(tmp_path / "first")
     (tmp_path / "moved/data/bpe.model").unlink()
@@ -159,27 +156,21 @@ def test_signs_that_end_a_path_in_espnets_options(command, point, tmp_path, fail
     error = fails(main, command("bayes", "exp", "--from", source))
     assert "Rename the folder" in error and not (tmp_path / "exp").exists()
     source = source.rename(tmp_path / "run #2")
-    words = ["--max_epoch", "1", "--batch_type", "folded", "--from", source]
-    main(command("bayes", "exp: 1 #2", *words))
+    given = ["--max_epoch", "1", "--batch_type", "folded", "--from", source]
+    main(command("bayes", "exp: 1 #2", *given))
     assert load_lm(tmp_path / "exp: 1 #2").score("a") < 0
 
 
 ADAM = ["--optim", "adam", "--optim_conf", "lr=0.005"]
 TRANSFORMER = dict(embed_unit=6, att_unit=8, head=2, unit=12, layer=2)
-EVERYTHING = {
-    "seq_rnn": {"all_gates@*": "bayes", "embedding": "bayes", "output": "bayes"},
-    "transformer": {
-        **{f"{position}@*": "bayes" for position in ("attention", "ffn", "ffn_out")},
-        **{"embedding": "bayes", "output": "bayes"},
-    },
-}
-EVERYTHING["transformer_opt"] = EVERYTHING["transformer"]
+BLOCK = ["attention@*", "ffn@*", "ffn_out@*", "embedding", "output"]
+EVERYTHING = {"seq_rnn": ["all_gates@*", "embedding", "output"]}
+EVERYTHING |= dict.fromkeys(("transformer", "transformer_opt"), BLOCK)
 
 
 def options(name, conf):
     """Return ESPnet's options for one of its LMs."""
-    pairs = [word for item in conf.items() for word in ("--lm_conf", "{}={}".format(*item))]
-    return ["--lm", name, *pairs]
+    return words(lm=name, lm_conf=[f"{key}={value}" for key, value in conf.items()])
 
 
 @pytest.fixture(scope="module")
@@ -196,16 +187,12 @@ def transformer_opt(train_lm, pretrained_opt, tmp_path_factory):
 
 
 @pytest.fixture
-def adapt(plain_text, tmp_path):
+def adapt(command, tmp_path):
     """Return a function that adapts a trained LM by a configuration, and returns the result."""
 
     def run(source, config, *words, exp="adapted"):
-        path = tmp_path / "config.yaml"
-        path.write_text(yaml.safe_dump(config))
-        command = ["--train_text", plain_text / "train.txt"]
-        command += ["--valid_text", plain_text / "valid.txt", "--config", path]
-        command += ["--exp", tmp_path / exp, "--from", source]
-        main([str(word) for word in (*command, *words)])
+        (tmp_path / "adapting.yaml").write_text(yaml.safe_dump(config))
+        main(command("adapting", exp, "--from", source, *words))
         return load_lm(tmp_path / exp)
 
     return run
@@ -218,20 +205,13 @@ def configuration(locations, **lm_conf):
 
 
 def point_weights(model):
-    return {
-        k: v for k, v in model.state_dict().items() if not k.endswith(("_std", "_mean", "step"))
-    }
+    return {k: v for k, v in model.state_dict().items() if not is_posterior_key(k)}
 
 
-def log_prob(trained, folder):
-    """Return ln p of the validation text at the mean."""
-    return sum(map(trained.score, (folder / "valid.txt").read_text().splitlines()))
-
-
-@pytest.mark.parametrize("name", ["seq_rnn", "transformer", "transformer_opt"])
+@pytest.mark.parametrize("name", EVERYTHING)
 def test_the_source_is_backbone_start_and_prior(adapt, plain_text, request, name):
     source = load_lm(request.getfixturevalue(name))
-    adapted = adapt(source.path.parent, configuration(EVERYTHING[name]))
+    adapted = adapt(source.path.parent, configuration(dict.fromkeys(EVERYTHING[name], "bayes")))
     written = yaml.safe_load(adapted.config.read_text())["lm_conf"]
     theirs = yaml.safe_load(source.config.read_text())["lm_conf"]
     assert (written["backbone"], written["backbone_conf"]) == (name, theirs)
@@ -243,7 +223,8 @@ def test_the_source_is_backbone_start_and_prior(adapt, plain_text, request, name
     for block in blocks:
         prior = block.tensor("_prior_mean")
         assert torch.equal(prior, weights[f"lm.{block.name}"][slice(*block.rows)])
-    assert log_prob(adapted, plain_text) > log_prob(source, plain_text) + 2
+    lines = (plain_text / "valid.txt").read_text().splitlines()
+    assert sum(map(adapted.score, lines)) > sum(map(source.score, lines)) + 2
 
 
 def test_from_a_bayesian_one_with_that_backbone(adapt, seq_rnn):
