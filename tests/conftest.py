@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import settings
 from tiny_training import training, write_sentences
+from written_files import write
 
 # the LMs of the contract test
 sys.path.insert(0, str(Path(__file__).parent / "lm"))
@@ -63,11 +64,9 @@ def python(tmp_path_factory):
     """Path of a program that is `python` without the time that importing ESPnet takes."""
     server = tmp_path_factory.getbasetemp() / "python.socket"
     with forking_python.hold(str(server), *PRELOADED):
-        program = tmp_path_factory.mktemp("bin") / "python3"
         words = [sys.executable, "-I", "-S", forking_python.__file__, str(server)]
-        program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-        program.chmod(0o755)
-        yield str(program)
+        program = f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
+        yield str(write(tmp_path_factory.mktemp("bin") / "python3", program))
 
 
 @pytest.fixture(scope="session")

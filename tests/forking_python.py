@@ -6,7 +6,6 @@ streams, as with Python itself; what the import of ESPnet costs (seconds) is pai
     forking_python.py SOCKET -m MODULE ... | SCRIPT ...    # the client; other options: plain Python
     forking_python.py --serve SOCKET MODULE ...            # the server, with these modules loaded
 
-A process whose environment has FORKED_PID writes its id to the file of that name, to be killed by.
 The server ends when its stdin does, with whoever holds it.
 """
 
@@ -96,9 +95,6 @@ def become(words, folder, environment, fds, paths):
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    if "FORKED_PID" in environment:
-        with open(environment["FORKED_PID"], "w") as file:
-            file.write(str(os.getpid()))
     added = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     module = words[0] == "-m"
     sys.argv = words[module:]

@@ -18,13 +18,12 @@ def make(tmp_path):
     log = tmp_path / "log"
 
     def run(*options, complete, target="demo"):
-        python = tmp_path / "python"
         # `-c` asks whether all is installed; `-m venv DIR` makes an environment of this Python
-        python.write_text(
+        python = write(
+            tmp_path / "python",
             f'#!/bin/sh\n[ "$1" != -c ] || exit {0 if complete else 1}\necho "$0 $*" >> {log}\n'
-            f'[ "$2" != venv ] || {{ mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; }}\n'
+            f'[ "$2" != venv ] || {{ mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; }}\n',
         )
-        python.chmod(0o755)
         command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv", *options]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
         subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True)
@@ -55,7 +54,7 @@ def test_without_one_the_demo_installs_no_linters_and_tests(make, tmp_path, opti
 def test_an_environment_left_without_pip_is_made_again(make, tmp_path, target, extra):
     """Debian's Python without `python3-venv` leaves such an environment behind its error."""
     program = '#!/bin/sh\n[ "$1" = -c ] && exit 1\necho no module named pip >&2\nexit 1\n'
-    write(tmp_path / "venv" / "bin" / "python", program).chmod(0o755)
+    write(tmp_path / "venv" / "bin" / "python", program)
     venv, install, *rest = make(complete=False, target=target)
     assert venv == f"{tmp_path}/python -m venv {tmp_path}/venv"
     assert install.endswith(f" -e {extra}")
@@ -66,7 +65,6 @@ def test_an_environment_left_without_pip_is_made_again(make, tmp_path, target, e
 @pytest.mark.parametrize("target", ["demo", "test"])
 def test_without_the_package_of_venv_the_error_names_it(tmp_path, target):
     python = write(tmp_path / "python", "#!/bin/sh\nexit 1\n")
-    python.chmod(0o755)
     command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode != 0

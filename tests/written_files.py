@@ -4,8 +4,11 @@ import random
 
 
 def write(path, text):
+    """Write a text; one that begins with `#!` is a program."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+    if text.startswith("#!"):
+        path.chmod(0o755)
     return path
 
 

@@ -10,6 +10,7 @@ import pytest
 from command_lines import contents, run
 from oracles.lattice_paths import random_lattice, write_htk
 from tiny_training import words
+from written_files import write
 
 from espnet_bayeslm.bin import bayeslm, lattice, perplexity
 from espnet_bayeslm.bin.rescore import main
@@ -230,8 +231,7 @@ def test_jobs_of_slurm_write_what_one_process_writes(lists, tmp_path, monkeypatc
         "scancel": "#!/bin/sh\npkill -P $1\n",
     }
     for name, text in programs.items():
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
+        write(tmp_path / name, text)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     conf = "cluster: slurm\ncores: 1\nmemory: 1GB\nscheduler_options: {host: 127.0.0.1}\n"
     (tmp_path / "engine.yaml").write_text(conf)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tiny_training import words
+from written_files import write
 
 from espnet_bayeslm.bin.ngram import main
 from espnet_bayeslm.ngram.query import NgramScorer
@@ -45,15 +46,8 @@ def test_bad_input_leaves_the_old_file(tmp_path, refused, content, others, messa
 
 @pytest.fixture
 def program(tmp_path):
-    """Make a stand-in for lmplz that runs these shell commands."""
-
-    def make(commands):
-        path = tmp_path / "lmplz"
-        path.write_text(f"#!/bin/sh\n{commands}\n")
-        path.chmod(0o755)
-        return path
-
-    return make
+    """Return a function that makes a stand-in for lmplz of shell commands."""
+    return lambda commands: write(tmp_path / "lmplz", f"#!/bin/sh\n{commands}\n")
 
 
 def test_lmplz_on_the_path_is_taken(tmp_path, program, monkeypatch):

@@ -12,11 +12,6 @@ from lab import lists
 
 
 @pytest.fixture
-def recipe():
-    return RECIPES / "sotu" / "lm"
-
-
-@pytest.fixture
 def local(monkeypatch):
     """Return a function: recipe, name -> module of its local/."""
     before = set(sys.modules)

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from recipe_files import run_script
+from recipe_files import RECIPES, run_script
 from written_files import write
 
 RECORDER = """#!{python}
@@ -31,11 +31,9 @@ sys.exit(3 if "--fail" in words else 0)
 
 
 @pytest.fixture
-def lm_sh(recipe, tmp_path, monkeypatch):
+def lm_sh(tmp_path, monkeypatch):
     """Return a function that runs lm.sh in an empty folder with some text."""
-    recorder = tmp_path / "recorder"
-    recorder.write_text(RECORDER.format(python=sys.executable))
-    recorder.chmod(0o755)
+    write(tmp_path / "recorder", RECORDER.format(python=sys.executable))
     write(tmp_path / "train" / "text", "u1 a a\nu2 a\nu3 b a\n")
     write(tmp_path / "dev" / "text", "v1 a\nv2 b\n")
     (tmp_path / "tiny.yaml").write_text("max_epoch: 1\n")
@@ -43,7 +41,7 @@ def lm_sh(recipe, tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
     def run(*words, texts=True):
-        command = [recipe / "lm.sh", "--python", "./recorder", *words]
+        command = [RECIPES / "sotu" / "lm" / "lm.sh", "--python", "./recorder", *words]
         if texts:
             command += ["--train_text", "train/text", "--valid_text", "dev/text"]
         return run_script(tmp_path, *command)
@@ -110,11 +108,10 @@ def test_wrong_options_are_errors(lm_sh, words, message):
 
 def test_inside_an_espnet_checkout_its_utils_and_cmd_sh_are_used(lm_sh):
     parse = 'echo parsed; while [ $# -gt 0 ]; do printf -v "${1#--}" "%s" "$2"; shift 2; done\n'
-    utils = write(lm_sh.folder / "utils" / "parse_options.sh", parse).parent
+    write(lm_sh.folder / "utils" / "parse_options.sh", parse)
     (lm_sh.folder / "path.sh").write_text('PATH="$PWD/utils:$PATH"\n')
     (lm_sh.folder / "cmd.sh").write_text("train_cmd=run.pl\ncuda_cmd=run.pl\n")
-    (utils / "run.pl").write_text('#!/bin/sh\necho "$@" >> by_run_pl\n')
-    (utils / "run.pl").chmod(0o755)
+    write(lm_sh.folder / "utils" / "run.pl", '#!/bin/sh\necho "$@" >> by_run_pl\n')
     lm_sh("--stop_stage", "1")
     done = lm_sh("--stage", "3", "--stop_stage", "3", "--lm_config", "tiny.yaml", "--ngpu", "1")
     assert done.returncode == 0, done.stderr

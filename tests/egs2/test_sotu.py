@@ -132,14 +132,10 @@ def test_archives_hold_unscaled_acoustic_and_first_pass_costs(nbest, tmp_path):
 def test_a_spoken_sentence_is_recognised_and_a_stopped_run_goes_on(nbest, tmp_path):
     pytest.importorskip("ttspico", reason="the voices are those of the package ttspico")
     pytest.importorskip("pocketsphinx", reason="the recogniser is the package pocketsphinx")
-    from espnet_bayeslm.bin import ngram
-
     sentence = "we will work together for peace"
     (tmp_path / "plain").write_text(f"{sentence}\n" + "we work for peace\nthey will go\n" * 9)
     (tmp_path / "text").write_text(f"x_1 {sentence}\n")
-    ngram.main(
-        f"--text {tmp_path}/plain --arpa {tmp_path}/lm --order 2 --discount_fallback true".split()
-    )
+    build_ngram(tmp_path / "plain", tmp_path / "lm", order=2, discount_fallback=True)
     command = (
         f"--text {tmp_path}/text --lm {tmp_path}/lm --output {tmp_path}/out --nj 1"
         f" --work {tmp_path}/work --nbest 3"
@@ -209,8 +205,7 @@ def test_the_best_on_dev_is_reported(script, tmp_path):
 def root(place):
     """Return a folder of the recipe's scripts and a `python` that only shows the commands."""
     root = place("sotu")
-    (root / "python").write_text('#!/bin/sh\nshift 2\necho "$*"\n')
-    (root / "python").chmod(0o755)
+    write(root / "python", '#!/bin/sh\nshift 2\necho "$*"\n')
     return root
 
 
