@@ -144,6 +144,7 @@ def test_lists_that_were_normalised_are_counted_so(bayes, tmp_path):
     options = {"normalize": "lower,punct", "uncertainty": "true", "num_samples": 2}
     folder = run(**lists, **options, output=tmp_path / "out")
     assert yaml.safe_load((folder / "scales.yaml").read_text())["normalize"] == "lower,punct"
+    assert len((folder / "uncertainty.ndjson").read_text().splitlines()) == 6  # and it is read:
     rescored = read_rescored("r", str(folder), "jsonl")
     assert [n.hypotheses[0].words for n in rescored.nbests] == [("a", "b")] * 3
     (tmp_path / "ref").write_text("u0 A b!\nu1 a b\nu2 a B\n")

@@ -6,7 +6,6 @@ import random
 
 import numpy as np
 import pytest
-import yaml
 from command_lines import costs, run, run_jobs, same_files, settings
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -196,21 +195,19 @@ def test_scales_of_merged_jobs_are_of_the_same_lms(options, tmp_path, caplog):
 
 
 def test_bad_scales(options, tmp_path, fails):
-    path = tmp_path / "scales.yaml"
-    content = {"lmwt": 1.0, "word_penalty": 0.0, "subtracted": {"source": 0.25}}
-    path.write_text(yaml.safe_dump(content))
-    command = words(**options, scales=path, output=tmp_path / "out")
-    error = fails(main, command)
-    assert f"{path}: the weight of the subtracted LM source is 0.25" in error
-    path.write_text(yaml.safe_dump({**content, "subtracted": {"source": -0.25}}))
-    del options["subtract_lm"]
-    command = words(**options, scales=path, output=tmp_path / "out")
-    assert "--scales were tuned with the subtracted LM source" in fails(main, command)
-    command = words(**options, subtract_lm=options["ngram"], scales=path, output=tmp_path / "out")
-    assert "--scales, subtracted LMs: " in fails(main, command)
+    path, source = tmp_path / "scales.yaml", {"subtract_lm": options.pop("subtract_lm")}
+    content = "lmwt: 1.0\nword_penalty: 0.0\nsubtracted: {{source: {}}}\n"
+    options |= {"scales": path, "output": tmp_path / "out"}
+    for weight, lm, said in (
+        (0.25, source, f"{path}: the weight of the subtracted LM source is 0.25"),
+        (-0.25, {}, "--scales were tuned with the subtracted LM source"),
+        (-0.25, {"subtract_lm": options["ngram"]}, "--scales, subtracted LMs: "),
+    ):
+        path.write_text(content.format(weight))
+        assert said in fails(main, words(**options, **lm))
     # a weight of zero needs no LM
-    path.write_text(yaml.safe_dump({**content, "subtracted": {"source": 0.0}}))
-    assert "subtracted" not in settings(run(**options, scales=path, output=tmp_path / "zero"))
+    path.write_text(content.format(0.0))
+    assert "subtracted" not in settings(run(**options))
 
 
 def test_lattices_subtract_as_lists_do(unigrams, tmp_path):

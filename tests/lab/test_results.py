@@ -98,15 +98,10 @@ def run(*seeds, note=""):
 
 def rows_of(text, title):
     """Return {first cell: the other cells} of the first table of a section."""
-    lines = text.split(f"\n## {title}\n")[1].split("\n## ")[0].splitlines()
-    first = next(n for n, line in enumerate(lines) if line.startswith("|"))
-    rows = {}
-    for line in lines[first:]:
-        if not line.startswith("|"):
-            break
-        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        rows[cells[0].strip()] = cells[1:]
-    return rows
+    section = text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    lines = re.search(r"^\|.*(\n\|.*)*", section, re.MULTILINE)[0].splitlines()
+    rows = ([cell.strip() for cell in line.strip("|").split(" | ")] for line in lines)
+    return {name: cells for name, *cells in rows}
 
 
 def test_numbers_of_results_and_trainings(outputs):

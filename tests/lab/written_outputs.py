@@ -23,10 +23,7 @@ REFS = {f"u{n}": tuple(f"w{n}{k}" for k in range(10)) for n in range(10)}
 
 def text(wrong):
     """Return {utterance: words}: the references, the last `wrong` words of each replaced."""
-    return {
-        utt: (*words[: len(words) - wrong], *["x"] * wrong)
-        for utt, words in ((utt, list(words)) for utt, words in REFS.items())
-    }
+    return {utt: (*words[: len(words) - wrong], *["x"] * wrong) for utt, words in REFS.items()}
 
 
 def kaldi_text(texts):
