@@ -23,20 +23,19 @@ def noise_generator(
     return torch.Generator(device).manual_seed(int(state[0]))
 
 
-def noise_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Standard normal noise in the shape, type and device of a tensor, without gradient."""
-    return torch.empty_like(tensor, requires_grad=False).normal_(generator=generator)
-
-
 # Number of the backward pass that is running, -1 in none; torch's own checkpointing asks this too
 _backward_pass = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 
 
-def refuse_recomputation() -> None:
-    """Refuse to compute a random layer within a backward pass: the loss had another sample."""
-    if _backward_pass() != -1:
-        raise InputError(
-            "activation checkpointing (torch.utils.checkpoint) computes a random layer again, with"
-            " other noise than the loss had",
-            remedy="Checkpoint only layers without uncertainty, or none.",
-        )
+def in_backward_pass() -> bool:
+    """True within a backward pass, as where activation checkpointing computes a layer again."""
+    return bool(_backward_pass() != -1)
+
+
+def recomputation_error() -> InputError:
+    """Error of a sample within a backward pass: it would differ from the sample of the loss."""
+    return InputError(
+        "activation checkpointing (torch.utils.checkpoint) computes a random layer again, with"
+        " other noise than the loss had",
+        remedy="Checkpoint only layers without uncertainty, or none.",
+    )

@@ -15,7 +15,7 @@ KL_SCALES = ("elbo", "release")
 REGULARIZERS = ("l1", "l2", "map")
 # exp(-20) = 2e-9 counts as certain; exp(4) is beyond any useful weight.
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 4.0
-STD_MIN, STD_MAX = math.exp(LOG_STD_MIN), math.exp(LOG_STD_MAX)
+LEAST_START, MOST_START = math.exp(LOG_STD_MIN), math.exp(LOG_STD_MAX)
 
 
 def clamp_log_std(log_std: torch.Tensor) -> torch.Tensor:
@@ -23,19 +23,23 @@ def clamp_log_std(log_std: torch.Tensor) -> torch.Tensor:
     return log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
 
-def is_number(value: Any) -> bool:
-    """True for a number of a configuration."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def check_start(std: Any, location: str) -> None:
-    """Check that a standard deviation that training starts from gets a gradient."""
-    if not (is_number(std) and STD_MIN <= std <= STD_MAX):
+def check_spread(spread: float, location: str) -> None:
+    """Check that the standard deviation of a location's weights is one of a trained LM's."""
+    if not spread <= math.exp(LOG_STD_MAX):
         raise InputError(
-            f"init_std of {location}: expected a start between {STD_MIN:.2g} and {STD_MAX:.3g},"
-            f" got {std!r}, which no training would change",
-            remedy="For weights that are not random leave the location out.",
+            f"the weights of {location} have a spread of {spread:.3g}: their training diverged",
+            remedy="Train again from the start with a lower learning rate (optim_conf lr), or set"
+            " grad_clip.",
         )
+
+
+def start_error(std: Any, location: str) -> InputError:
+    """Error of a standard deviation that training starts from, and which would get no gradient."""
+    return InputError(
+        f"init_std of {location}: expected a start between {LEAST_START:.2g} and"
+        f" {MOST_START:.3g}, got {std!r}, which no training would change",
+        remedy="For weights that are not random leave the location out.",
+    )
 
 
 def kl_gaussians(

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes.kinds import Rows, Weights, adapt_to_kinds, is_posterior_key, parse_kind
-from espnet_bayeslm.bayes.noise import refuse_recomputation
+from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.utils.errors import InputError
 
 # Options of kinds where neither the kind nor an LM gives them.
@@ -404,8 +404,8 @@ def refuse_mean(module: nn.Module, _: Any = None) -> None:
     A hook of modules that own random weights; layers whose weights are used otherwise than by
     calling them ask by themselves.
     """
-    if module.training and MEANS not in vars(module):
-        refuse_recomputation()
+    if module.training and MEANS not in vars(module) and in_backward_pass():
+        raise recomputation_error()
 
 
 def is_random(module: nn.Module) -> bool:

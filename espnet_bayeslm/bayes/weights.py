@@ -10,16 +10,16 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes.kinds import Kind, Place, Weights, is_posterior_key, register_kind
-from espnet_bayeslm.bayes.noise import noise_like
 from espnet_bayeslm.bayes.objective import (
+    LEAST_START,
     LOG_STD_MIN,
-    STD_MAX,
-    check_start,
+    MOST_START,
+    check_spread,
     clamp_log_std,
     draw_weights,
-    is_number,
     kl_learned_prior,
     kl_weights,
+    start_error,
 )
 from espnet_bayeslm.bayes.posterior import Block, Posterior
 from espnet_bayeslm.utils.errors import InputError
@@ -137,7 +137,8 @@ class Bayes(WeightKind):
             raise InputError(f"init_std_unit: valid are {', '.join(INIT_STD_UNITS)}, got {unit!r}")
         for name, words in (("init_std", ()), ("prior_variance", LEARNED)):
             value: Any = getattr(self, name)
-            if value not in (None, *words) and not (is_number(value) and 0 < value < math.inf):
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if value not in (None, *words) and not (number and 0 < value < math.inf):
                 also = f" or one of {', '.join(words)}" if words else ""
                 raise InputError(f"{name}: expected a number above 0{also}, got {value!r}")
         if variance is not None and not self.learns_prior:
@@ -159,7 +160,8 @@ class Bayes(WeightKind):
         std = self.init_std
         if self.init_std_unit != INIT_STD_UNITS[0]:
             std *= self._unit(block)
-        check_start(std, block.location)
+        if not LEAST_START <= std <= MOST_START:
+            raise start_error(std, block.location)
         block.tensor(START_STD).fill_(std)
         nn.init.constant_(block.tensor(LOG_STD), math.log(std))
 
@@ -173,13 +175,7 @@ class Bayes(WeightKind):
         else:
             away = mean - block.tensor(PRIOR_MEAN)
             spread = float(away.square().mean().sqrt())
-        if not spread <= STD_MAX:
-            raise InputError(
-                f"the weights of {block.location} have a spread of {spread:.3g}: their training"
-                " diverged",
-                remedy="Train again from the start with a lower learning rate (optim_conf lr), or"
-                " set grad_clip.",
-            )
+        check_spread(spread, block.location)
         return max(spread, MIN_SPREAD)
 
     def start_if_untrained(self, block: Block) -> None:
@@ -216,7 +212,8 @@ class Bayes(WeightKind):
         self, block: Block, mean: torch.Tensor, generator: torch.Generator, *, wants_kl: bool
     ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
         """Mean + standard deviation * noise (Eq. 22), and their KL where the prior is fixed."""
-        log_std, noise = block.tensor(LOG_STD), noise_like(mean, generator)
+        log_std = block.tensor(LOG_STD)
+        noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
         if not wants_kl or self.learns_prior or mean.dtype not in (torch.float32, torch.float64):
             return draw_weights(mean, log_std, noise)[0], None
         return draw_weights(mean, log_std, noise, block.tensor(PRIOR_MEAN), self.prior_std)
@@ -251,7 +248,8 @@ class OptimizerPosterior(WeightKind):
 
     def sample(self, block: Block, mean: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Mean + standard deviation * noise."""
-        return torch.addcmul(mean, self.std(block), noise_like(mean, generator))
+        noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
+        return torch.addcmul(mean, self.std(block), noise)
 
 
 def add_whole_posterior(posterior: Posterior, pattern: str = "*") -> None:
@@ -285,4 +283,4 @@ def whole_blocks(posterior: Optional[Posterior]) -> List[Block]:
 @torch.no_grad()
 def perturb(parameter: torch.Tensor, std: torch.Tensor, generator: torch.Generator) -> None:
     """Add noise of these standard deviations to a parameter, in place."""
-    parameter.addcmul_(std, noise_like(parameter, generator))
+    parameter.addcmul_(std, torch.empty_like(parameter).normal_(generator=generator))

@@ -11,8 +11,8 @@ from torch import nn
 
 from espnet_bayeslm.bayes import kl_gaussians
 from espnet_bayeslm.bayes.kinds import Kind, Place, register_kind
-from espnet_bayeslm.bayes.noise import noise_like, refuse_recomputation
-from espnet_bayeslm.bayes.objective import check_start, clamp_log_std
+from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
+from espnet_bayeslm.bayes.objective import LEAST_START, MOST_START, clamp_log_std, start_error
 from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
@@ -39,7 +39,8 @@ class LatentSampling:
     def noise(self, like: torch.Tensor) -> Optional[torch.Tensor]:
         """Noise as `like`, (..., latent_dim); None where the mean is wanted."""
         if self.generator is not None:
-            return noise_like(like, self.generator)
+            noise = torch.empty_like(like, requires_grad=False)
+            return noise.normal_(generator=self.generator)
         return None if self.held is None else self.held.to(like.dtype).expand_as(like)
 
 
@@ -73,7 +74,9 @@ class LatentOutput(nn.Module):
         if not isinstance(dim, int) or isinstance(dim, bool) or dim < 1:
             raise InputError(f"latent_dim of {location}: expected 1 or more, got {latent_dim!r}")
         self.location = location
-        check_start(init_std, location)
+        is_number = isinstance(init_std, (int, float)) and not isinstance(init_std, bool)
+        if not (is_number and LEAST_START <= init_std <= MOST_START):
+            raise start_error(init_std, location)
         self.init_std = init_std
         self.infer_mean, self.infer_log_std = nn.Linear(size, dim), nn.Linear(size, dim)
         self.prior_mean, self.prior_log_std = nn.Linear(size, dim), nn.Linear(size, dim)
@@ -109,14 +112,21 @@ class LatentOutput(nn.Module):
         """The size of z_t."""
         return self.infer_mean.out_features
 
+    def held_noise(self, generator: torch.Generator) -> torch.Tensor:
+        """Noise that all tokens have, (latent_dim,).
+
+        With it a prefix has the same score however it is cut into calls.
+        """
+        noise = torch.empty_like(self.infer_mean.bias, requires_grad=False)
+        return noise.normal_(generator=generator)
+
     def sampling_by(
         self, generator: Optional[torch.Generator], *, wants_kl: bool, hold: bool
     ) -> LatentSampling:
         """Sampling options with this noise, or of the mean, as `bayes.Sample` asks for them."""
         if generator is None or not hold:
             return LatentSampling(generator, wants_kl=wants_kl)
-        # one for all tokens: a prefix has the same score however it is cut into calls
-        return LatentSampling(held=noise_like(self.infer_mean.bias, generator), wants_kl=wants_kl)
+        return LatentSampling(held=self.held_noise(generator), wants_kl=wants_kl)
 
     def heads(self) -> List[nn.Linear]:
         """The networks that are needed: q's, and p's where the KL is wanted."""
@@ -125,8 +135,8 @@ class LatentOutput(nn.Module):
 
     def forward(self, h: torch.Tensor) -> torch.Tensor:
         """Map h_t to z_t, both (B, L, size)."""
-        if self.training:
-            refuse_recomputation()
+        if self.training and in_backward_pass():
+            raise recomputation_error()
         sampling = self.sampling or LatentSampling()
         mean, log_std, *prior = linear_of(self.heads(), h).split(self.dim, dim=-1)
         log_std = clamp_log_std(log_std)

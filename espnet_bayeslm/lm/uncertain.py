@@ -23,7 +23,7 @@ from espnet_bayeslm.bayes import (
     process_rank,
 )
 from espnet_bayeslm.bayes.kinds import NOISE_STEP
-from espnet_bayeslm.bayes.noise import refuse_recomputation
+from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.bayes.posterior import DEFAULTS
 from espnet_bayeslm.kernels.product import Contents, linear
 from espnet_bayeslm.layers.latent import LatentOutput
@@ -156,8 +156,8 @@ class UncertainLM(IncrementalLM):
         if generator is not None or outer is None:
             is_ours = all(block.kind.samples_in_training for block in self.posterior.blocks())
             if generator is None and self.training and self.draws_in_training and is_ours:
-                if self.has_draws():
-                    refuse_recomputation()
+                if in_backward_pass() and self.has_draws():
+                    raise recomputation_error()
                 counter = (torch.initial_seed(), process_rank(), self.noise_step)
                 generator = noise_generator(*counter, device=self._device())
                 self.noise_step += 1

@@ -4,12 +4,10 @@ import contextlib
 
 import pytest
 import torch
-from lm_cases import make_generic
 from torch.autograd import gradcheck
 from torch.distributions import Normal, kl_divergence
 from torch.func import functional_call
 
-from espnet_bayeslm.bayes.noise import noise_like
 from espnet_bayeslm.layers.gp import BASIS, mixture
 from espnet_bayeslm.layers.latent import LatentOutput, LatentSampling
 from espnet_bayeslm.layers.lstm import GATES
@@ -22,6 +20,12 @@ SIZE = 6
 def build(**options):
     torch.manual_seed(0)
     return LatentOutput(SIZE, location="hidden_output@1", **{"init_std": 0.1, **options}).double()
+
+
+def make_generic(latent):
+    for parameter in latent.parameters():
+        parameter.data += 0.2 * torch.randn_like(parameter)
+    return latent
 
 
 def hidden(batch=3, length=4):
@@ -50,7 +54,7 @@ def kl_of(latent, h):
 
 def test_the_kl_of_a_token():
     """Means in bfloat16, divided by small deviations, would be off by far more."""
-    latent, h = make_generic(build(), std=0.2), hidden()
+    latent, h = make_generic(build()), hidden()
     kl = kl_of(latent, h)
     q = Normal(latent.infer_mean(h), latent.infer_log_std(h).exp())
     p = Normal(latent.prior_mean(h), latent.prior_log_std(h).exp())
@@ -60,7 +64,7 @@ def test_the_kl_of_a_token():
     assert torch.equal(kl, torch.zeros(3, 4, dtype=torch.float64))
     gradients = torch.autograd.grad(kl.sum(), list(latent.parameters()))
     assert all(gradient.abs().max() < 1e-12 for gradient in gradients)
-    latent = make_generic(build(init_std=0.03), std=0.2).float()
+    latent = make_generic(build(init_std=0.03)).float()
     h = 1.5 * hidden(7, 30).float()
     exact = kl_of(latent, h)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -85,11 +89,11 @@ def test_tokens_are_drawn_as_they_come_and_observed():
     with sampling(latent, generator=generator()):
         first = latent(h)
         assert not torch.equal(first, h) and not torch.equal(latent(h), first)
-    with sampling(latent, held=noise_like(latent.infer_mean.bias, generator())):
+    with sampling(latent, held=latent.held_noise(generator())):
         first = latent(h)
         assert torch.equal(latent(h), first) and not torch.equal(first, h)
     assert torch.equal(latent(h), h)
-    latent, h = make_generic(build(), std=0.2), hidden()
+    latent, h = make_generic(build()), hidden()
     seen = []
     latent.observer = lambda mean, std: seen.append((mean, std))
     latent(h)
