@@ -13,8 +13,8 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.counting import UnknownWords
 from espnet_bayeslm.evaluation.interpolation import mix
-from espnet_bayeslm.evaluation.wer import Addable
 from espnet_bayeslm.evaluation.word_scores import Component, WordScorer, WordScores
+from espnet_bayeslm.utils.sums import Addable
 
 UNITS = {"word": "words", "token": "tokens", "character": "characters"}
 Sentences = Mapping[str, Sequence[str]]

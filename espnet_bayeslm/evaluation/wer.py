@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Collection, List, Mapping, Sequence, TypeVar
+from typing import Collection, List, Mapping, Sequence
 
 import kaldialign
 import numpy as np
@@ -20,19 +20,7 @@ from espnet_bayeslm.evaluation.transcripts import Words as Words
 from espnet_bayeslm.evaluation.transcripts import read_transcripts as read_transcripts
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
-
-T = TypeVar("T", bound="Addable")
-
-
-@dataclasses.dataclass(frozen=True)
-class Addable:
-    """Base of dataclasses that add field by field."""
-
-    def __add__(self: T, other: T) -> T:
-        if type(other) is not type(self):
-            return NotImplemented
-        names = [field.name for field in dataclasses.fields(self)]
-        return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
+from espnet_bayeslm.utils.sums import Addable
 
 
 @dataclasses.dataclass(frozen=True)
