@@ -153,7 +153,8 @@ def tune_mixture(
     groups: Mapping[str, str] = MappingProxyType({}),
     options: RescoreOptions = AS_USUAL,
 ) -> Tuned:
-    """Scales with the fewest word errors; never worse on these lists than the first pass.
+    """Scales with the fewest word errors; never worse on these lists than the first pass, nor than
+    the control without the LM.
 
     Of the scales that are given the decision and the names of subtracted LMs are read. The groups,
     {utterance id: recording}, stay in one fold; where there is one recording at most, the lists'
@@ -164,25 +165,35 @@ def tune_mixture(
     spoken = [refs[nbest.utt] for nbest in nbests]
     units_of_folds = _groups(nbests, groups)
 
-    def tuned(scored: Sequence[ScoredList]) -> Tuple[TunedWeights, Scales]:
-        """Weights with the fewest errors, and scales that choose as they do."""
+    def tuned(scored: Sequence[ScoredList]) -> TunedWeights:
+        """Weights with the fewest errors."""
         features = [item.features for item in scored]
-        found = tune_features(
+        return tune_features(
             features,
             errors,
             groups=units_of_folds,
             num_folds=options.tune_folds,
             normalised_scores=is_normalised(features),
         )
-        has_graph = any("graph_score" in own for own in features)
+
+    def scales_by(found: TunedWeights, scored: Sequence[ScoredList]) -> Scales:
+        """Scales that choose as some weights do."""
+        has_graph = any("graph_score" in item.features for item in scored)
         lms = weighting.scales.subtracted if scored is final else ()
         weights = _in_lm_units(dict(found.weights))
         scales = scales_of(weights, has_graph=has_graph, subtracted=lms)
-        return found, dataclasses.replace(scales, posterior=_posterior(scored, scales, spoken))
+        return dataclasses.replace(scales, posterior=_posterior(scored, scales, spoken))
 
     final = [item.scored(weighting, of_each=options.tune_lms) for item in lists]
-    found, scales = tuned(final)
-    control, own = tuned([item.without_lm() for item in final])
+    without_lm = [item.without_lm() for item in final]
+    found, control = tuned(final), tuned(without_lm)
+    if (fewest := control.errors["tuned"]) < found.errors["tuned"]:
+        logging.warning(
+            f"the tuning lists have {found.errors['tuned']} errors with the LM, {fewest} without:"
+            " it gets no weight"
+        )
+        found = control
+    scales, own = scales_by(found, final), scales_by(control, without_lm)
     decision, first = weighting.scales.decision, found.errors["first pass"]
     by_risk = None
     if decision == "mbr":

@@ -9,7 +9,7 @@ import yaml
 from espnet_bayeslm.evaluation.counting import ALL_WORDS
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListScores, ListTally, rescored_list
-from espnet_bayeslm.rescoring.feature_tuning import feature_sets
+from espnet_bayeslm.rescoring.feature_tuning import AS_IT_CAME, feature_sets
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.output_files import written_lists
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales
@@ -102,6 +102,19 @@ def test_an_lm_that_knows_nothing_gains_nothing_over_the_control():
     tests = [tally.tests() for tally in tallies.values()]
     assert tests[0]["without the LM"].p > 0.05 > tests[1]["without the LM"].p
     assert tests[0]["first pass"].p < 0.05
+
+
+def test_an_lm_without_which_the_tuning_lists_have_fewer_errors_gets_no_weight():
+    without = []
+    for seed in range(12):
+        lists, refs = simulated(26, own=0.5, seed=seed)
+        done = rescoring(lists, refs)
+        found, control = done.tuned.found, done.tuned.control
+        assert found.errors["tuned"] <= control.errors["tuned"]
+        assert tallied(done, refs).errors["rescored"].errors == found.errors["tuned"]
+        if found is control and found.kept != AS_IT_CAME:
+            without.append(dict(done.weighting.scales.features))
+    assert without and not any("log_prob" in features for features in without)
 
 
 @pytest.mark.parametrize("counting", [{}, {"unit": "char"}, {"ignore_words": ["x"]}])
