@@ -10,6 +10,7 @@ from command_lines import (
     contents,
     costs,
     is_whole_png,
+    json_lines,
     run,
     run_jobs,
     same_files,
@@ -74,6 +75,21 @@ def test_scales_of_one_set_are_applied_to_another(nbest, mixture, tuned, tmp_pat
     assert a == b and of_file["lmwt"] == of_options["lmwt"] == lmwt
 
 
+def test_the_cache_changes_nothing_and_loads_nothing(nbest, mixture, bayes, tmp_path, monkeypatch):
+    lists, cache = {"nbest": nbest / "test"}, {"cache": tmp_path / "cache"}
+    run(**lists, **mixture, output=tmp_path / "without")
+    run(**lists, **mixture, **cache, output=tmp_path / "first")
+    assert len(list((tmp_path / "cache").iterdir())) == 2  # the two neural LMs
+    with monkeypatch.context() as patch:
+        patch.setattr("espnet_bayeslm.loading.trained_lm.load_lm", None)
+        run(**lists, **mixture, **cache, output=tmp_path / "second")
+        with pytest.raises(TypeError):  # other draws are other scores: the LM is needed
+            run(**lists, lm=bayes, num_samples=2, **cache, output=tmp_path / "third")
+    expected = contents(tmp_path / "without")
+    assert contents(tmp_path / "first") == contents(tmp_path / "second") == expected
+    assert not (tmp_path / "third").exists()
+
+
 def test_a_rerun_replaces_its_own_output_whole(nbest, ngram, tmp_path):
     output = tmp_path / "out"
     output.mkdir()  # an empty folder may be taken
@@ -136,6 +152,20 @@ def test_lists_without_graph_costs(nbest, ngram, tmp_path):
     assert same_files(first, again, "text", "lmwt.nn") and "wer" in settings(again)
 
 
+def test_a_failure_while_writing_leaves_the_old_output(nbest, ngram, tmp_path, fails, monkeypatch):
+    """The blocks that were finished stay beside it, for the next run."""
+    lists = {"nbest": nbest / "dev", "ngram": ngram, "output": tmp_path / "out"}
+    before = contents(run(**lists))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(rescore, "write_settings", full)
+    assert "No space left" in fails(main, words(**lists, lmwt=3))
+    assert contents(tmp_path / "out") == before
+    assert len([*tmp_path.rglob(".out.blocks")]) == 1
+
+
 def shouted(line):
     """Return a line with its words in upper case, a comma after each."""
     key, *text = line.split()
@@ -186,6 +216,28 @@ def test_context_is_the_best_so_far_of_the_recording(nbest, point, ngram, segmen
             moved += not same
         (histories[recording],) = lm.extended(history, [best[item.utt]])
     assert moved > 100
+
+
+def test_each_word_of_a_bayesian_lm_has_its_uncertainty(
+    nbest, bayes, ngram, tmp_path, point, refused
+):
+    lms = {"lm": bayes, "ngram": ngram, "weights": "0.5,0.5", "num_samples": 3}
+    given = {"nbest": nbest / "dev", "uncertainty": "true", "output": tmp_path / "out"}
+    rows = json_lines(run(**given, **lms) / "uncertainty.ndjson")
+    hyps = [
+        (item.utt, rank, list(hyp.words))
+        for item in read_nbest(nbest / "dev")
+        for rank, hyp in enumerate(item.hypotheses, 1)
+    ]
+    assert [(row["utt"], row["rank"], row["words"]) for row in rows] == hyps
+    for row in rows:
+        size = len(row["words"]) + 1
+        for name in ("log_prob", "entropy", "mutual_information", "variance"):
+            assert len(row[name]) == size and np.isfinite(row[name]).all()
+        assert min(row["mutual_information"]) >= 0 and min(row["variance"]) >= 0
+        assert max(row["mutual_information"]) > 0
+        assert all(e <= np.log(13) * 1.001 for e in row["entropy"])
+    refused(main, words(**given, lm=point, num_samples=3), "no LM is uncertain")
 
 
 def test_the_best_of_lists_with_ranks_are_read_in_their_new_order(ngram, tmp_path):
