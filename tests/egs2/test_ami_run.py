@@ -127,8 +127,9 @@ def test_lrs2(run, tmp_path):
     options += ["--only", "point_lstm variational_lstm_hidden_output_1_2"]
     run(LRS2, tmp_path, *options, NBEST=str(tmp_path / "lists"))
     found = (tmp_path / "exp" / "tiny" / "RESULTS_6.md").read_text()
-    for part in ("clean", "mvdr", "4-gram", "62.4", "Not trained"):
+    for part in ("clean", "mvdr", "4-gram", "62.4"):
         assert part in found, part
+    assert "Not trained" not in found  # what no seed trained is no line
 
 
 @pytest.fixture
