@@ -153,9 +153,9 @@ def tune_mixture(
     groups: Mapping[str, str] = MappingProxyType({}),
     options: RescoreOptions = AS_USUAL,
 ) -> Tuned:
-    """Scales with the fewest word errors; never worse on these lists than the first pass, nor than
-    the control without the LM.
+    """Scales with the fewest word errors.
 
+    They are never worse on these lists than the first pass, nor than the control without the LM.
     Of the scales that are given the decision and the names of subtracted LMs are read. The groups,
     {utterance id: recording}, stay in one fold; where there is one recording at most, the lists'
     speakers stay whole, or each list.
