@@ -43,7 +43,7 @@ class ErrorCounts(Addable):
     words: int
 
     def __post_init__(self) -> None:
-        if min(dataclasses.astuple(self)) < 0:
+        if min(vars(self).values()) < 0:
             raise ValueError(f"error counts must not be negative: {self}")
         if self.substitutions + self.deletions > self.words:
             raise ValueError(f"more reference words are wrong than there are: {self}")

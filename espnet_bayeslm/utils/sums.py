@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from typing import TypeVar
 
 T = TypeVar("T", bound="Addable")
@@ -15,5 +16,4 @@ class Addable:
     def __add__(self: T, other: T) -> T:
         if type(other) is not type(self):
             return NotImplemented
-        names = [field.name for field in dataclasses.fields(self)]
-        return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
+        return type(self)(*map(operator.add, vars(self).values(), vars(other).values()))
