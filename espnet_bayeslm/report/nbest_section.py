@@ -100,10 +100,11 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
         lists.append(entry)
         control = rescored.control.get(nbest.utt)
         tally.add(RescoredList(nbest, (), (), best, control=control))
-        steps = operations(pivot, units[best])
-        wrong = [step != CORRECT for step in steps if step != DELETION]
-        for name, values in uncertainty.get(best, {}).items():
-            judged.setdefault(name, []).extend(zip(values[:-1], wrong, strict=True))
+        if measured := uncertainty.get(best):
+            steps = operations(pivot, units[best])
+            wrong = [step != CORRECT for step in steps if step != DELETION]
+            for name, values in measured.items():
+                judged.setdefault(name, []).extend(zip(values[:-1], wrong, strict=True))
     found = [values for places in rescored.uncertainty.values() for values in places.values()]
     measures = {name: label for name, label in LABELS.items() if any(name in v for v in found)}
     data = {"name": rescored.name, "measures": measures, "references": bool(refs), "lists": lists}
