@@ -11,6 +11,7 @@ import dataclasses
 import importlib
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -19,9 +20,12 @@ from concurrent.futures import (
     BrokenExecutor,
     Executor,
     Future,
-    ProcessPoolExecutor,
+    ThreadPoolExecutor,
     wait,
 )
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from queue import SimpleQueue
 from typing import (
     Any,
     Callable,
@@ -34,6 +38,8 @@ from typing import (
     Tuple,
     TypeVar,
 )
+
+from tqdm import tqdm
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
@@ -127,10 +133,11 @@ class SerialExecutor(Executor):
 
 
 class LocalExecutor(Executor):
-    """Processes of this machine; a pool in which one was killed is replaced at the next task.
+    """Processes of this machine; one that was killed is replaced at the next task.
 
     The processes are forked, so that slow imports, those of `preload`, are made once. They end with
-    this process, even if it is killed.
+    this process, even if it is killed. Each has a pipe of its own and shares no lock with another:
+    one that is killed while it writes, or holds a lock, stops nobody.
     """
 
     def __init__(self, workers: int, preload: Sequence[str] = ()):
@@ -139,41 +146,85 @@ class LocalExecutor(Executor):
         self._workers = workers
         # the processes end when nobody holds the other end of this pipe
         self._alive, self._held = os.pipe()
-        self._pool = self._forked()
+        # a thread for each process waits for its answers
+        self._threads = ThreadPoolExecutor(workers)
+        self._idle: SimpleQueue[Optional[Connection]] = SimpleQueue()
+        self._ended: SimpleQueue[BaseProcess] = SimpleQueue()
+        self._processes: Dict[Connection, BaseProcess] = {}
+        for _ in range(workers):
+            self._fork()
 
-    def _forked(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(
-            self._workers,
-            mp_context=multiprocessing.get_context("fork"),
-            initializer=_begin_worker,
-            initargs=(self._alive, self._held, threads_of(self._workers)),
-        )
+    def _fork(self) -> None:
+        """Start a process, from the thread that gives the tasks: it may hold any lock."""
+        fork = multiprocessing.get_context("fork")
+        ours, theirs = fork.Pipe()
+        threads = threads_of(self._workers)
+        process = fork.Process(target=_work, args=(theirs, self._alive, self._held, threads))
+        process.start()
+        theirs.close()
+        self._processes[ours] = process
+        self._idle.put(ours)
 
     def submit(self, fn: Callable, /, *args: Any, **kwargs: Any) -> Future:
         """Give a task to a process."""
-        try:
-            return self._pool.submit(fn, *args, **kwargs)
-        except BrokenExecutor:
-            self._pool = self._forked()
-            return self._pool.submit(fn, *args, **kwargs)
+        while not self._ended.empty():
+            self._ended.get().join()
+            self._fork()
+        return self._threads.submit(self._run, fn, args, kwargs)
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
+    def _run(self, *task: Any) -> Any:
+        """Result of a task on a process that has none."""
+        connection = self._idle.get()
+        if connection is None:
+            raise BrokenExecutor("the processes are being ended")
+        try:
+            connection.send(task)
+            succeeded, result = connection.recv()
+        except (EOFError, OSError) as error:
+            self._ended.put(self._processes.pop(connection))
+            connection.close()
+            raise BrokenExecutor("a process was killed") from error
+        except BaseException:
+            self._idle.put(connection)
+            raise
+        self._idle.put(connection)
+        if not succeeded:
+            raise result
+        return result
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
         """End the processes, after an error at once."""
         if kind is not None:
             os.close(self._held)
-        self._pool.shutdown(cancel_futures=kind is not None)
+        for _ in range(self._workers):
+            self._idle.put(None)
+        self._threads.shutdown(cancel_futures=True)
+        for connection, process in self._processes.items():
+            with contextlib.suppress(OSError):
+                connection.send(None)
+            process.join()
+            connection.close()
         if kind is None:
             os.close(self._held)
         os.close(self._alive)
 
 
-def _begin_worker(alive: int, held: int, threads: int) -> None:
-    """Set up a process of a `LocalExecutor`."""
+def _work(connection: Connection, alive: int, held: int, threads: int) -> None:
+    """Do the tasks of a pipe, in a process of a `LocalExecutor`, until None comes."""
     os.close(held)
     # Ctrl-C reaches the whole group; the first process tells of it and then ends this one
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # tqdm's own is shared by all processes, and one that is killed may hold it
+    tqdm.set_lock(threading.RLock())
     threading.Thread(target=end_with_pipe, args=(alive,), daemon=True).start()
     set_threads(threads)
+    while (task := connection.recv()) is not None:
+        fn, args, kwargs = task
+        try:
+            answer = pickle.dumps((True, fn(*args, **kwargs)))
+        except BaseException as error:
+            answer = pickle.dumps((False, error))
+        connection.send_bytes(answer)
 
 
 def end_with_pipe(pipe: int) -> None:

@@ -3,13 +3,16 @@
 import gc
 import os
 import re
+import signal
 import sys
 import time
 import tracemalloc
-from concurrent.futures import CancelledError
+from concurrent.futures import BrokenExecutor, CancelledError
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+from tqdm import tqdm
 
 from espnet_bayeslm.utils.engine import LOCAL, EngineOptions, threads_of
 from espnet_bayeslm.utils.errors import InputError
@@ -52,6 +55,40 @@ def raise_input_error(number):
 def test_an_error_of_a_task_is_the_error(engine):
     with pytest.raises(InputError, match=r"^number 7\. Give another\.$"), engine.pool() as pool:
         list(pool.completed(lambda n: pool.executor.submit(raise_input_error, n), [7]))
+
+
+def end_in_the_middle(text):
+    """Return a text, but be killed when half of it is written."""
+
+    def write_half(connection, message):
+        os.write(connection.fileno(), message[: len(message) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Connection._send = write_half
+    return text
+
+
+def end_with_a_lock(_):
+    tqdm.get_lock().acquire()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def take_the_lock(_):
+    return tqdm.get_lock().acquire(timeout=20)
+
+
+@pytest.mark.parametrize("end", [end_in_the_middle, end_with_a_lock])
+def test_a_killed_process_stops_nobody(end):
+    """Whatever it was writing or holding, and nothing that others do is lost."""
+    with TWO.pool() as pool:
+        submit = pool.executor.submit
+        with pytest.raises(BrokenExecutor):
+            submit(end, "a" * 100_000).result(timeout=60)
+        assert all([submit(take_the_lock, number).result(timeout=60) for number in range(4)])
+        others = [submit(wait_and_square, number) for number in (1, 2, 3)]
+        with pytest.raises(BrokenExecutor):
+            submit(end, "a").result(timeout=60)
+        assert [other.result(timeout=60)[0] for other in others] == [1, 4, 9]
 
 
 def test_threads_are_shared_out_or_as_they_are_given(monkeypatch):
