@@ -207,12 +207,17 @@ def test_files_of_batch_systems_become_jobs(
 
 
 def test_workers_of_this_machine_keep_memory_and_the_client_does_not(monkeypatch):
-    """Memory of workers is there for the next tensor; tasks that are done leave nothing behind."""
+    """Memory of workers is there for the next tensor; tasks that are done leave nothing behind.
+
+    Nor does Dask look at the workers' stacks.
+    """
+    dask = pytest.importorskip("dask", reason="Dask: pip install -e '.[dask]'")
     monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)  # a cluster of another test sets it
     pytest.importorskip("distributed", reason="Dask: pip install -e '.[dask]'")
     with EngineOptions(engine="dask", workers=1).pool() as pool:
         submit = pool.executor.submit
         assert submit(os.environ.get, "MALLOC_TRIM_THRESHOLD_").result() is None
+        assert submit(dask.config.get, "distributed.worker.profile.enabled").result() is False
         tracemalloc.start()
         for _ in range(40):
             sent = os.urandom(200_000)
