@@ -139,7 +139,7 @@ def _model(target: str, **options: Any) -> Any:
             f"{target}: an encoder-decoder ({config.model_type}), where a causal LM was expected"
         )
     return AutoModelForCausalLM.from_pretrained(
-        target, trust_remote_code=False, dtype=torch.float32, **options
+        target, config=config, trust_remote_code=False, dtype=torch.float32, **options
     )
 
 
