@@ -335,6 +335,8 @@ def rescored_on(
     first, todo = blocks_of_job(lists, plain)
     seen = _bare(first)
     work = Blocks(pool, ListWorker.load, plain, ngpu, seen, refs is not None)
+    # the first lists are read while the workers load the LMs
+    todo = itertools.chain(list(itertools.islice(todo, 1)), todo)
     weighting: Weighting = work.ask("weighting")
     if options.num_jobs > 1 and weighting.scales.of_each_lm:
         raise InputError(

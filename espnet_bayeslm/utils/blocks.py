@@ -34,6 +34,12 @@ def _made(packed: bytes) -> Any:
     return make()
 
 
+def _prepare(packed: bytes) -> None:
+    """Make the worker's object."""
+    with ONE_AT_A_TIME:
+        _made(packed)
+
+
 def _call(packed: bytes, method: str, argument: bytes) -> bytes:
     """Result of a method of the worker's object, which is made where it is not there yet."""
     with ONE_AT_A_TIME:
@@ -43,7 +49,7 @@ def _call(packed: bytes, method: str, argument: bytes) -> bytes:
 class Blocks:
     """An object that each worker makes once, by `make(*args)`, and the results of its methods.
 
-    Workers import the function.
+    Workers import the function, and begin at once.
     """
 
     def __init__(self, pool: Pool, make: Callable, *args: Any):
@@ -53,6 +59,9 @@ class Blocks:
         # files may change between two runs: no run takes the object of another
         packed = (uuid.uuid4().hex, os.getcwd(), functools.partial(make, *args))
         self._packed = pickle.dumps(packed)
+        begun = 0 if pool.is_here else pool.workers
+        # Dask forgets a task that nobody holds
+        self._begun = [pool.executor.submit(_prepare, self._packed) for _ in range(begun)]
         self._folder: Optional[Path] = None
         self._identity = ""
         # where results are kept, of the tasks under way

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
+from espnet_bayeslm.utils import blocks
 from espnet_bayeslm.utils.engine import LOCAL, EngineOptions, threads_of
 from espnet_bayeslm.utils.errors import InputError
 
@@ -89,6 +90,23 @@ def test_a_killed_process_stops_nobody(end):
         with pytest.raises(BrokenExecutor):
             submit(end, "a").result(timeout=60)
         assert [other.result(timeout=60)[0] for other in others] == [1, 4, 9]
+
+
+class Made:
+    """An object that takes long to make."""
+
+    def __init__(self, folder):
+        time.sleep(0.5)
+        (folder / str(os.getpid())).touch()
+
+    def answer(self, question):
+        return question + 1
+
+
+def test_all_workers_make_the_object_at_once(tmp_path):
+    with TWO.pool() as pool:
+        assert blocks.Blocks(pool, Made, tmp_path).ask("answer", 41) == 42
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_threads_are_shared_out_or_as_they_are_given(monkeypatch):
