@@ -34,8 +34,8 @@ LABELS = {
     "variance": "variance of ln p",
 }
 CORRECT, SUBSTITUTION, DELETION, INSERTION = ".sdi"
-# No word: it stands where an alignment of kaldialign has none
-GAP = "\0"
+# No word is empty: it stands where an alignment of kaldialign has none
+GAP = ""
 # What the table of errors shows for a word that is not there, and how many errors it shows
 DASH, MAX_CONFUSIONS = "—", 25
 # Digits of scores after the point, significant digits of uncertainties

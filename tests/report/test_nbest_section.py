@@ -18,7 +18,7 @@ from espnet_bayeslm.report.page import page
 from espnet_bayeslm.report.rescored_lists import read_references, read_rescored
 from espnet_bayeslm.utils.errors import InputError
 
-WORDS = st.lists(st.sampled_from("abcd"), max_size=8)
+WORDS = st.lists(st.sampled_from("abc\0"), max_size=8)
 LISTS = {
     "u1": ["a b c", "a x c", "b c"],
     "u2": ["d", "d e", ""],
