@@ -95,7 +95,8 @@ def pruning_figure(lms: Mapping[str, Sequence[PruningStep]]) -> Figure:
     for axes, steps in zip(every, lms.values(), strict=True):
         for criterion, (label, line) in STYLES.items():
             points = [(100 * s.share, s.perplexity) for s in steps if s.criterion == criterion]
-            axes.plot(*zip(*points, strict=True), line, marker="o", markersize=3, label=label)
+            if points:
+                axes.plot(*zip(*points, strict=True), line, marker="o", markersize=3, label=label)
         best = min(step.perplexity for step in steps)
         axes.set_ylabel("perplexity per word")
         log_scale(axes)

@@ -108,7 +108,7 @@ def read_snr(paths: Sequence[str]) -> Tuple[Locations, Pruned]:
                     if step.criterion not in CRITERIA or not step.perplexity > 0:
                         problem = f"criterion {step.criterion!r}, perplexity {step.perplexity}"
                         raise ValueError(problem)
-                steps.update(pruned)
+                steps.update((lm, values) for lm, values in pruned.items() if values)
     return lms, steps
 
 

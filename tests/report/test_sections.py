@@ -12,6 +12,7 @@ from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
 from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, PruningStep, SnrSummary
 from espnet_bayeslm.kinds.architectures import derived_config, rank, write_history
 from espnet_bayeslm.report.learning_section import learning_section, read_epochs
+from espnet_bayeslm.report.plots import pruning_figure
 from espnet_bayeslm.report.score_results import (
     SystemScores,
     read_perplexities,
@@ -205,6 +206,12 @@ def test_signal_to_noise(tmp_path):
     assert page.tags.count("svg") == 2 and page.text.count("$one^$<lm>") == 3
     first = ["$one^$<lm>", "ffn@1", "100", "0.3", "0.1 to 0.5", "0.01", "–"]
     assert page.cells[7:17] == [*first, "two", "hidden_output@1", NEEDS_TEXT]
+    # an LM without steps has no panel, a criterion without steps no curve
+    write_snr(tmp_path / "few", lms, {"$one^$<lm>": steps[:2]}, text=None)
+    few = tmp_path / "few" / "prune.json"
+    write_json(few, {"lms": {**json.loads(few.read_text())["lms"], "two": []}})
+    (panel,) = pruning_figure(read_snr([str(few.parent)])[1]).axes
+    assert len(panel.lines) == 1
     # the file alone has no pruning beside it
     assert snr_section(*read_snr([f"{tmp_path}/snr/snr.json"])).body.count("<svg") == 1
     with pytest.raises(InputError, match=r"is in another file too"):
