@@ -33,6 +33,7 @@ REFUSED = [
     ("perplexity", "--ngram nosuch.arpa", "nosuch.arpa: no such n-gram file"),
     ("perplexity", "--lm {ngram}", "Give it by --ngram"),
     ("perplexity", "--ngram {bayes}", "is given by --lm"),
+    ("perplexity", "--lm {point} --weights nosuch", "neither a file nor numbers"),
     ("perplexity", "--lm {point} --max_oov_rate 0.1", "does not know 1 of 7 words (14.29 %"),
     ("perplexity", "--lm {point} --text {tmp_path}/keyed --max_oov_rate 1", "say --keyed true"),
     ("perplexity", "--lm {point} --context -1", "--context -1: expected 0 or more sentences"),
