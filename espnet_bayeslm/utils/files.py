@@ -53,7 +53,7 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO]:
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    temporary = target.parent.absolute() / f".{target.name}.{secrets.token_hex(4)}"
     try:
         with temporary.open(mode, encoding=None if "b" in mode else "utf-8") as f:
             yield f

@@ -44,6 +44,13 @@ def test_bad_input_leaves_the_old_file(tmp_path, refused, content, others, messa
     refused(main, options(tmp_path / "text", tmp_path / "lm.arpa", **others), message)
 
 
+@pytest.mark.parametrize("arpa", ["folder", "."])
+def test_an_output_that_is_a_folder(tmp_path, refused, monkeypatch, arpa):
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    refused(main, options(TEXT, arpa), f"error: {tmp_path}: cannot be read or written")
+
+
 @pytest.fixture
 def program(tmp_path):
     """Return a function that makes a stand-in for lmplz of shell commands."""
