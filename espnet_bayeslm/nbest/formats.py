@@ -89,7 +89,7 @@ def written_format(format: str) -> str:
 
 def format_of(path: PathLike, format: Optional[str] = None) -> str:
     """Format of lists or lattices: the one that is given, else the one that their files show."""
-    if format is not None:
+    if format:
         check_format(format)
     if not Path(path).exists():
         raise InputError("no such file or folder", path=path)

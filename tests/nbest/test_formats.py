@@ -247,7 +247,7 @@ def test_the_format_of_a_folder_and_of_its_files(kind, tmp_path):
     write_files(tmp_path, files)
     assert find_format(tmp_path) == format
     lists = list(read_nbest(tmp_path))
-    assert lists == list(read_nbest(tmp_path, format))
+    assert lists == list(read_nbest(tmp_path, format)) == list(read_nbest(tmp_path, ""))
     if format not in ("kaldi", "espnet", "nemo"):  # these are folders
         assert {find_format(tmp_path / name) for name in files} == {format}
     if format == "nemo":
