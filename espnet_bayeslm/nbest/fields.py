@@ -23,7 +23,7 @@ _DIGITS = re.compile("([0-9]+)", re.ASCII)
 
 SCORES = ("am_score", "lm_score", "graph_score")
 
-BESIDE = r"(?!sweep\.)"
+BESIDE = r"(?!sweep\.(json|tsv))"
 """Begins patterns that leave out the files that `rescore` writes beside its lists."""
 
 NOTHING = "no N-best lists or lattices to write"

@@ -261,13 +261,17 @@ def test_the_format_of_a_folder_and_of_its_files(kind, tmp_path):
 
 
 def test_other_names_that_say_it(tmp_path):
-    lattices = {"a.lat": "# SLF\nN=1 L=0\n", "b.lat.gz": b"", "c.lat": "\n\nu\n0 1 a\n1\n"}
-    write_files(tmp_path, lattices | {"d.json": '{"utt": "u", "hypotheses": ["a"]}\n'})
+    files = {"a.lat": "# SLF\nN=1 L=0\n", "b.lat.gz": b"", "c.lat": "\n\nu\n0 1 a\n1\n"}
+    files["d.json"] = '{"utt": "u", "hypotheses": ["a"]}\n'
+    write_files(tmp_path, files)
     write_files(tmp_path, {"e.jsonl": "", "f.jsonl.gz": b"", "g.jsonl": '{"input": ["a"]}'})
     found = {path.name: find_format(path) for path in tmp_path.iterdir()}
     expected = {"a.lat": "htk", "b.lat.gz": None, "c.lat": "kaldi_lattice", "d.json": "jsonl"}
     expected |= {"e.jsonl": "jsonl", "f.jsonl.gz": "jsonl", "g.jsonl": "whisper"}
     assert found == expected
+    # of what begins with `sweep` only a rescoring's own file is no list
+    write_files(tmp_path, {"lists/sweep.u.jsonl": files["d.json"], "lists/sweep.json": "{}"})
+    assert [nbest.utt for nbest in read_nbest(tmp_path / "lists")] == ["u"]
 
 
 @pytest.mark.parametrize("files", UNKNOWN.values(), ids=UNKNOWN)
