@@ -49,13 +49,17 @@ Table = Dict[str, Entry]
 def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO]:
     """Open a file, in mode "w" (UTF-8 text) or "wb", that replaces `path` when the block ends well.
 
-    The folder is made where it is missing.
+    The folder is made where it is missing. A device or a pipe, as /dev/null, stays and is written.
     """
-    target = Path(path)
+    target, encoding = Path(path), None if "b" in mode else "utf-8"
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        with target.open(mode, encoding=encoding) as f:
+            yield f
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.parent.absolute() / f".{target.name}.{secrets.token_hex(4)}"
     try:
-        with temporary.open(mode, encoding=None if "b" in mode else "utf-8") as f:
+        with temporary.open(mode, encoding=encoding) as f:
             yield f
         os.replace(temporary, target)
     except BaseException:

@@ -31,6 +31,14 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
     assert path.stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
+def test_a_device_or_pipe_is_written_and_stays(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDWR)
+    write_json(tmp_path / "pipe", [1])
+    assert (tmp_path / "pipe").is_fifo() and json.loads(os.read(reader, 99)) == [1]
+    os.close(reader)
+
+
 def test_json_has_no_nan(tmp_path):
     write_json(tmp_path / "out.json", {"a": [math.nan, 1.5, (2, math.nan)], "b": "nan", 3: None})
     found = json.loads((tmp_path / "out.json").read_text(), parse_constant=pytest.fail)
