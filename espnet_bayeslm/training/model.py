@@ -71,7 +71,7 @@ def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
     where = [f"the training loss is {loss.item()} at step {step} of this run"]
     for location in sorted(stds, key=lambda name: (name not in broken, -max(stds[name]))):
         also = " and weights that are not finite" if location in broken else ""
-        low, high = min(stds[location]), max(stds[location])
+        low, high = torch.tensor(stds[location]).aminmax()  # nan where one is
         where.append(f"{location} has sigma {low:.3g} to {high:.3g}{also}")
     raise InputError(
         "; ".join(where),

@@ -230,6 +230,15 @@ def test_a_loss_that_is_not_finite_stops_with_location_and_sigma(text, value):
     assert where in message
 
 
+def test_a_sigma_that_is_not_a_number_is_shown(text):
+    for n in range(len(build(100).lm.posterior.blocks())):
+        model = build(100)
+        block = model.lm.posterior.blocks()[n]
+        block.tensor("_log_std").data.fill_(math.nan)
+        with pytest.raises(ValueError, match=f"; {block.location} has sigma nan to nan and"):
+            model(*text)
+
+
 @pytest.mark.parametrize("kl_scale", ["elbo", "release"])
 def test_the_kl_keeps_its_gradient_after_a_validation(text, kl_scale):
     model = build(100, kl_scale=kl_scale)
