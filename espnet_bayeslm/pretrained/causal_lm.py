@@ -17,7 +17,13 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 import torch
 
-from espnet_bayeslm.pretrained.names import PREFIX, is_adapter, is_pretrained, other_options
+from espnet_bayeslm.pretrained.names import (
+    ADAPTER,
+    PREFIX,
+    is_adapter,
+    is_pretrained,
+    other_options,
+)
 from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.pretrained.text_forms import AUTO
 from espnet_bayeslm.utils.errors import InputError
@@ -233,7 +239,14 @@ def read_adapter_config(folder: PathLike) -> Tuple[Any, str]:
     need("peft", "an adapter", folder)
     from peft import PeftConfig
 
-    config = PeftConfig.from_pretrained(str(folder).removeprefix(PREFIX))
+    try:
+        config = PeftConfig.from_pretrained(str(folder).removeprefix(PREFIX))
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{ADAPTER} is none that the installed peft reads ({error!r:.300})",
+            path=folder,
+            remedy="Restore the file, or install the peft that has written it.",
+        ) from error
     base = config.base_model_name_or_path
     if not base:
         raise InputError("the adapter names no base model", path=folder)

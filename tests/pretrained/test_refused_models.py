@@ -83,6 +83,7 @@ def test_adapters_that_no_training_can_start_from(base, tmp_path):
     for number, (config, values, message) in enumerate(
         [
             (None, {"base_model_name_or_path": None}, "the adapter names no base model"),
+            (None, {"peft_type": "NEW"}, r"none that the installed peft reads \(KeyError\('NEW'\)"),
             (
                 IA3Config(target_modules=["k_proj"], feedforward_modules=[]),
                 {},
@@ -99,6 +100,9 @@ def test_adapters_that_no_training_can_start_from(base, tmp_path):
     prompt = PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
     write_adapter(base, tmp_path / "prompt", prompt)
     with pytest.raises(InputError, match="virtual tokens are not read"):
+        load_causal_lm(tmp_path / "prompt")
+    (tmp_path / "prompt" / "adapter_config.json").write_text("{")
+    with pytest.raises(InputError, match="none that the installed peft reads"):
         load_causal_lm(tmp_path / "prompt")
     folder = tmp_path / "last"
     write_adapter(base, folder)
