@@ -219,12 +219,20 @@ def _work(connection: Connection, alive: int, held: int, threads: int) -> None:
     threading.Thread(target=end_with_pipe, args=(alive,), daemon=True).start()
     set_threads(threads)
     while (task := connection.recv()) is not None:
-        fn, args, kwargs = task
+        connection.send_bytes(_answer(*task))
+
+
+def _answer(fn: Callable, args: Any, kwargs: Any) -> bytes:
+    """True and the result of a task, or False and its error, packed."""
+    try:
+        return pickle.dumps((True, fn(*args, **kwargs)))
+    except BaseException as error:
         try:
-            answer = pickle.dumps((True, fn(*args, **kwargs)))
-        except BaseException as error:
             answer = pickle.dumps((False, error))
-        connection.send_bytes(answer)
+            pickle.loads(answer)  # where an error needs more than its message
+        except Exception:
+            answer = pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
+        return answer
 
 
 def end_with_pipe(pipe: int) -> None:

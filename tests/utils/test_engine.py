@@ -5,9 +5,11 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 import tracemalloc
 from concurrent.futures import BrokenExecutor, CancelledError
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -56,6 +58,36 @@ def raise_input_error(number):
 def test_an_error_of_a_task_is_the_error(engine):
     with pytest.raises(InputError, match=r"^number 7\. Give another\.$"), engine.pool() as pool:
         list(pool.completed(lambda n: pool.executor.submit(raise_input_error, n), [7]))
+
+
+class LockedError(Exception):
+    """An error that cannot be packed."""
+
+    def __init__(self):
+        super().__init__("no memory", threading.Lock())
+
+
+class PairError(Exception):
+    """An error that cannot be unpacked."""
+
+    def __init__(self, first, second):
+        super().__init__(f"{first} of {second}")
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (LockedError, r"^LockedError: \('no memory', "),
+        (partial(PairError, 1, 2), "^PairError: 1 of 2$"),
+    ],
+)
+def test_an_error_that_cannot_be_sent_is_told(make, message):
+    with pytest.raises(RuntimeError, match=message), TWO.pool() as pool:
+        list(pool.completed(lambda n: pool.executor.submit(raise_made, make), [7]))
+
+
+def raise_made(make):
+    raise make()
 
 
 def end_in_the_middle(text):
