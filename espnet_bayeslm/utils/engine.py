@@ -174,20 +174,21 @@ class LocalExecutor(Executor):
 
     def _run(self, *task: Any) -> Any:
         """Result of a task on a process that has none."""
+        message = pickle.dumps(task)
         connection = self._idle.get()
         if connection is None:
             raise BrokenExecutor("the processes are being ended")
         try:
-            connection.send(task)
-            succeeded, result = connection.recv()
-        except (EOFError, OSError) as error:
-            self._ended.put(self._processes.pop(connection))
+            connection.send_bytes(message)
+            answer = connection.recv_bytes()
+        except Exception as error:
+            process = self._processes.pop(connection)
+            process.kill()  # where this process lacks memory, it is alive
+            self._ended.put(process)
             connection.close()
             raise BrokenExecutor("a process was killed") from error
-        except BaseException:
-            self._idle.put(connection)
-            raise
         self._idle.put(connection)
+        succeeded, result = pickle.loads(answer)
         if not succeeded:
             raise result
         return result

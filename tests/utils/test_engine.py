@@ -139,6 +139,19 @@ def test_all_workers_make_the_object_at_once(tmp_path):
     with TWO.pool() as pool:
         assert blocks.Blocks(pool, Made, tmp_path).ask("answer", 41) == 42
     assert len(list(tmp_path.iterdir())) == 2
+class Unsendable:
+    """An argument whose packing fails."""
+
+    def __reduce__(self):
+        raise OSError("too many open files")
+
+
+def test_a_task_that_cannot_be_sent_stops_nobody():
+    with TWO.pool() as pool:
+        submit = pool.executor.submit
+        with pytest.raises(OSError, match="too many open files"):
+            submit(abs, Unsendable()).result(timeout=60)
+        assert submit(abs, -1).result(timeout=60) == 1
 
 
 def test_threads_are_shared_out_or_as_they_are_given(monkeypatch):
