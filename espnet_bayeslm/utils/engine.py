@@ -151,8 +151,6 @@ class LocalExecutor(Executor):
         self._idle: SimpleQueue[Optional[Connection]] = SimpleQueue()
         self._ended: SimpleQueue[BaseProcess] = SimpleQueue()
         self._processes: Dict[Connection, BaseProcess] = {}
-        for _ in range(workers):
-            self._fork()
 
     def _fork(self) -> None:
         """Start a process, from the thread that gives the tasks: it may hold any lock."""
@@ -166,9 +164,10 @@ class LocalExecutor(Executor):
         self._idle.put(ours)
 
     def submit(self, fn: Callable, /, *args: Any, **kwargs: Any) -> Future:
-        """Give a task to a process."""
+        """Give a task to a process; those that are not there are started first."""
         while not self._ended.empty():
             self._ended.get().join()
+        for _ in range(self._workers - len(self._processes)):
             self._fork()
         return self._threads.submit(self._run, fn, args, kwargs)
 
@@ -195,14 +194,17 @@ class LocalExecutor(Executor):
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
         """End the processes, after an error at once."""
+        # then no more tasks ask for a process than there are threads
+        self._threads.shutdown(wait=False, cancel_futures=True)
         if kind is not None:
             os.close(self._held)
         for _ in range(self._workers):
             self._idle.put(None)
-        self._threads.shutdown(cancel_futures=True)
-        for connection, process in self._processes.items():
+        self._threads.shutdown()
+        for connection in self._processes:
             with contextlib.suppress(OSError):
                 connection.send(None)
+        for connection, process in self._processes.items():
             process.join()
             connection.close()
         if kind is None:

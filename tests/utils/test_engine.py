@@ -1,6 +1,7 @@
 """Engines: tasks in their order, few at a time, and what cannot be an engine."""
 
 import gc
+import multiprocessing
 import os
 import re
 import signal
@@ -152,6 +153,21 @@ def test_a_task_that_cannot_be_sent_stops_nobody():
         with pytest.raises(OSError, match="too many open files"):
             submit(abs, Unsendable()).result(timeout=60)
         assert submit(abs, -1).result(timeout=60) == 1
+
+
+def test_where_a_process_cannot_be_started_none_is_left(monkeypatch):
+    fork, started = os.fork, []
+
+    def fork_once():
+        if started:
+            raise OSError("no more processes")
+        started.append(None)
+        return fork()
+
+    monkeypatch.setattr(os, "fork", fork_once)
+    with pytest.raises(OSError, match="no more processes"), TWO.pool() as pool:
+        pool.executor.submit(abs, -1)
+    assert not multiprocessing.active_children()
 
 
 def test_threads_are_shared_out_or_as_they_are_given(monkeypatch):
