@@ -158,9 +158,14 @@ class LocalExecutor(Executor):
         ours, theirs = fork.Pipe()
         threads = threads_of(self._workers)
         process = fork.Process(target=_work, args=(theirs, self._alive, self._held, threads))
-        process.start()
+        # Python loses a Ctrl-C that comes while it forks: it waits
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            process.start()
+            self._processes[ours] = process
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        self._processes[ours] = process
         self._idle.put(ours)
 
     def submit(self, fn: Callable, /, *args: Any, **kwargs: Any) -> Future:
@@ -217,6 +222,7 @@ def _work(connection: Connection, alive: int, held: int, threads: int) -> None:
     os.close(held)
     # Ctrl-C reaches the whole group; the first process tells of it and then ends this one
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     # tqdm's own is shared by all processes, and one that is killed may hold it
     tqdm.set_lock(threading.RLock())
     threading.Thread(target=end_with_pipe, args=(alive,), daemon=True).start()

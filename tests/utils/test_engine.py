@@ -170,6 +170,14 @@ def test_where_a_process_cannot_be_started_none_is_left(monkeypatch):
     assert not multiprocessing.active_children()
 
 
+def test_ctrl_c_while_a_process_is_started_is_not_lost():
+    comes = [signal.SIGINT]
+    os.register_at_fork(after_in_parent=lambda: comes and signal.raise_signal(comes.pop()))
+    with pytest.raises(KeyboardInterrupt), TWO.pool() as pool:
+        pool.executor.submit(abs, -1)
+    assert not comes and not multiprocessing.active_children()
+
+
 def test_threads_are_shared_out_or_as_they_are_given(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
