@@ -122,6 +122,8 @@ class NeuralPrefixes:
                 f"{scorer.name}: {type(self.lm).__name__} cannot rescore lattices with samples",
                 remedy="Use --num_samples 0, or N-best lists.",
             )
+        # of a mixture its components
+        self.uncertain = [lm for lm in self.lm.modules() if isinstance(lm, UncertainLM)]
         self.eos = vocab_size(self.lm) - 1
         # word -> its tokens as the first word of a sentence, and as another
         self.tokens = {word: scorer.word_tokens(word) for word in dict.fromkeys(vocabulary)}
@@ -181,15 +183,17 @@ class NeuralPrefixes:
                 node = node.parent
         by_depth = sorted(missing, key=lambda node: node.depth)
         # a beam search may have another number
-        before = getattr(self.lm, "num_samples", 0)
-        self.lm.num_samples = self.draws
+        before = [lm.num_samples for lm in self.uncertain]
+        for lm in self.uncertain:
+            lm.num_samples = self.draws
         try:
             with evaluating(self.lm):
                 for _, group in itertools.groupby(by_depth, key=lambda node: node.depth):
                     while batch := list(itertools.islice(group, BATCH_SIZE)):
                         self._step(batch)
         finally:
-            self.lm.num_samples = before
+            for lm, number in zip(self.uncertain, before, strict=True):
+                lm.num_samples = number
 
     def _step(self, nodes: Sequence[_Token]) -> None:
         """Let the LM read the last token of each node; all have the same depth."""

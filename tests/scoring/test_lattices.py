@@ -9,6 +9,7 @@ from oracles.lattice_paths import all_paths, random_lattice
 from test_neural import make
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.nbest.lattice import PathScales, best_paths, kaldi_scales
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
@@ -101,6 +102,10 @@ def test_ngrams_transformers_and_draws_are_exact(lattices, ngrams, tmp_path):
         drawn.num_samples = num_samples
         check_exact(lattices[:6], [drawn], [1.0], EXACT)
     assert drawn.trained.lm.num_samples == 2
+    conf = {**options, "num_samples": 2}
+    part = {"name": "a", "kind": "lm", "weight": 1.0, "lm": "bayes_lstm", "lm_conf": conf}
+    mixture = neural("word", tmp_path, MixtureLM, components=[part])
+    check_exact(lattices[:6], [mixture], [1.0], EXACT)
 
 
 @pytest.mark.parametrize("token_type", ["word", "bpe"])
