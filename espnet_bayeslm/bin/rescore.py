@@ -125,7 +125,9 @@ def write_settings(
     """Write what `--scales` reads, remarks for people (`facts`, ..), and the sweep."""
 
     def errors(found: TunedWeights) -> Dict[str, Any]:
-        return {"kept": found.kept, "errors": {**found.errors}, "held_out_errors": found.held_out}
+        # copies: yaml would write what stands in two places as a reference
+        own = {"errors": {**found.errors}, "held_out_errors": {**found.held_out}}
+        return {"kept": found.kept, **own}
 
     content = {**weighting.content(), **facts}
     if tuned is not None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
+from espnet_bayeslm.bin.rescore import write_settings
 from espnet_bayeslm.evaluation.counting import ALL_WORDS
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListScores, ListTally, rescored_list
@@ -104,7 +105,7 @@ def test_an_lm_that_knows_nothing_gains_nothing_over_the_control():
     assert tests[0]["first pass"].p < 0.05
 
 
-def test_an_lm_without_which_the_tuning_lists_have_fewer_errors_gets_no_weight():
+def test_an_lm_without_which_the_tuning_lists_have_fewer_errors_gets_no_weight(tmp_path):
     without = []
     for seed in range(12):
         lists, refs = simulated(26, own=0.5, seed=seed)
@@ -113,8 +114,11 @@ def test_an_lm_without_which_the_tuning_lists_have_fewer_errors_gets_no_weight()
         assert found.errors["tuned"] <= control.errors["tuned"]
         assert tallied(done, refs).errors["rescored"].errors == found.errors["tuned"]
         if found is control and found.kept != AS_IT_CAME:
-            without.append(dict(done.weighting.scales.features))
-    assert without and not any("log_prob" in features for features in without)
+            without.append(done)
+    weights = [dict(done.weighting.scales.features) for done in without]
+    assert weights and not any("log_prob" in features for features in weights)
+    write_settings(tmp_path, without[0].weighting, without[0].tuned, ListTally(None), {})
+    assert "&" not in (tmp_path / "scales.yaml").read_text()
 
 
 @pytest.mark.parametrize("counting", [{}, {"unit": "char"}, {"ignore_words": ["x"]}])
