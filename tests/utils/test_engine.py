@@ -140,6 +140,8 @@ def test_all_workers_make_the_object_at_once(tmp_path):
     with TWO.pool() as pool:
         assert blocks.Blocks(pool, Made, tmp_path).ask("answer", 41) == 42
     assert len(list(tmp_path.iterdir())) == 2
+
+
 class Unsendable:
     """An argument whose packing fails."""
 
