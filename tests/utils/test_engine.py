@@ -69,7 +69,7 @@ class LockedError(Exception):
 
 
 class PairError(Exception):
-    """An error that cannot be unpacked."""
+    """An error that cannot be unpacked, unless Dask is imported."""
 
     def __init__(self, first, second):
         super().__init__(f"{first} of {second}")
@@ -79,11 +79,11 @@ class PairError(Exception):
     "make, message",
     [
         (LockedError, r"^LockedError: \('no memory', "),
-        (partial(PairError, 1, 2), "^PairError: 1 of 2$"),
+        (partial(PairError, 1, 2), "1 of 2$"),
     ],
 )
 def test_an_error_that_cannot_be_sent_is_told(make, message):
-    with pytest.raises(RuntimeError, match=message), TWO.pool() as pool:
+    with pytest.raises((RuntimeError, PairError), match=message), TWO.pool() as pool:
         list(pool.completed(lambda n: pool.executor.submit(raise_made, make), [7]))
 
 
