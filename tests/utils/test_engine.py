@@ -108,7 +108,7 @@ def end_with_a_lock(_):
 
 
 def take_the_lock(_):
-    return tqdm.get_lock().acquire(timeout=20)
+    return tqdm.get_lock().acquire(timeout=100)
 
 
 @pytest.mark.parametrize("end", [end_in_the_middle, end_with_a_lock])
@@ -117,12 +117,12 @@ def test_a_killed_process_stops_nobody(end):
     with TWO.pool() as pool:
         submit = pool.executor.submit
         with pytest.raises(BrokenExecutor):
-            submit(end, "a" * 100_000).result(timeout=60)
-        assert all([submit(take_the_lock, number).result(timeout=60) for number in range(4)])
+            submit(end, "a" * 100_000).result(timeout=300)
+        assert all([submit(take_the_lock, number).result(timeout=300) for number in range(4)])
         others = [submit(wait_and_square, number) for number in (1, 2, 3)]
         with pytest.raises(BrokenExecutor):
-            submit(end, "a").result(timeout=60)
-        assert [other.result(timeout=60)[0] for other in others] == [1, 4, 9]
+            submit(end, "a").result(timeout=300)
+        assert [other.result(timeout=300)[0] for other in others] == [1, 4, 9]
 
 
 class Made:
@@ -153,8 +153,8 @@ def test_a_task_that_cannot_be_sent_stops_nobody():
     with TWO.pool() as pool:
         submit = pool.executor.submit
         with pytest.raises(OSError, match="too many open files"):
-            submit(abs, Unsendable()).result(timeout=60)
-        assert submit(abs, -1).result(timeout=60) == 1
+            submit(abs, Unsendable()).result(timeout=300)
+        assert submit(abs, -1).result(timeout=300) == 1
 
 
 def test_where_a_process_cannot_be_started_none_is_left(monkeypatch):
