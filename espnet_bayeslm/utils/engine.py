@@ -153,7 +153,11 @@ class LocalExecutor(Executor):
         self._processes: Dict[Connection, BaseProcess] = {}
 
     def _fork(self) -> None:
-        """Start a process, from the thread that gives the tasks: it may hold any lock."""
+        """Start a process.
+
+        Only the thread that gives the tasks does this: locks that it holds would stay locked in a
+        process that another thread starts.
+        """
         fork = multiprocessing.get_context("fork")
         ours, theirs = fork.Pipe()
         threads = threads_of(self._workers)
