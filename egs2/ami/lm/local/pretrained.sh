@@ -43,6 +43,7 @@ declare -A options=(
     [lora_dropout0.2]="--config lora --lm_conf lora.dropout=0.2"
     [lora_r4]="--config lora --lm_conf lora.r=4"
     [lora_r64]="--config lora --lm_conf lora.r=64"
+    [lora_decay]="--config lora --optim_conf weight_decay=0.1"
     [bayes_lora]="--config bayes_lora"
     [ivon_lora]="--config ivon_lora"
     [ivon_lora_3m]="--config ivon_lora --optim_conf ess=3000000"
