@@ -9,7 +9,7 @@ from typing import Collection, Dict, Iterable, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.markup import Words, parse_markup
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_keyed_lines, read_lines
+from espnet_bayeslm.utils.files import PathLike, entries_of, read_lines, table_of
 
 
 def read_sentences(path: PathLike, *, keyed: bool) -> Dict[str, Words]:
@@ -88,8 +88,8 @@ def read_transcripts(path: PathLike) -> Dict[str, Words]:
     `{ a / b }`, null words `@`, deletable words `(uh)`, fragments and tags are read as sclite reads
     them (`evaluation.markup`). Comments `;;` are left out.
     """
-    lines = list(read_lines(path))
-    spoken = [line for line in lines if not line[1].startswith(COMMENT)]
+    # read once: it may be a pipe
+    spoken = [line for line in read_lines(path) if not line[1].startswith(COMMENT)]
     if Path(path).name.removesuffix(".gz").endswith("trn"):
         transcripts = _of_trn(spoken, path)
     else:
@@ -101,7 +101,7 @@ def read_transcripts(path: PathLike) -> Dict[str, Words]:
         else:
             transcripts = {
                 utt: without_marks(words.split(), path=path, line=line)
-                for utt, (line, words) in read_keyed_lines(path).items()
+                for utt, (_, line, words) in table_of(entries_of(spoken, path)).items()
             }
     if not transcripts:
         raise InputError("no utterances", path=path, remedy="Write one line for each.")

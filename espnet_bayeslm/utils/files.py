@@ -327,25 +327,36 @@ def split_files(path: PathLike) -> List[str]:
 
 def read_entries(paths: Iterable[PathLike]) -> Iterator[Tuple[str, Entry]]:
     """Yield (key, entry) of Kaldi text files that are read as one."""
-    for path in map(Path, paths):
-        for number, line in read_lines(path):
-            fields = line.split(maxsplit=1)
-            problem = remedy = ""
-            if not fields:
-                problem = "an empty line where `key value ...` was expected"
-                remedy = "Delete the line."
-            elif fields[0].startswith(BYTE_ORDER_MARK):
-                problem = "a byte order mark within the file"
-                remedy = "Delete it; it comes from joining files that begin with one."
-            if problem:
-                raise InputError(problem, path=path, line=number, remedy=remedy)
-            yield fields[0], (path, number, fields[1].strip() if len(fields) > 1 else "")
+    for path in paths:
+        yield from entries_of(read_lines(path), path)
+
+
+def entries_of(lines: Iterable[Tuple[int, str]], path: PathLike) -> Iterator[Tuple[str, Entry]]:
+    """Yield (key, entry) of the lines of a Kaldi text file."""
+    path = Path(path)
+    for number, line in lines:
+        fields = line.split(maxsplit=1)
+        problem = remedy = ""
+        if not fields:
+            problem = "an empty line where `key value ...` was expected"
+            remedy = "Delete the line."
+        elif fields[0].startswith(BYTE_ORDER_MARK):
+            problem = "a byte order mark within the file"
+            remedy = "Delete it; it comes from joining files that begin with one."
+        if problem:
+            raise InputError(problem, path=path, line=number, remedy=remedy)
+        yield fields[0], (path, number, fields[1].strip() if len(fields) > 1 else "")
 
 
 def read_table(paths: Iterable[PathLike]) -> Table:
     """{key: entry} of Kaldi text files that are read as one."""
+    return table_of(read_entries(paths))
+
+
+def table_of(entries: Iterable[Tuple[str, Entry]]) -> Table:
+    """{key: entry}, each key of one entry."""
     table: Table = {}
-    for key, entry in read_entries(paths):
+    for key, entry in entries:
         if key in table:
             path, number, _ = entry
             first = table[key][0]

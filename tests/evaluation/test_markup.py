@@ -1,5 +1,6 @@
 """NIST's markup against sclite's numbers, by hand and where sctk is installed."""
 
+import os
 import pickle
 import random
 import re
@@ -153,6 +154,7 @@ FILES = {
         {"u1": ("a", "(laughs)")},
     ),
     "a text with braces": ("u1 { a / b }\n", {"u1": ("{", "a", "/", "b", "}")}),
+    "a text with a comment": (";; note\nu1 a\n", {"u1": ("a",)}),
     "a text of digits": ("u1 1 2 3 4\nu2 1 5 6 7\n", {"u1": tuple("1234")}),
 }
 
@@ -163,6 +165,15 @@ def test_formats_are_told_by_their_content(tmp_path, content, expected):
     found = read_transcripts(tmp_path / "ref")
     assert expected.items() <= found.items()
     assert Counter(map(type, found.values())) == {tuple: len(found)}
+
+
+@pytest.mark.parametrize("content", ["u1 a b\nu2 c\n", "a b (u1)\nc (u2)\n"], ids=["text", "trn"])
+def test_a_pipe_is_read_once(content):
+    reading, writing = os.pipe()
+    os.write(writing, content.encode())
+    os.close(writing)
+    with open(reading):
+        assert read_transcripts(f"/dev/fd/{reading}") == {"u1": ("a", "b"), "u2": ("c",)}
 
 
 @pytest.mark.parametrize(
