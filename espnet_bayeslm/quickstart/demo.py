@@ -136,24 +136,26 @@ class Demo(Runner):
 
     def stages(self) -> List[Tuple[str, List[Step]]]:
         """Stages in their order: a description, and the steps, which run side by side."""
-        half = self.exp / "half"
-        second = dict(config=self.data / "bayes.yaml", source=half)
+        half, second = self.exp / "half", self.data / "bayes.yaml"
+        # the same steps with and without uncertainty
         lms = [
-            # the same steps, without uncertainty
-            self.train(self.exp / "point", **second, lm_conf="uncertainty={}"),
-            self.train(self.exp / "bayes", **second),
+            self.train(self.exp / "point", second, source=half, lm_conf="uncertainty={}"),
+            self.train(self.exp / "bayes", second, source=half),
         ]
         alone, point, bayes, both = map(self.system, SYSTEMS)
         train, read = small_steps(self, self.smollm2) if self.smollm2 else ([], [])
+        first = self.train(half, self.data / "half.yaml")
         # what takes long goes first; the scores of the neural LMs are kept for their mixtures
         return [
             (
                 "a 3-gram, and an LM with point-estimate weights, half-trained",
-                [*train, self.train(half, self.data / "half.yaml"), self.estimate()],
+                [*train, first, self.estimate().then(alone)],
             ),
-            ("it goes on with point-estimate weights, and with random ones", lms),
-            ("interpolation weights, perplexity, rescored lists", [point, bayes]),
-            ("the same with the 3-gram alone, and with more LMs", [*read, both, alone]),
+            (
+                "it goes on with point-estimate weights, and with random ones; rescored lists",
+                [lm.then(system) for lm, system in zip(lms, (point, bayes), strict=True)],
+            ),
+            ("lists rescored with more LMs", [*read, both]),
             ("significance, report", [Step("report", [self.errors(), self.report()])]),
         ]
 
@@ -231,11 +233,11 @@ def small_steps(demo: Demo, source: Path) -> Tuple[List[Step], List[Step]]:
         rescored = runner.rescoring(key, lms, *lists, **form)
         return Step(f"rescore_{key}", [runner.interpolated(key, lms, **form), *rescored])
 
-    convert = words("export", lm=source, format="hf", output=folder)
+    convert = Step("smollm2", [words("export", lm=source, format="hf", output=folder)])
     train = runner.train(exp / "smollm2_adapter", "bayes_lora", source=base)
     as_it_is, adapted = SMALL_SYSTEMS.values()
     read = [system(as_it_is, base, text_form="lower"), system(adapted, exp / train.name)]
-    return [Step(train.name, [convert, *train.commands])], read
+    return [convert.then(train)], read
 
 
 def write_parts(texts: Mapping[str, Path], folder: Path) -> None:

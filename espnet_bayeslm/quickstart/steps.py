@@ -41,6 +41,10 @@ class Step:
     name: str
     commands: Sequence[Sequence[str]]
 
+    def then(self, step: Step) -> Step:
+        """This step with the command lines of another after its own."""
+        return Step(self.name, [*self.commands, *step.commands])
+
     def script(self) -> str:
         """Command lines as a shell would take them."""
         return "".join(f"bayeslm {shlex.join(words)}\n" for words in self.commands)

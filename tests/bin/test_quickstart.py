@@ -99,9 +99,9 @@ def test_without_smollm2_nothing_changes(data, tmp_path, monkeypatch):
     )
     # the lists of one system go on to SmolLM2
     keys = set(SMALL_SYSTEMS.values())
-    assert set(many) ^ set(few) == {"smollm2_adapter", *(f"rescore_{key}" for key in keys)}
+    assert set(many) ^ set(few) == {"smollm2", *(f"rescore_{key}" for key in keys)}
     changed = {name for name in few.keys() & many if few[name] != many[name]}
-    assert changed == {"report", "rescore_bayes_3gram"}
+    assert changed == {"report", "bayes"}
 
 
 def sleep(words):
