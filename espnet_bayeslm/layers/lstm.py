@@ -369,6 +369,7 @@ def _fast_tree(
     parents: torch.Tensor,
     levels: Sequence[slice],
     state: Optional[State] = None,
+    which: Optional[torch.Tensor] = None,
 ) -> Tuple[torch.Tensor, State]:
     """Fast twin of `run_tree`; without gradients, and dropout is off."""
     value = functools.partial(getattr, lstm)
@@ -376,6 +377,7 @@ def _fast_tree(
     for k in range(lstm.num_layers):
         bias = value(f"bias_ih_l{k}") + value(f"bias_hh_l{k}")
         gates = linear(inputs, value(f"weight_ih_l{k}"), bias)
+        gates = gates if k > 0 or which is None else gates[which]
         start = None if state is None else (state[0][k], state[1][k])
         inputs, c = _run_layer(gates, value(f"weight_hh_l{k}"), parents, levels, start)
         hidden.append(inputs)
@@ -390,19 +392,22 @@ def run_tree(
     parents: torch.Tensor,
     levels: Sequence[slice],
     state: Optional[State] = None,
+    which: Optional[torch.Tensor] = None,
 ) -> Tuple[torch.Tensor, State]:
     """Run an LSTM over prefix trees, level by level: a node continues its parent's state.
 
     Args:
         lstm: The LSTM.
-        inputs: (T, input_size).
+        inputs: (T, input_size), or (D, input_size) with `which`.
         parents: (T,), -1 for the roots, which are the first level.
         levels: The nodes of each depth.
         state: h and c before the roots, each (num_layers, roots, hidden_size); default zeros.
+        which: (T,), the row of `inputs` of each node, where nodes have equal inputs.
 
     Returns:
         The outputs (T, hidden_size); h and c after each node, (num_layers, T, hidden_size).
     """
+    inputs = inputs if which is None else inputs[which]
     size = (lstm.num_layers, len(inputs), lstm.hidden_size)
     h, c = (inputs.new_empty(size) for _ in range(2))
     outputs = inputs.new_empty(len(inputs), lstm.hidden_size)

@@ -94,13 +94,21 @@ class RecurrentLM(UncertainLM):
         Computed with the mean or the sample of `drawn`, in evaluation mode. `state` is the state
         before the roots, (nlayers, G, unit).
         """
-        inputs = self.encoder(tree.tokens)
-        return self._along_tree(inputs, tree.parents, tree.levels(), state)[0]
+        return self._read_tree(tree, state)[0]
 
     def tree_states(self, tree: TokenTree, state: Optional[State] = None) -> State:
         """States h and c after each node, (nlayers, T, unit), from the state before the roots."""
-        inputs = self.encoder(tree.tokens)
-        return self._along_tree(inputs, tree.parents, tree.levels(), state)[1]
+        return self._read_tree(tree, state)[1]
+
+    def _read_tree(self, tree: TokenTree, state: Optional[State]) -> Tuple[torch.Tensor, State]:
+        """Outputs and states of a tree.
+
+        On a CPU the gates' part of each distinct token is computed once.
+        """
+        tokens, which, levels = tree.tokens, None, tree.levels()
+        if tokens.device.type == "cpu":  # another device would be waited for
+            tokens, which = tokens.unique(return_inverse=True)
+        return self._along_tree(self.encoder(tokens), tree.parents, levels, state, which)
 
     def _along_tree(self, *args: Any) -> Tuple[torch.Tensor, State]:
         """Run `run_tree`; its kernel knows no Gaussian processes and latent outputs."""

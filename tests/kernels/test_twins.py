@@ -101,7 +101,8 @@ def a_mixture(f):
 def a_tree(f):
     tree, _ = make_tree(length=20, num=20)
     rnn = nn.LSTM(4, 5, num_layers=2, batch_first=True).double()
-    output, state = f(rnn, rand(len(tree), 4), tree.parents, tree.levels())
+    inputs, which = rand(len(tree), 4), maybe(tree.tokens.unique(return_inverse=True)[1])
+    output, state = f(rnn, inputs, tree.parents, tree.levels(), None, which)
     return (output, *state), []
 
 
