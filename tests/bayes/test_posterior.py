@@ -1,5 +1,6 @@
 """The posterior: samples, KL and prior variances, over some weights and over all of them."""
 
+import contextlib
 import copy
 import math
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.distributions import Normal, kl_divergence
+from torch.utils.checkpoint import checkpoint
 
 from espnet_bayeslm.bayes import Bayes, Posterior, Sample, Weights, noise_generator
 from espnet_bayeslm.bayes.objective import draw_weights as draw
@@ -105,6 +107,18 @@ def test_torchs_recurrent_layers_are_sampled_as_they_are(rnn):
         found = layer(x)[0]
     torch.testing.assert_close(found, other(x)[0], rtol=0, atol=1e-12)
     assert torch.equal(layer(x)[0], mean) and not torch.allclose(found, mean)
+
+
+@pytest.mark.parametrize("is_random", [True, False])
+def test_only_random_layers_are_not_computed_again(is_random):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    posterior = Posterior(model, {f"{0 if is_random else 1}.weight": "bayes"})
+    refused = pytest.raises(InputError, match="activation checkpointing")
+    with refused if is_random else contextlib.nullcontext():
+        with posterior.sampled(noise_generator(0, 0, 0)):
+            y = model[1](checkpoint(model[0], torch.randn(5, 3), use_reentrant=False).tanh())
+        # the means are back: another computation would differ from that of the loss
+        y.sum().backward()
 
 
 @pytest.mark.parametrize(

@@ -148,9 +148,14 @@ def test_twins_have_the_same_values_and_gradients(name, seed):
 
 @pytest.mark.parametrize("chunk", [1, 12])
 def test_chunks_change_nothing(chunk, monkeypatch):
-    monkeypatch.setattr("espnet_bayeslm.layers.gp.CHUNK", chunk)
+    monkeypatch.setattr(gp, "CHUNK", chunk)
+    relu, sizes = gp.TERMS["relu"], []
+    spied = relu._replace(psi=lambda x: sizes.append(x.numel()) or relu.psi(x))
+    monkeypatch.setitem(gp.TERMS, "relu", spied)
     for seed in SEEDS:
         check_twins("mixture", seed)
+    # rows of 5 units stay whole
+    assert max(sizes) == max(chunk // 5, 1) * 5
 
 
 @pytest.mark.parametrize("rows, cached", [(1, 1), (1, 30), (4, 1), (4, 30), (100, 1)])

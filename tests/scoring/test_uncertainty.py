@@ -64,6 +64,16 @@ def test_equals_the_distributions_of_each_draw(case, max_tokens, monkeypatch):
         assert (values.entropy <= np.log(VOCAB)).all()
 
 
+def test_many_draws_have_small_batches(monkeypatch):
+    """The outputs of all draws are held at once."""
+    monkeypatch.setattr("espnet_bayeslm.scoring.uncertainty.MAX_OUTPUTS", 40)
+    lm, sizes = make_generic(build(SOME[0])), []
+    outputs = lm.tree_outputs
+    monkeypatch.setattr(lm, "tree_outputs", lambda tree: sizes.append(len(tree)) or outputs(tree))
+    token_uncertainty(lm, TEXTS, num_samples=4)
+    assert 1 < max(sizes) <= 10 < sum(sizes) / 4
+
+
 def test_one_draw_or_none_knows_nothing_of_the_weights(caplog):
     for values in token_uncertainty(make_generic(build(SOME[1])), TEXTS, num_samples=1):
         assert not values.mutual_information.any() and not values.variance.any()
