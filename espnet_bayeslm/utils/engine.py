@@ -174,11 +174,15 @@ class LocalExecutor(Executor):
 
     def submit(self, fn: Callable, /, *args: Any, **kwargs: Any) -> Future:
         """Give a task to a process; those that are not there are started first."""
-        while not self._ended.empty():
-            self._ended.get().join()
+        self._join_ended()
         for _ in range(self._workers - len(self._processes)):
             self._fork()
         return self._threads.submit(self._run, fn, args, kwargs)
+
+    def _join_ended(self) -> None:
+        """Wait until processes that were killed are gone."""
+        while not self._ended.empty():
+            self._ended.get().join()
 
     def _run(self, *task: Any) -> Any:
         """Result of a task on a process that has none."""
@@ -216,6 +220,7 @@ class LocalExecutor(Executor):
         for connection, process in self._processes.items():
             process.join()
             connection.close()
+        self._join_ended()
         if kind is None:
             os.close(self._held)
         os.close(self._alive)

@@ -172,6 +172,25 @@ def test_where_a_process_cannot_be_started_none_is_left(monkeypatch):
     assert not multiprocessing.active_children()
 
 
+def hang_without_pipes():
+    os._exit = abs
+    os.closerange(3, 256)
+    time.sleep(600)
+
+
+def test_a_killed_process_is_gone_after_the_block(monkeypatch):
+    """Also where the kernel takes its time."""
+    kill = multiprocessing.Process.kill
+    monkeypatch.setattr(
+        multiprocessing.process.BaseProcess,
+        "kill",
+        lambda self: threading.Timer(0.5, kill, [self]).start(),
+    )
+    with pytest.raises(BrokenExecutor), TWO.pool() as pool:
+        pool.executor.submit(hang_without_pipes).result(timeout=300)
+    assert not multiprocessing.active_children()
+
+
 def test_ctrl_c_while_a_process_is_started_is_not_lost():
     comes = [signal.SIGINT]
     os.register_at_fork(after_in_parent=lambda: comes and signal.raise_signal(comes.pop()))
