@@ -156,10 +156,10 @@ def test_commands_of_the_pages_run(workplace, python):
     run_pages(python, workplace, PAGES)
     exp = workplace / "exp"
     assert (exp / "search" / "top2" / "valid.loss.ave.pth").exists()
-    # what jobs of a part each wrote, joined
-    assert (exp / "whole" / "lmwt.nn").read_text().count("\n") == 3 * 40
+    # one process and two
+    assert (exp / "eval" / "lmwt.nn").read_text().count("\n") == 3 * 40
     for file in ("lmwt.nn", "text"):
-        assert (exp / "whole" / file).read_text() == (exp / "by_two" / file).read_text()
+        assert (exp / "eval" / file).read_text() == (exp / "by_two" / file).read_text()
     for lists in ("whisper", "nemo", "vosk", "k2"):
         assert (exp / lists / "text").read_text().count("\n") == 30
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import logging
 from pathlib import Path
-from typing import Any, Dict, Iterable, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, Optional, Sequence
 
-import numpy as np
 import yaml
 
 from espnet_bayeslm.evaluation.counting import warn_without_blanks
@@ -17,28 +15,14 @@ from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
 from espnet_bayeslm.loading.components import PRELOAD, GPUOptions, TrainTextOptions
 from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE, CheckedLists, written_format
-from espnet_bayeslm.nbest.segments import recordings
-from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.decision import CONTROL, ListTally, calibration_text
 from espnet_bayeslm.rescoring.feature_tuning import TunedWeights
 from espnet_bayeslm.rescoring.features import LM
 from espnet_bayeslm.rescoring.list_worker import rescored_on
 from espnet_bayeslm.rescoring.options import NO_LMWT, RescoreOptions
-from espnet_bayeslm.rescoring.output_files import (
-    JOB,
-    SHARED,
-    check_jobs,
-    merged_lists,
-    written_lists,
-)
-from espnet_bayeslm.rescoring.scales import (
-    Scales,
-    Weighting,
-    read_scales,
-    scales_of,
-    subtracted_weights,
-)
+from espnet_bayeslm.rescoring.output_files import written_lists
+from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales, scales_of
 from espnet_bayeslm.rescoring.tuning import Refs, Rescoring, Tuned, held_out_line
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.engine import EngineOptions
@@ -77,27 +61,10 @@ class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions
         " (OUTPUT/best)",
         None,
     )
-    merge: Sequence[str] = option(
-        "Instead of scoring, join the output of this job (repeatable, all of them)", ()
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_jobs > 1 and self.tune_ref is not None:
-            raise InputError(
-                f"--tune_ref with --num_jobs {self.num_jobs}: a job has a part of the lists only",
-                remedy="Give --tune_ref where the jobs are merged.",
-            )
         check_least(1, **{"--write_best": self.write_best})
-        if self.merge and self.num_jobs > 1:
-            raise InputError("--merge with --job or --num_jobs", remedy="Merge all jobs at once.")
-        if self.merge and self.uncertainty:
-            raise InputError("--uncertainty with --merge", remedy="Leave --uncertainty out.")
-        if self.merge and self.tune_lms:
-            raise InputError(
-                "--tune_lms needs the scores of each LM",
-                remedy="Tune in one job, without --merge.",
-            )
 
     def given_scales(self) -> Optional[Scales]:
         """Scales that the options give; None: they give none."""
@@ -193,8 +160,7 @@ def rescore(options: RescoreCommand) -> None:
     logging.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, lists.path)
     if (written := written_format(lists.format)) != lists.format:
         logging.info("lists of the format %s are written as %s", lists.format, written)
-    may_tune = given is None and options.num_jobs == 1
-    refs = read_references(options.tune_ref, lists) if may_tune else None
+    refs = read_references(options.tune_ref, lists) if given is None else None
     if lists.scales and options.word_penalty is not None and options.lmwt is None:
         raise InputError(NO_LMWT, remedy="Give both.")
     if lists.scales and given is None and refs is None:
@@ -212,20 +178,17 @@ def rescore(options: RescoreCommand) -> None:
         options, scales=given, normalize="", ignore_words=options.counting.ignored
     )
     with contextlib.ExitStack() as stack:
-        if options.merge:
-            rescoring = merged_jobs(lists, work, refs)
-        else:
-            pool = stack.enter_context(options.pool(preload=PRELOAD))
-            found = rescored_on(
-                pool,
-                lists,
-                work,
-                refs=refs,
-                ngpu=options.ngpu,
-                output=options.output,
-                total=len(lists.utts),
-            )
-            rescoring = stack.enter_context(found)
+        pool = stack.enter_context(options.pool(preload=PRELOAD))
+        found = rescored_on(
+            pool,
+            lists,
+            work,
+            refs=refs,
+            ngpu=options.ngpu,
+            output=options.output,
+            total=len(lists.utts),
+        )
+        rescoring = stack.enter_context(found)
         # 3. Write them as they come, and report
         write(rescoring, lists, options, scored, replaces=replaces)
 
@@ -265,28 +228,6 @@ def read_references(path: Optional[str], lists: CheckedLists) -> Optional[Refs]:
     return lists.refs or None
 
 
-def merged_jobs(lists: CheckedLists, options: RescoreCommand, refs: Optional[Refs]) -> Rescoring:
-    """The rescored lists of jobs, put together."""
-    if refs is None:
-        options.check_untuned()
-    folders = [Path(folder) for folder in options.merge]
-    known = check_jobs(folders, digest=lists.digest)
-    ordered: Iterable[NBest] = lists
-    if options.segments is not None:
-        ordered = itertools.chain.from_iterable(recordings(lists, options.segments))
-    scores = merged_lists(
-        ordered, folders, token_scores=options.token_scores, subtracted=bool(known)
-    )
-    scales = options.scales if isinstance(options.scales, Scales) else Scales()
-    jobs_own = known if any(row.weight for row in known) else ()
-    given = scales.subtracted or jobs_own, options.subtract_weights
-    weights = subtracted_weights(known, *given, tunes=refs is not None)
-    decision = options.decision or scales.decision
-    scales = dataclasses.replace(scales, subtracted=weights, decision=decision)
-    weighting = Weighting(["merged"], np.ones(1), scales, confidence=options.confidence)
-    return Rescoring(scores, weighting, options, refs=refs)
-
-
 def write(
     rescoring: Rescoring,
     lists: CheckedLists,
@@ -298,7 +239,7 @@ def write(
     """Write the lists, their scores and best hypotheses as they come, then print the errors."""
     weighting, tuned, counting = rescoring.weighting, rescoring.tuned, options.counting
     tally = ListTally(refs, counting)
-    with staged(options.output, replaces=replaces, last=(SCALES, JOB)) as folder:
+    with staged(options.output, replaces=replaces, last=(SCALES,)) as folder:
         for item in written_lists(
             folder,
             rescoring,
@@ -314,10 +255,6 @@ def write(
         if lists.normalization:
             facts["normalize"] = ",".join(lists.normalization.steps)
         write_settings(folder, weighting, tuned, tally, facts)
-        if options.num_jobs > 1:
-            of_all = (options.num_jobs, lists.digest, weighting.content())
-            job = {"job": options.job, **dict(zip(SHARED, of_all, strict=True))}
-            (folder / JOB).write_text(yaml.safe_dump(job, sort_keys=False), encoding="utf-8")
     report(weighting, tuned, tally)
 
 

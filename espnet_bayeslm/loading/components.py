@@ -72,11 +72,10 @@ class LMOptions:
     )
 
     def check_form(self) -> None:
-        """Check that jobs or workers read the text of pretrained LMs in one form."""
+        """Check that workers read the text of pretrained LMs in one form."""
         if self.text_form == "auto" and any(map(is_pretrained, self.lms)):
             raise InputError(
-                "--num_jobs or --workers with --text_form auto: each would choose a form by its"
-                " own sentences",
+                "--workers with --text_form auto: each would choose a form by its own sentences",
                 remedy="Give --text_form as_is, lower or sentence.",
             )
 

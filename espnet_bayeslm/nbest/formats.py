@@ -7,7 +7,6 @@ of lattices are read as the N best hypotheses of each.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 import re
 from pathlib import Path
@@ -278,7 +277,6 @@ class CheckedLists:
     Attributes:
         format: Format of the lists.
         utts: The utterances, in their order.
-        digest: Digest of the words of these lists.
         refs: Utterance id -> words of the reference, for utterances that have one.
         scales: Scales of lattices, and their first utterances; empty for lists.
     """
@@ -298,7 +296,6 @@ class CheckedLists:
         self._read = _reader(self.format, size, self.scales)
         self.utts: Dict[str, None] = {}
         self.refs: Dict[str, Tuple[str, ...]] = {}
-        digest = hashlib.sha256()
         unscored: List[str] = []
         for item in self._lists(report=True):
             self.utts[item.utt] = None
@@ -306,8 +303,6 @@ class CheckedLists:
                 unscored.append(item.utt)
             if item.ref is not None:
                 self.refs[item.utt] = item.ref
-            digest.update(repr((item.utt, [hyp.words for hyp in item.hypotheses])).encode())
-        self.digest = digest.hexdigest()
         if 0 < len(unscored) < len(self.utts):
             raise InputError(
                 f"{len(unscored)} of {len(self.utts)} lists have no first-pass score (the first:"

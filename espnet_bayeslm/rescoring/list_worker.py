@@ -95,8 +95,6 @@ def rescore(
         refs = None if refs is None else normalization.text(refs)
     if not tune:
         given.check_untuned()
-    if given.num_jobs > 1:
-        given.check_form()
     components, weighting = _load(given, device, tunes=tune)
     scores = score_lists(lists, components, weighting, given)
     return Rescoring(scores, weighting, given, refs=refs)
@@ -121,9 +119,7 @@ def _load(
         options,
         device,
         scales=options.scales,
-        # the weights may be tuned where the jobs are merged
         tunes=tunes,
-        tunes_later=options.num_jobs > 1,
         self_normalized=options.self_normalized,
         max_context=options.max_context,
     )
@@ -139,19 +135,18 @@ def score_lists(
     options: RescoreOptions = AS_USUAL,
 ) -> Iterator[ListScores]:
     """Yield lists with ln p of their words, in the order of the lists, or of the recordings."""
-    first, work = blocks_of_job(lists, options)
+    first, work = blocks_of(lists, options)
     return checked(map(ListWorker(components, weighting, options, first).score, work))
 
 
-def blocks_of_job(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Block, Iterator[Block]]:
-    """First block of all jobs, where LMs are prepared with it, and the blocks of this job."""
+def blocks_of(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Block, Iterator[Block]]:
+    """First block, where LMs are prepared with it, and all blocks."""
     segments = options.segments
     # without segments each list is a recording by itself
     every = blocks(([x] for x in lists) if segments is None else recordings(lists, segments))
     # taken only where it is needed: lists are read as they are asked for
     first: Block = next(every, []) if options.self_normalized else []
-    work = itertools.chain([first] if first else [], every)
-    return first, itertools.islice(work, options.job - 1, None, options.num_jobs)
+    return first, itertools.chain([first] if first else [], every)
 
 
 def checked(scored: Iterable[Tuple[Iterable[T], List[UnknownWords]]]) -> Iterator[T]:
@@ -289,7 +284,7 @@ class ListWorker:
 def blocks(recordings: Iterable[Recording]) -> Iterator[Block]:
     """Yield runs of recordings with at least `BLOCK_SIZE` hypotheses, but the last.
 
-    The blocks do not depend on how many jobs share them, and so no score does.
+    The blocks do not depend on how many workers share them, and so no score does.
     """
     block: Block = []
     count = 0
@@ -329,21 +324,16 @@ def rescored_on(
     """
     if refs is None:
         options.check_untuned()
-    if pool.workers > 1 or options.num_jobs > 1:
+    if pool.workers > 1:
         options.check_form()
     plain = part_of(RescoreOptions, options)
-    first, todo = blocks_of_job(lists, plain)
+    first, todo = blocks_of(lists, plain)
     seen = _bare(first)
     work = Blocks(pool, ListWorker.load, plain, ngpu, seen, refs is not None)
     # the first lists are read while the workers load the LMs
     todo = itertools.chain(list(itertools.islice(todo, 1)), todo)
     weighting: Weighting = work.ask("weighting")
-    if options.num_jobs > 1 and weighting.scales.of_each_lm:
-        raise InputError(
-            "--num_jobs with a weight of each LM (--tune_lms): jobs keep the mixture's scores",
-            remedy="Give --workers in place of jobs, or scales that are tuned without --tune_lms.",
-        )
-    same = dataclasses.replace(plain, job=1, num_jobs=1, cache=None)
+    same = dataclasses.replace(plain, cache=None)
 
     def whole(block: Block, rows: Iterable[Tuple[np.ndarray, Any]]) -> Iterator[ListScores]:
         """Yield the lists of a block with their scores."""
@@ -352,7 +342,6 @@ def rescored_on(
             yield ListScores(item, tuple(np.split(log_probs, ends[:-1], axis=1)), uncertainty)
 
     with work.kept(output, f"{same} {weighting.digests} {seen}"):
-        total = -(-total // options.num_jobs)
         found = work.map("sent", todo, desc="rescoring", unit="list", total=total, sent=_bare)
         scores = ((whole(block, rows), unknown) for block, (rows, unknown) in found)
         yield Rescoring(checked(scores), weighting, options, refs=refs)

@@ -55,7 +55,7 @@ class RescoreOptions(CountingOptions, SubtractOptions):
         "Write how uncertain the first uncertain LM is of each word (uncertainty.ndjson)", False
     )
     segments: Union[PathLike, Mapping[str, Segment], None] = option(
-        "Kaldi's `segments`, or utt2start: lists of a recording stay in one job", None
+        "Kaldi's `segments`, or utt2start: the recordings, whose lists stay together", None
     )
     context: str = option(
         "previous: an LM goes on from the best hypotheses so far of a recording",
@@ -66,14 +66,8 @@ class RescoreOptions(CountingOptions, SubtractOptions):
         "Tokens before an utterance that a Transformer reads again with --context previous",
         MAX_CONTEXT,
     )
-    job: int = option("Which part of the lists this job rescores, from 1", 1)
-    num_jobs: int = option("The number of jobs that share the lists", 1)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.job <= self.num_jobs:
-            raise InputError(
-                f"--job {self.job} of --num_jobs {self.num_jobs}: expected 1 to {self.num_jobs}"
-            )
         if self.context != "none" and self.segments is None:
             raise InputError(
                 f"--context {self.context} needs to know the recordings",

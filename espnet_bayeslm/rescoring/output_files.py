@@ -1,4 +1,4 @@
-"""The files of a rescoring, written list by list, and read again where jobs are merged."""
+"""The files of a rescoring, written list by list."""
 
 from __future__ import annotations
 
@@ -6,31 +6,21 @@ import contextlib
 import functools
 import json
 from pathlib import Path
-from typing import IO, Any, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import IO, Any, Iterable, Iterator, Mapping, Optional, Sequence
 
-import numpy as np
-import yaml
-
-from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.kaldi import key_of
-from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.decision import DIGITS, ListScores, RescoredList
-from espnet_bayeslm.rescoring.scales import subtracted_of
-from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_keyed_lines
+from espnet_bayeslm.rescoring.decision import DIGITS, RescoredList
 
 UNCERTAINTY = "uncertainty.ndjson"
 CONFIDENCE = "confidence.ndjson"
-COSTS, WORD_COSTS, BEST, BEST_TRN, JOB = "lmwt.nn", "lmwt.nn.words", "text", "trn", "job.yaml"
+COSTS, WORD_COSTS, BEST, BEST_TRN = "lmwt.nn", "lmwt.nn.words", "text", "trn"
 WITHOUT_LM = "text_without_lm"
 SUBTRACTED_COSTS = "lmwt.subtracted"
 BEST_LISTS = "best"
 # Name in uncertainty.ndjson -> attribute of `scoring.uncertainty.Uncertainty`
 MEASURES = {"log_prob": "log_probs", "entropy": "entropy"}
 MEASURES |= {"mutual_information": "mutual_information", "variance": "variance"}
-# What all jobs of one rescoring have in common.
-SHARED = ("num_jobs", "lists", "settings")
 
 
 def written_lists(
@@ -47,7 +37,7 @@ def written_lists(
     With `token_scores` there are the costs of the words too, with `subtracted` those under
     subtracted LMs, a column for each, and with `write_best` lists of so many hypotheses.
     """
-    whole_control, add_list, add_best = True, None, None
+    whole_control = True
     with contextlib.ExitStack() as stack:
 
         @functools.cache
@@ -64,14 +54,12 @@ def written_lists(
         optional = {WORD_COSTS: token_scores, SUBTRACTED_COSTS: subtracted}
         for name in (COSTS, BEST, BEST_TRN, *(name for name, wanted in optional.items() if wanted)):
             file(name)
+        add_list = stack.enter_context(nbest_writer(folder, format=format))
+        if write_best is not None:
+            add_best = stack.enter_context(nbest_writer(folder / BEST_LISTS, format=format))
         for item in items:
-            # of many jobs the last may have no work, and then no lists
-            add_list = add_list or stack.enter_context(nbest_writer(folder, format=format))
             add_list(item.nbest.source or item.nbest)
             if write_best is not None:
-                add_best = add_best or stack.enter_context(
-                    nbest_writer(folder / BEST_LISTS, format=format)
-                )
                 add_best(item.best_hypotheses(write_best))
             utt, hyps = item.nbest.utt, item.nbest.hypotheses
             keys = [key_of(utt, rank) for rank in range(1, len(hyps) + 1)]
@@ -101,86 +89,3 @@ def _json_line(utt: str, words: Sequence[str], values: Mapping[str, Any], **more
     """Line of JSON: words, and rounded values of each."""
     rounded = {name: array.round(DIGITS).tolist() for name, array in values.items()}
     return json.dumps({"utt": utt, **more, "words": list(words), **rounded})
-
-
-def check_jobs(folders: Sequence[Path], *, digest: str) -> Tuple[NamedWeight, ...]:
-    """Subtracted LMs, with the weights given, of folders that are all jobs of one rescoring.
-
-    Raises:
-        InputError: A folder is no job, a job of other lists or settings, or one is missing.
-    """
-    jobs: Dict[int, Path] = {}
-    first: Dict[str, Any] = {}
-    for folder in folders:
-        try:
-            content = yaml.safe_load((folder / JOB).read_text(encoding="utf-8"))
-            number, shared = int(content["job"]), {k: content[k] for k in SHARED}
-        except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"not a job of `bayeslm rescore --job` ({error!r})", path=folder / JOB
-            ) from error
-        first = first or shared
-        problem, remedy = "", "Give each job of one rescoring once."
-        if shared["lists"] != digest:
-            problem = "was made from other lists than --nbest has"
-            remedy = "Merge with the lists that the jobs have rescored."
-        elif number in jobs:
-            problem = f"is job {number} as {jobs[number]}"
-        elif shared != first:
-            problem = f"has other settings: {shared}, expected {first}"
-        if problem:
-            raise InputError(problem, path=folder / JOB, remedy=remedy)
-        jobs[number] = folder
-    missing = [number for number in range(1, first["num_jobs"] + 1) if number not in jobs]
-    if missing:
-        raise InputError(
-            f"{len(missing)} of {first['num_jobs']} jobs are missing, the first {missing[0]}",
-            path=folders[0],
-            remedy="Run them, and give all folders.",
-        )
-    return subtracted_of(first["settings"])
-
-
-def merged_lists(
-    nbests: Iterable[NBest], folders: Sequence[Path], *, token_scores: bool, subtracted: bool
-) -> Iterator[ListScores]:
-    """Yield the lists with the costs that jobs wrote, in the lists' order."""
-    name = WORD_COSTS if token_scores else COSTS
-    costs = _read_costs([folder / name for folder in folders])
-    others = _read_costs([folder / SUBTRACTED_COSTS for folder in folders if subtracted])
-    for item in nbests:
-        rows = []
-        for key in (key_of(item.utt, rank) for rank in range(1, len(item.hypotheses) + 1)):
-            if key not in costs or (subtracted and key not in others):
-                raise InputError(
-                    f"no job has a cost of {key!r}",
-                    path=folders[0] / (SUBTRACTED_COSTS if key in costs else name),
-                    remedy="Merge with the lists that the jobs have rescored.",
-                )
-            row = -costs.pop(key)[None]
-            if subtracted:
-                # a subtracted LM's score of a hypothesis stands as that of the last word
-                own = np.zeros((len(others[key]), row.shape[1]))
-                own[:, -1] = -others[key]
-                row = np.vstack([row, own])
-            rows.append(row)
-        yield ListScores(item, tuple(rows))
-    if costs:
-        raise InputError(
-            f"the jobs have {len(costs)} costs of hypotheses that are not in the lists, the first"
-            f" of {next(iter(costs))!r}",
-            path=folders[0] / name,
-        )
-
-
-def _read_costs(paths: Iterable[Path]) -> Dict[str, np.ndarray]:
-    """Costs of files, by their keys."""
-    found = {}
-    for path in paths:
-        for key, (line, values) in read_keyed_lines(path).items():
-            try:
-                found[key] = np.array([float(value) for value in values.split()])
-            except ValueError:
-                problem = f"expected costs, got {values[:80]!r}"
-                raise InputError(problem, path=path, line=line) from None
-    return found

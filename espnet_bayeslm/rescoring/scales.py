@@ -194,7 +194,7 @@ def _scales_of(content: Mapping[str, Any]) -> Scales:
 
 
 def subtracted_of(content: Mapping[str, Any]) -> Tuple[NamedWeight, ...]:
-    """Subtracted LMs and their weights, of scales or of a job's settings."""
+    """Subtracted LMs and their weights, of scales."""
     digests = content.get("fingerprints") or {}
     return tuple(
         NamedWeight(str(name), float(weight), str(digests.get(name, "")))
@@ -259,7 +259,7 @@ class Weighting(NamedTuple):
     def warn_of_other_lms(self) -> None:
         """Warn where the scales were tuned with other LMs than these."""
         then, now = self.scales.fingerprints, self.digests
-        # merged jobs do not know the digests of theirs, but those of subtracted LMs
+        # earlier versions wrote those of subtracted LMs alone where jobs were merged
         knows_all = {*then} - {*self.subtracted} and any(self.fingerprints)
         if knows_all and {*then.values()} != {*now.values()}:
             logging.warning(
@@ -284,13 +284,12 @@ def load_mixture(
     *,
     scales: Union[PathLike, Scales, None] = None,
     tunes: bool = False,
-    tunes_later: bool = False,
     **reading: Any,
 ) -> Tuple[List[Component], Weighting]:
     """LMs and n-grams from their files, subtracted ones last, and how their scores are weighed.
 
-    The weights of subtracted LMs are yet to be tuned with `tunes`, and may be tuned where jobs are
-    merged with `tunes_later`. LMs read as `ComponentOptions.components` says it.
+    The weights of subtracted LMs are yet to be tuned with `tunes`. LMs read as
+    `ComponentOptions.components` says it.
     """
     components = options.components(device, **reading)
     subtracted = options.subtracted([c.name for c in components], device, **reading)
@@ -300,7 +299,6 @@ def load_mixture(
         weighting.scales.subtracted,
         options.subtract_weights,
         tunes=tunes,
-        tunes_later=tunes_later,
     )
     found = dataclasses.replace(weighting.scales, subtracted=weights)
     return [*components, *subtracted], weighting._replace(scales=found)
@@ -312,12 +310,10 @@ def subtracted_weights(
     given: Sequence[float],
     *,
     tunes: bool = False,
-    tunes_later: bool = False,
 ) -> Tuple[NamedWeight, ...]:
     """Weight of each subtracted LM: as given, in their order, or as known from a tuning.
 
-    The LMs, whose weights are not read, are returned as they are with `tunes`, and with
-    `tunes_later` where no weights are known.
+    The LMs, whose weights are not read, are returned as they are with `tunes`.
     """
     used = [row.name for row in known if row.weight]
     problem = remedy = ""
@@ -330,13 +326,13 @@ def subtracted_weights(
     elif used and not lms and not tunes:
         problem = f"--scales were tuned with the subtracted LM {used[0]}, and there is none"
         remedy = "Give it by --subtract_lm."
-    elif lms and not (given or known or tunes or tunes_later):
+    elif lms and not (given or known or tunes):
         problem = f"no weight of the subtracted LM {lms[0].name}"
         remedy = "Tune it (`bayeslm rescore --tune_ref`), and give its --scales or"
         remedy += " --subtract_weight."
     if problem:
         raise InputError(problem, remedy=remedy)
-    if not lms or not (given or known) or tunes:
+    if not lms or tunes:
         return tuple(lms)
     names, digests = [row.name for row in lms], [row.fingerprint for row in lms]
     try:

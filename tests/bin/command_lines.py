@@ -45,13 +45,6 @@ def run(**options):
     return options["output"]
 
 
-def run_jobs(folder, num_jobs, **options):
-    return [
-        run(output=folder / f"job{job}", job=job, num_jobs=num_jobs, **options)
-        for job in range(1, num_jobs + 1)
-    ]
-
-
 def contents(folder):
     """Return {file: bytes}, without the command line, which names the folder."""
     files = (path for path in folder.iterdir() if path.is_file() and path.name != "command")

@@ -194,7 +194,7 @@ def test_a_stand_in_becomes_the_module(tmp_path, monkeypatch):
 
 
 WAYS = {
-    "second job": {"job": 2, "num_jobs": 2, "num_samples": 2},
+    "samples": {"num_samples": 2},
     "context": {"context": "previous", "segments": "segments"},
     "tuned": {"tune": True, "tune_lms": True, "tune_folds": 2},
 }

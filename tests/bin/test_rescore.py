@@ -1,4 +1,4 @@
-"""`bayeslm rescore`: scales of another set, jobs, context, uncertainty; whole outputs or none."""
+"""`bayeslm rescore`: scales of another set, context, uncertainty; whole outputs or none."""
 
 import json
 import shutil
@@ -12,7 +12,6 @@ from command_lines import (
     is_whole_png,
     json_lines,
     run,
-    run_jobs,
     same_files,
     settings,
 )
@@ -248,76 +247,6 @@ def test_the_best_of_lists_with_ranks_are_read_in_their_new_order(ngram, tmp_pat
     out = run(nbest=lists, ngram=ngram, lmwt=1, write_best=2, output=tmp_path / "o")
     (item,) = read_nbest(out / "best")
     assert [" ".join(hyp.words) for hyp in item.hypotheses] == ["b", "a a a a"]
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.list_worker.BLOCK_SIZE", 20)
-
-
-@pytest.fixture
-def two_lms(point, bayes):
-    return {"lm": [point, bayes], "weights": "0.4,0.6"}
-
-
-@pytest.mark.parametrize("with_segments", [False, True])
-def test_merged_jobs_are_one_job_bit_for_bit(
-    nbest, two_lms, ngram, tmp_path, small_blocks, segments, with_segments
-):
-    given = {"nbest": nbest / "dev", "token_scores": "true", "lmwt": 9, "subtract_weight": -0.3}
-    given.update({"segments": segments} if with_segments else {})
-    two_lms = {**two_lms, "subtract_lm": ngram}
-    one = contents(run(**given, **two_lms, output=tmp_path / "one"))
-    last, *others = run_jobs(tmp_path, 3, **given, **two_lms)[::-1]
-    merged = contents(run(**given, merge=[last, *others[::-1]], output=tmp_path / "merged"))
-    assert one.keys() == merged.keys()
-    assert all(one[name] == merged[name] for name in one if name != "scales.yaml")
-    sizes = [len(list(read_nbest(folder))) for folder in (last, *others)]
-    assert sum(sizes) == 30 and min(sizes) > 0
-
-
-def test_merging_can_tune_and_there_may_be_more_jobs_than_work(nbest, two_lms, tuning, tmp_path):
-    one = run(**tuning, **two_lms, output=tmp_path / "one")
-    jobs = run_jobs(tmp_path, 2, nbest=nbest / "dev", **two_lms)  # one block is all
-    assert not (jobs[1] / "words_text").exists()
-    merged = run(**tuning, merge=jobs, output=tmp_path / "merged")
-    assert same_files(one, merged, "text", "lmwt.nn", "words_text", "sweep.json")
-
-
-def test_jobs_that_cannot_be_merged(nbest, two_lms, tmp_path, small_blocks, refused):
-    lists = {"nbest": nbest / "dev", **two_lms}
-    run_jobs(tmp_path, 2, **lists)
-    run(**{**lists, "weights": "0.5,0.5"}, output=tmp_path / "x", job=2, num_jobs=2)
-    run(**lists, output=tmp_path / "whole")
-
-    def check(message, *names, lists="dev", **options):
-        folders = [tmp_path / name for name in names]
-        output = tmp_path / "out"
-        command = words(nbest=nbest / lists, merge=folders, output=output, **options)
-        refused(main, command, message)
-
-    check("1 of 2 jobs are missing, the first 2", "job1")
-    check("is job 1 as", "job1", "job2", "job1")
-    check("has other settings", "job1", "x")
-    check("not a job of `bayeslm rescore --job`", "whole")
-    check("was made from other lists", "job1", "job2", lists="test")
-    check("lmwt.nn.words", "job1", "job2", token_scores="true")
-    of_each = {"lmwt": 1.0, "word_penalty": 0.0, "features": {"am_score": 0.1}}
-    of_each["features"].update({f"log_prob.{path.name}": 0.5 for path in two_lms["lm"]})
-    (tmp_path / "of_each.yaml").write_text(yaml.safe_dump(of_each))
-    command = words(**lists, scales=tmp_path / "of_each.yaml", job=1, num_jobs=2)
-    message = "--num_jobs with a weight of each LM"
-    refused(main, [*command, "--output", str(tmp_path / "out")], message)
-    costs_of_job = tmp_path / "job2" / "lmwt.nn"
-    good = costs_of_job.read_text()
-    first = good.split()[0]
-    for damaged, error in (
-        (good.replace(first, "other-1", 1), f"no job has a cost of '{first}'"),
-        (f"{good}other-1 2.5\n", "1 costs of hypotheses that are not in the lists"),
-        (good.replace(f"{first} ", f"{first} x", 1), "lmwt.nn:1: expected costs, got 'x"),
-    ):
-        costs_of_job.write_text(damaged)
-        check(error, "job1", "job2")
 
 
 def test_the_sweep_is_written_with_its_heat_map(nbest, outputs):

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from command_lines import costs, run, run_jobs, same_files, settings
+from command_lines import costs, run, same_files, settings
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -183,15 +183,6 @@ def test_files_hold_the_weight_and_the_costs(options, tmp_path, capsys):
         assert totals[item.best[nbest.utt]] == pytest.approx(max(totals), abs=1e-5)
     columns = make_view(item, {}, {}).data["lists"][0]["scores"]
     assert {"new LM", "subtracted source", "total"} <= columns.keys()
-
-
-def test_scales_of_merged_jobs_are_of_the_same_lms(options, tmp_path, caplog):
-    lists = {name: options[name] for name in ("nbest", "nbest_format")}
-    lms = {name: options[name] for name in ("ngram", "subtract_lm")}
-    jobs = run_jobs(tmp_path, 2, **lists, **lms)
-    tuned = run(**lists, merge=jobs, tune_folds=2, output=tmp_path / "tuned")
-    run(**lists, **lms, scales=tuned / "scales.yaml", output=tmp_path / "again")
-    assert "was tuned with" not in caplog.text
 
 
 def test_bad_scales(options, tmp_path, fails):

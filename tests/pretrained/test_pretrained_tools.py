@@ -82,11 +82,13 @@ def test_lattices(model, files):
         assert hyp.lm_score == pytest.approx(expected, abs=1e-3)
 
 
-@pytest.mark.parametrize("more", [{"num_jobs": 2}, {"cache": "kept"}])
-def test_auto_needs_all_sentences_at_once(more, model, files, monkeypatch):
-    monkeypatch.chdir(files)
+def test_auto_needs_all_sentences_at_once(model, files, fails):
     with pytest.raises(InputError, match="--text_form auto"):
-        espnet_bayeslm.rescore(read_nbest(files / "nbest.jsonl", "jsonl"), lms=[model], **more)
+        lists = read_nbest(files / "nbest.jsonl", "jsonl")
+        espnet_bayeslm.rescore(lists, lms=[model], cache=files / "kept")
+    given = {"lm": f"hf:{model}", "nbest": files / "nbest.jsonl", "lmwt": 1}
+    command = words(**given, workers=2, output=files / "out")
+    assert "--workers with --text_form auto" in fails(rescore.main, command)
 
 
 def test_an_exported_folder_is_the_lm(model, tmp_path, fails):

@@ -1,4 +1,4 @@
-"""Mixture weights by EM, interpolation of word probabilities, kept scores, blocks and jobs."""
+"""Mixture weights by EM, interpolation of word probabilities, kept scores, blocks."""
 
 import itertools
 
@@ -15,7 +15,6 @@ from espnet_bayeslm.nbest.segments import Segment, read_segments, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import list_worker as module
 from espnet_bayeslm.rescoring.list_worker import blocks, score_lists
-from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Weighting
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.utils.errors import InputError
@@ -263,22 +262,14 @@ def test_lines_that_are_no_segments(tmp_path, line):
         read_segments(tmp_path / "empty")
 
 
-@given(
-    sizes=st.lists(st.integers(1, 9), max_size=30),
-    num_jobs=st.integers(1, 5),
-    size=st.integers(1, 20),
-)
-def test_jobs_share_the_blocks_of_one_job(sizes, num_jobs, size):
+@given(sizes=st.lists(st.integers(1, 9), max_size=30), size=st.integers(1, 20))
+def test_blocks_have_as_many_hypotheses_as_are_wanted(sizes, size):
     nbests = make(sizes)
-    parts = [RescoreOptions(job=job + 1, num_jobs=num_jobs) for job in range(num_jobs)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_SIZE", size)
         whole = list(blocks([item] for item in nbests))
-        weighting = Weighting.of(LM, None, None)
-        jobs = [[x.nbest for x in score_lists(nbests, LM, weighting, part)] for part in parts]
-    assert [items[0] for block in whole for items in block] == nbests
+        scored = [x.nbest for x in score_lists(nbests, LM, Weighting.of(LM, None, None))]
+    assert [items[0] for block in whole for items in block] == nbests == scored
     for block in whole[:-1]:
         counts = [len(items[0].hypotheses) for items in block]
         assert sum(counts) >= size > sum(counts[:-1])
-    for number, found in enumerate(jobs):
-        assert found == [items[0] for block in whole[number::num_jobs] for items in block]
