@@ -3,6 +3,7 @@
 import functools
 import random
 import shlex
+import signal
 import sys
 from pathlib import Path
 
@@ -31,6 +32,14 @@ TOKENS = ["<blank>", "<unk>", *"abcdefghij", "<sos/eos>"]
 def _one_thread():
     torch.set_num_threads(1)
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def interruptible():
+    """Ctrl-C has its usual meaning, which a shell's job in the background lacks."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

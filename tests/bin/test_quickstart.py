@@ -127,7 +127,7 @@ def begun(logs):
         time.sleep(0.01)
 
 
-def test_ctrl_c_ends_the_steps_too(tmp_path, capsys, monkeypatch):
+def test_ctrl_c_ends_the_steps_too(tmp_path, capsys, monkeypatch, interruptible):
     """One line and status 130, and no process is left behind."""
 
     def stop():
@@ -139,10 +139,8 @@ def test_ctrl_c_ends_the_steps_too(tmp_path, capsys, monkeypatch):
         run_locally([Step("a", [["sleep"]]), Step("b", [["sleep"]])], tmp_path, sleep)
 
     monkeypatch.setattr(demo, "run", stopped_run)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(SystemExit) as stopped:
         main(["--output", str(tmp_path)])
-    signal.signal(signal.SIGINT, before)
     assert stopped.value.code == 130
     assert capsys.readouterr().err.endswith("stopped: the same command goes on from here\n")
     assert not multiprocessing.active_children() and not list(tmp_path.glob("*.done"))

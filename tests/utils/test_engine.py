@@ -191,7 +191,7 @@ def test_a_killed_process_is_gone_after_the_block(monkeypatch):
     assert not multiprocessing.active_children()
 
 
-def test_ctrl_c_while_a_process_is_started_is_not_lost():
+def test_ctrl_c_while_a_process_is_started_is_not_lost(interruptible):
     comes = [signal.SIGINT]
     os.register_at_fork(after_in_parent=lambda: comes and signal.raise_signal(comes.pop()))
     with pytest.raises(KeyboardInterrupt), TWO.pool() as pool:
