@@ -266,10 +266,6 @@ def test_a_loaded_lm_scores_strings_and_words(bayes, plain_text, capfd):
                 np.testing.assert_array_equal(scores.log_probs, log_probs)
                 score = trained.score(text, num_samples=num_samples)
                 assert score == pytest.approx(log_probs.sum(), abs=1e-5)
-    # the posterior mean, where nothing is said
-    [usual, mean] = (trained.word_scores(lines, **how) for how in ({}, {"num_samples": 0}))
-    for scores, others in zip(usual, mean, strict=True):
-        np.testing.assert_array_equal(scores.log_probs, others.log_probs)
     assert trained.score("") == trained.score([]) < 0
     assert trained.word_scores(["a zebra"])[0].oov.tolist() == [False, True, False]
     with pytest.raises(InputError, match="where a list of sentences was expected"):

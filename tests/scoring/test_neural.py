@@ -20,6 +20,7 @@ from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.scoring import NeuralScorer, token_log_probs
 from espnet_bayeslm.scoring.prefixes import END, NeuralPrefixes, Prefix
 from espnet_bayeslm.scoring.sequences import extend, over_draws, score_in_context
+from espnet_bayeslm.scoring.uncertainty import LoadedLM
 from espnet_bayeslm.scoring.unknown_words import ZIPF_SHARE, unknown_words, usual_unk_size
 from espnet_bayeslm.scoring.words import opening_tokens, tokens_of_words
 from espnet_bayeslm.utils.errors import InputError
@@ -98,6 +99,22 @@ def test_the_tokens_of_a_sentence_are_shared_out_to_its_words(trained):
         assert scores.oov.shape == scores.log_probs.shape
         assert scorer.token_counts(words).tolist() == [len(part) for part in parts]
         assert np.flatnonzero(scores.oov).tolist() == [n for n, w in enumerate(words) if w in NEW]
+
+
+class Loaded(LoadedLM):
+    def __init__(self, trained):
+        self._scorer = lambda num_samples: NeuralScorer(trained, num_samples=num_samples)
+
+
+def test_a_loaded_lm_scores_at_its_mean_or_by_samples(tmp_path):
+    trained = make("word", tmp_path, uncertainty={"all_gates@*": "bayes"}, init_std=0.5)
+    loaded = Loaded(trained)
+    for given, num_samples in (({}, 0), ({"num_samples": 2}, 2)):
+        expected = NeuralScorer(trained, num_samples=num_samples).word_scores(SENTENCES)
+        found = loaded.word_scores(SENTENCES, **given)
+        for words, a, b in zip(SENTENCES, found, expected, strict=True):
+            np.testing.assert_array_equal(a.log_probs, b.log_probs)
+            assert loaded.score(words, **given) == pytest.approx(b.log_probs.sum(), abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -66,3 +66,15 @@ def test_a_loss_that_is_not_finite_is_found_with_the_next_transfer(then):
             model(*batch) if then == "step" else model.eval()
         # once
         model.eval()
+
+
+def test_lengths_that_come_with_the_loss_before_are_those_of_the_batch():
+    model = kernels.make_model("transformer", {})
+    with kernels.pretended():
+        kernels.move(model).train()
+        batch = [kernels.on_device(x) for x in kernels.make_batch()]
+        losses = []
+        for _ in range(2):
+            torch.manual_seed(0)  # dropout
+            losses.append(float(model(*batch)[0]))
+    assert losses[0] == losses[1]

@@ -39,10 +39,13 @@ def build(num_train_tokens=None, uncertainty=CELL, *, cls=BayesLSTMLM, **options
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 32])
-def test_loss_of_an_epoch_is_the_elbo_for_any_batch_size(text, batch_size):
+@pytest.mark.parametrize(
+    "cls, uncertainty", [(BayesLSTMLM, CELL), (BayesTransformerLM, {"ffn@*": "bayes"})]
+)
+def test_loss_of_an_epoch_is_the_elbo_for_any_batch_size(text, cls, uncertainty, batch_size):
     ids, lengths = text
     total = int((lengths + 1).sum())
-    model = build(total)
+    model = build(total, uncertainty, cls=cls)
     for block in model.lm.posterior.blocks():
         # the standard deviations, and so the KL, stay, and the noise is zero
         block.kind.sample_with_kl = lambda block, mean, generator, wants_kl: (mean, None)
