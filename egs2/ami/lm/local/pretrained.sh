@@ -47,7 +47,8 @@ declare -A options=(
     [bayes_lora]="--config bayes_lora"
     [ivon_lora]="--config ivon_lora"
     [bayes_lora_r64]="--config bayes_lora --lm_conf lora.r=64"
-    [ivon_lora_r64]="--config ivon_lora --lm_conf lora.r=64"
+    # the noise of an adapter's product grows with its rank: half the standard deviation
+    [ivon_lora_r64]="--config ivon_lora --lm_conf lora.r=64 --optim_conf ess=40000000"
     [ivon_lora_3m]="--config ivon_lora --optim_conf ess=3000000"
     [ivon_lora_nonoise]="--config ivon_lora --optim_conf ess=1000000000000"
     [bayes_lora_kl0.1]="--config bayes_lora --model_conf kl_weight=0.1"
