@@ -217,7 +217,7 @@ def measure_normalizer(
 ) -> Normalizer:
     """Mean and standard deviation of ln Z over a subset of the distinct contexts.
 
-    The subset is the same whatever the order of the sequences. Jobs that share their work should
+    The subset is the same whatever the order of the sequences. Workers that share their work should
     share one result too: another constant shifts the score of every word.
 
     Args:

@@ -46,7 +46,6 @@ declare -A options=(
     [lora_decay]="--config lora --optim_conf weight_decay=0.1"
     [bayes_lora]="--config bayes_lora"
     [ivon_lora]="--config ivon_lora"
-    [bayes_lora_r64]="--config bayes_lora --lm_conf lora.r=64"
     # the noise of an adapter's product grows with its rank: half the standard deviation
     [ivon_lora_r64]="--config ivon_lora --lm_conf lora.r=64 --optim_conf ess=40000000"
     [ivon_lora_3m]="--config ivon_lora --optim_conf ess=3000000"
