@@ -102,3 +102,12 @@ def test_modules_of_the_glossary_exist():
     named = set(re.findall(r"`(\w+/[\w/]+\.py)`", (ROOT / "docs/glossary.md").read_text()))
     assert len(named) > 30
     assert {name for name in named if not (PACKAGE / name).exists()} == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_the_root_logger_is_left_to_the_program(path):
+    """`logging.info` and the like configure the root, and ESPnet's `basicConfig` is lost."""
+    levels = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            assert node.value.id != "logging" or node.attr not in levels, f"{path}:{node.lineno}"

@@ -8,13 +8,13 @@ random.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import re
 from typing import Any, ClassVar, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
 
 from torch import nn
 
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 
 # The first row of a parameter and the one after the last.
 Rows = Tuple[int, int]
@@ -221,7 +221,7 @@ def parse_kind(value: Any) -> Kind:
     found = KINDS[name]
     for old, ignored in found.retired.items():
         if options.get(old) in ignored and options.pop(old) != ignored[0]:
-            logging.warning(f"kind {name}: option {old} is ignored, as it is no option any more")
+            LOG.warning(f"kind {name}: option {old} is ignored, as it is no option any more")
     valid = [field.name for field in dataclasses.fields(found)]
     for given in options:
         if given not in valid:

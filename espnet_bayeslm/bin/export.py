@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from typing import Optional, Sequence
 
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 
 
@@ -74,7 +74,7 @@ def export(options: ExportOptions) -> None:
             subtract_lms=options.subtract_lms,
             subtract_weights=options.subtract_weights,
         )
-    logging.info(f"Wrote {output}")
+    LOG.info(f"Wrote {output}")
 
 
 TOOL = Tool("export", "Trained LMs as an ordinary checkpoint", export, ExportOptions)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import math
 from functools import partial
 from typing import TYPE_CHECKING, Callable, Iterable, List, Optional
@@ -44,6 +43,7 @@ from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_output, check_seekable, files_in, staged, write_json
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option, part_of
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def lattice(options: LatticeOptions) -> None:
     # all are read once: no fault comes to light after hours
     num_arcs = {item.utt: len(item.arcs) for item in read()}
     total = len(num_arcs)
-    logging.info(f"{options.lattices}: {total} lattices, {sum(num_arcs.values())} arcs")
+    LOG.info(f"{options.lattices}: {total} lattices, {sum(num_arcs.values())} arcs")
     if refs is not None:
         check_same_utterances(refs, num_arcs, ref_path=options.ref or "", hyp_path=options.lattices)
     errors = {"1-best": NO_WORDS, "oracle": NO_WORDS}

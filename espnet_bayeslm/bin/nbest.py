@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 from pathlib import Path
 from typing import Any, Dict, Optional
@@ -15,6 +14,7 @@ from espnet_bayeslm.recognition.recognisers import BeamSearch, SphinxSearch, Whi
 from espnet_bayeslm.utils.cli import Tool, device_of, progress
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import check_least, option
 
 SUFFIXES = (".flac", ".wav")
@@ -140,7 +140,7 @@ def nbest(options: NbestOptions) -> None:
             hypotheses = tuple(recogniser(_opened(path, "read", dtype="float32")[0]))
             add(NBest(utt, hypotheses))
             count += len(hypotheses)
-    logging.info(f"{options.output}: {len(recordings)} lists, {count} hypotheses")
+    LOG.info(f"{options.output}: {len(recordings)} lists, {count} hypotheses")
 
 
 TOOL = Tool(

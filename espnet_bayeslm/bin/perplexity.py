@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from typing import Any, Mapping, Optional, Sequence
 
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
@@ -30,6 +29,7 @@ from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.files import atomic_write, write_json
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option, part_of
 
 KEYED = "Lines begin with an utterance id, as in a Kaldi `text`"
@@ -84,7 +84,7 @@ def read_text(options: ScoredTextOptions) -> Sentences:
     """Sentences of a text, normalised."""
     text = read_sentences(options.text, keyed=options.keyed)
     sentences = Normalization(options.normalize).text(text)
-    logging.info("read %d sentences from %s", len(sentences), options.text)
+    LOG.info("read %d sentences from %s", len(sentences), options.text)
     return sentences
 
 

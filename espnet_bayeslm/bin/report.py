@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
@@ -13,6 +12,7 @@ from espnet_bayeslm.report.inputs import Repeated, named_paths
 from espnet_bayeslm.utils.cli import Tool, command_line
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def read_lists(
     items = [read_rescored(name, path, nbest_format) for name, path in folders.items()]
     refs = read_references(ref, items, list(folders.items()))
     if items and not refs:
-        logging.warning("no references: the lists are compared with the first pass")
+        LOG.warning("no references: the lists are compared with the first pass")
     return items, refs
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence
 
@@ -28,6 +27,7 @@ from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_output, files_in, staged
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import check_least, option
 
 SCALES = "scales.yaml"
@@ -131,10 +131,10 @@ def report(weighting: Weighting, tuned: Optional[Tuned], tally: ListTally) -> No
         for name, test in tally.tests().items():
             print(f"{name} - rescored: MAPSSWE z = {test.z:.2f}, p = {test.p:.2g}")
         if weighting.scales.control is not None and CONTROL not in errors:
-            logging.warning("%s: the lists lack a score that its scales weigh", CONTROL)
+            LOG.warning("%s: the lists lack a score that its scales weigh", CONTROL)
         first, rescored = errors["first pass"], errors["rescored"]
         if rescored.errors > first.errors:
-            logging.warning(
+            LOG.warning(
                 "rescored is worse than the first pass: %.2f > %.2f %%; does the LM fit?",
                 100 * rescored.rate,
                 100 * first.rate,
@@ -157,18 +157,18 @@ def rescore(options: RescoreCommand) -> None:
         size=options.nbest_size,
         normalization=normalization,
     )
-    logging.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, lists.path)
+    LOG.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, lists.path)
     if (written := written_format(lists.format)) != lists.format:
-        logging.info("lists of the format %s are written as %s", lists.format, written)
+        LOG.info("lists of the format %s are written as %s", lists.format, written)
     refs = read_references(options.tune_ref, lists) if given is None else None
     if lists.scales and options.word_penalty is not None and options.lmwt is None:
         raise InputError(NO_LMWT, remedy="Give both.")
     if lists.scales and given is None and refs is None:
         given = lattice_scales(lists)
     if refs is None and given is None:
-        logging.warning("scales are not tuned, and none are given: the defaults are used")
+        LOG.warning("scales are not tuned, and none are given: the defaults are used")
     elif refs is not None and options.tune_ref is None:
-        logging.info("the weights of the scores are tuned on the lists' own references")
+        LOG.info("the weights of the scores are tuned on the lists' own references")
     scored = read_references(options.ref or options.tune_ref, lists)
     warn_without_blanks(scored or {}, options.counting)
     if scored is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
@@ -30,6 +29,7 @@ from espnet_bayeslm.report.score_results import (
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_json
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 
 # The condition of a --ref that gives none.
@@ -168,7 +168,7 @@ def score(options: ScoreOptions) -> None:
     for name in files[0].hyps:
         if first is not None and pooled.errors[name].errors > first.errors:
             worse = f"{100 * pooled.errors[name].rate:.2f} > {100 * first.rate:.2f} %"
-            logging.warning("%s is worse than the first pass: %s", name, worse)
+            LOG.warning("%s is worse than the first pass: %s", name, worse)
 
 
 def choose_baseline(files: ConditionFiles, baseline: Optional[str]) -> Optional[str]:
@@ -200,7 +200,7 @@ def read_condition(
     def with_reference(found: Mapping[str, T], path: str) -> Dict[str, T]:
         kept = {utt: item for utt, item in found.items() if utt in refs or not options.partial_ref}
         if len(kept) < len(found):
-            logging.warning("%s: %d of %d have a reference", path, len(kept), len(found))
+            LOG.warning("%s: %d of %d have a reference", path, len(kept), len(found))
         check_same_utterances(refs, kept, ref_path=files.ref, hyp_path=path)
         return kept
 

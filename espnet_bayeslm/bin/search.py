@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
@@ -17,6 +16,7 @@ from espnet_bayeslm.training.plain_text import (
 )
 from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import check_least, option
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def search(options: SearchOptions) -> None:
     given: Dict[str, Any] = {field.name: getattr(options, field.name) for field in shared}
     runs = []
     for seed in parse_numbers("--seeds", options.seeds):
-        logging.info(f"Super-network of seed {seed}")
+        LOG.info(f"Super-network of seed {seed}")
         words = [*options.espnet_options, "--seed", str(seed)]
         folder = exp / f"seed{seed}"
         train(**given, config=options.config, exp=folder, espnet_options=words)
@@ -133,7 +133,7 @@ def train_best(
     exp = options.exp
     results: List[Retrained] = []
     for number, item in enumerate(ranking, 1):
-        logging.info(f"Architecture {number} of {len(ranking)}")
+        LOG.info(f"Architecture {number} of {len(ranking)}")
         folder, source = exp / f"top{number}", Path(runs[item.best_run].path)
         train(
             train_text=options.train_text,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -31,6 +30,7 @@ from espnet_bayeslm.report.weight_noise import (
 )
 from espnet_bayeslm.utils.cli import Tool, device_of, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 
 STEPS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.95"
@@ -136,7 +136,7 @@ def prune_component(
         scores = component_scores(component, lines)
         return TextScores([component], sentences, [scores]).summary(0)
 
-    logging.info(f"Pruning {component.name}: the text is scored {2 * len(shares)} times")
+    LOG.info(f"Pruning {component.name}: the text is scored {2 * len(shares)} times")
     return prune_weights(posteriors, shares, measure)
 
 

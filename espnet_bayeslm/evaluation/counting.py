@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import logging
 import os
 import re
 import unicodedata
@@ -18,6 +17,7 @@ from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, word_errors
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import check_least, option
 
 UNITS = tuple(RATES)
@@ -166,7 +166,7 @@ class UnknownWords:
             raise InputError(problem, remedy=remedy)
         if report:
             lines = self.mends() if rate > HIGH_OOV_RATE else []
-            (logging.warning if lines else logging.info)("\n  ".join([message, *lines]))
+            (LOG.warning if lines else LOG.info)("\n  ".join([message, *lines]))
 
     def mends(self) -> List[str]:
         """Lines that say how the words differ from known words, where the scorer can tell."""
@@ -244,7 +244,7 @@ def warn_without_blanks(texts: Mapping[str, Sequence[str]], counting: Counting) 
 
     unspaced = [words[0] for words in lines if len(words) == 1 and is_unspaced(words[0])]
     if 2 * len(unspaced) > len(lines):
-        logging.warning(
+        LOG.warning(
             "%d of %d references have no blanks between words, such as %r, and each counts as one"
             " word: --unit char counts characters",
             *(len(unspaced), len(lines), unspaced[0][:40]),

@@ -7,12 +7,12 @@ and eval sets, and for 0.7 % of the presidents' addresses, which have set phrase
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Iterable, List, NamedTuple, Sequence, Set, Tuple
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.utils.log import LOG
 
 # A sentence of at least so many words counts; shorter ones are said by everybody
 SHORTEST = 6
@@ -69,11 +69,11 @@ def warn_leakage(
     leakage = find_leakage((line.split()[keyed:] for _, line in read_lines(path)), test)
     usual = USUAL * leakage.long
     if len(leakage.found) < max(FEWEST, usual + DEVIATIONS * usual**0.5):
-        logging.info("%s: %s stand in the training text %s", what, leakage, path)
+        LOG.info("%s: %s stand in the training text %s", what, leakage, path)
         return
     shown = dict.fromkeys(leakage.found)
     examples = ", ".join(repr(" ".join(words)[:80]) for words in list(shown)[:SHOWN])
-    logging.warning(
+    LOG.warning(
         "%s: %s stand in the training text %s, whole or with %d words in a row: %s. Results on"
         " them say little of other text. Train without them, or take another test set.",
         *(what, leakage, path, RUN, examples),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import math
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -23,6 +22,7 @@ from espnet_bayeslm.bayes.kinds import KINDS
 from espnet_bayeslm.kinds.search import Search, architecture_weights
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines
+from espnet_bayeslm.utils.log import LOG
 
 HISTORY = "architecture.jsonl"
 # At most so many records an epoch.
@@ -300,7 +300,7 @@ def write_history(folder: Path, epoch: int, records: List[Record]) -> None:
     """
     for location, by_kind in shares(records[-1][1]).items():
         paths = [f"{kind} {share:.3f}" for kind, share in by_kind.items()]
-        logging.info(f"Epoch {epoch}: {location}: {', '.join(paths)}")
+        LOG.info(f"Epoch {epoch}: {location}: {', '.join(paths)}")
     path = folder / HISTORY
     before = [line for _, line in read_lines(path)] if path.exists() and epoch > 1 else []
     kept = [line for line in before if json.loads(line)["epoch"] <= epoch - 1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Dict, List, Mapping
 
 import torch
@@ -10,6 +9,7 @@ from torch import nn
 
 from espnet_bayeslm.bayes.kinds import NOISE_STEP, adapt_to_kinds, is_posterior_key
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 
 
 def drop_posterior(
@@ -62,12 +62,12 @@ def adapt_checkpoint(module: Any, state: Dict[str, Any], prefix: str, *_others: 
     for key in missing:
         state[key] = own[key]
     if extra:
-        logging.warning(
+        LOG.warning(
             f"Left out {len(extra)} posterior tensors of the checkpoint, or of a search's other"
             f" paths, that this LM has no place for: {_shared(extra)}"
         )
     if missing:
-        logging.warning(
+        LOG.warning(
             f"{len(missing)} posterior tensors are not in the checkpoint and keep their"
             f" present values: {_shared(missing)}"
         )

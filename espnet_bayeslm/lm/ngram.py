@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from array import array
 from typing import Any, Dict, Hashable, List, Sequence, Set, Tuple, Union
@@ -14,6 +13,7 @@ import torch
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.ngram_files import arpa_ngrams, arpa_order, load_kenlm, log10_of
 
 LN_10 = math.log(10.0)
@@ -199,7 +199,7 @@ def load_table(path: PathLike, *, words: Sequence[str], history: Sequence[str]) 
         load_kenlm(path)  # for its checks
     table: Table = (ArpaTable if order else KenlmTable)(path, words=words, history=history)
     how = "in arrays" if order else "asked word by word, which an ARPA file need not be"
-    logging.info(f"Loaded {path}: {table.order}-gram, {how}")
+    LOG.info(f"Loaded {path}: {table.order}-gram, {how}")
     return table
 
 

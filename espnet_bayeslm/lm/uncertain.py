@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 from abc import abstractmethod
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
@@ -31,6 +30,7 @@ from espnet_bayeslm.lm.adapted_state import adapt_checkpoint, drop_posterior
 from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import check_least
 
 # Input of an output projection, (N, M), and the projection's weight, (V, M).
@@ -95,7 +95,7 @@ class UncertainLM(IncrementalLM):
                 module.register_load_state_dict_pre_hook(drop_posterior)
         noun = {location: "outputs" for location, _ in self.latents()}
         for name, count in self.location_sizes().items():
-            logging.info(f"Uncertain location {name}: {count} random {noun.get(name, 'weights')}")
+            LOG.info(f"Uncertain location {name}: {count} random {noun.get(name, 'weights')}")
 
     def place(self, location: Location) -> Place:
         """A location of this LM, as a kind gets it."""

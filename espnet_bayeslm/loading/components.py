@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
@@ -25,6 +24,7 @@ from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.engine import Pool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.ngram_files import NGRAM_SUFFIXES, ngram_fingerprint
 from espnet_bayeslm.utils.options import option, part_of
 
@@ -325,6 +325,6 @@ class TrainTextOptions:
         known = ((path if path.is_dir() else path.parent) / KEPT for path in paths)
         for path in dict.fromkeys(path for path in known if path.is_file()):
             if path.stat().st_size > LARGE:
-                logging.info("%s: too large to look for test sentences unasked", path)
+                LOG.info("%s: too large to look for test sentences unasked", path)
                 continue
             warn_leakage(test, path, what=what, keyed=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import logging
 import os
 import shutil
 from pathlib import Path
@@ -46,6 +45,7 @@ from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, write_adapter
 from espnet_bayeslm.pretrained.names import PREFIX, is_adapted, is_pretrained
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_folder, entries, staged, write_yaml
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.ngram_files import ngram_fingerprint, ngram_name
 
 # The folder beside the checkpoint that holds a mixture's n-grams.
@@ -100,7 +100,7 @@ def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
             remedy="Export its LMs, and then their mixture: --lm EXP --lm EXP --weights FILE.",
         )
     if args.lm_conf.get("num_samples"):
-        logging.warning(f"{path}: its searches average num_samples samples; the mean is exported")
+        LOG.warning(f"{path}: its searches average num_samples samples; the mean is exported")
     config = {**training_config(args), **{name: getattr(args, name, None) for name in READING}}
     own = ("lm", "lm_conf", "init", "optim", "model", "model_conf")
     config.update({name: getattr(args, name) for name in own}, init=None)
@@ -323,9 +323,9 @@ def _build(
         if isinstance(source, TrainedLM):
             component.load_state_dict(source.lm.state_dict())
         unknown = getattr(component, "unknown", [])
-        logging.info(f"Mixture: {part['weight']:.4f} {part['name']}")
+        LOG.info(f"Mixture: {part['weight']:.4f} {part['name']}")
         if unknown:
-            logging.warning(
+            LOG.warning(
                 f"{part['name']} does not know {len(unknown)} of {len(tokens)} tokens"
                 f" ({', '.join(map(repr, unknown[:5]))}): each has the probability of its <unk>"
             )

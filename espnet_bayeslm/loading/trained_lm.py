@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import logging
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
@@ -45,6 +44,7 @@ from espnet_bayeslm.scoring.unknown_words import usual_unk_size
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.imports import quiet_imports
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import conf_numbers
 
 # Names that a configuration gives our LM of several LMs, our model and our optimizer.
@@ -92,7 +92,7 @@ class TrainedLM(LoadedLM):
         counted = read_unk_size(self.config.parent)
         size = usual_unk_size(len(self.token_list)) if counted is None else counted
         how = "estimated from the vocabulary" if counted is None else "counted in training"
-        logging.info(f"{self.name}: <unk> stands for {size:.0f} words ({how})")
+        LOG.info(f"{self.name}: <unk> stands for {size:.0f} words ({how})")
         return size
 
     @property
@@ -132,7 +132,7 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
     reader = text_reader(args)
     locations = model.lm.locations() if isinstance(model.lm, UncertainLM) else []
     kind = f"uncertain at {', '.join(locations)}" if locations else "point estimates"
-    logging.info(
+    LOG.info(
         f"Loaded {checkpoint}: {args.lm}, {len(args.token_list)} {args.token_type} tokens,"
         f" {sum(p.numel() for p in model.parameters())} weights, {kind}"
     )

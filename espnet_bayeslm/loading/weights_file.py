@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import re
@@ -14,6 +13,7 @@ import numpy as np
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.weights import check_weights
 
 
@@ -87,7 +87,7 @@ def match_weights(
     for index, name in missing.items():
         found[index] = rows[name].weight
         if rows[name].fingerprint and any(fingerprints):
-            logging.warning(f"{name}: its weight was estimated with another file of this name")
+            LOG.warning(f"{name}: its weight was estimated with another file of this name")
     return [found[index] for index in range(len(names))]
 
 

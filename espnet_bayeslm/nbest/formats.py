@@ -7,7 +7,6 @@ of lattices are read as the N best hypotheses of each.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import re
 from pathlib import Path
 from typing import Callable, ContextManager, Dict, Iterable, Iterator, List, Optional, Tuple, Union
@@ -33,6 +32,7 @@ from espnet_bayeslm.nbest.srilm import read_srilm
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_seekable, read_lines
+from espnet_bayeslm.utils.log import LOG
 
 READERS: Dict[str, Callable[[PathLike], Iterator[NBest]]] = {
     "kaldi": kaldi.read_kaldi,
@@ -261,9 +261,9 @@ def normalized(
     if not report:
         return
     steps = ",".join(normalization.steps)
-    logging.info("--normalize %s changes %d of %d hypotheses", steps, num_changed, num_hyps)
+    LOG.info("--normalize %s changes %d of %d hypotheses", steps, num_changed, num_hyps)
     if emptied:
-        logging.warning(
+        LOG.warning(
             "--normalize %s leaves no word of %d hypotheses, the first %s: they count as empty",
             *(steps, len(emptied), emptied[0]),
         )

@@ -18,7 +18,6 @@ import contextlib
 import functools
 import itertools
 import json
-import logging
 import math
 import re
 import sys
@@ -39,6 +38,7 @@ from espnet_bayeslm.nbest.fields import (
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, read_text
+from espnet_bayeslm.utils.log import LOG
 
 KEYS = ("utt", "hypotheses", "ref", "speaker")
 HYPOTHESIS_KEYS = ("text", *SCORES)
@@ -252,7 +252,7 @@ def read_jsonl(path: PathLike) -> Iterator[NBest]:
         kept.update(nbest.extra, *(hyp.extra for hyp in nbest.hypotheses))
         yield nbest
     if kept := kept - READ_AS_OTHERS:  # among them may be a misspelt one
-        logging.info("%s: kept, and not used: %s", path, ", ".join(sorted(kept))[:200])
+        LOG.info("%s: kept, and not used: %s", path, ", ".join(sorted(kept))[:200])
 
 
 def _lines(path: Path, _: str) -> Iterator[Value]:

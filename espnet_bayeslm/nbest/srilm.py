@@ -9,7 +9,6 @@ count them or not. The older formats with a header `NBestList1.0` or `NBestList2
 from __future__ import annotations
 
 import functools
-import logging
 import math
 import re
 from pathlib import Path
@@ -25,6 +24,7 @@ from espnet_bayeslm.nbest.fields import (
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.utils.log import LOG
 
 PATTERN = r".*\.score(\.gz|\.Z)?"
 """Names of score files."""
@@ -58,7 +58,7 @@ def _list_files(path: Path) -> List[Path]:
     files = files_matching(path, ".*", problem="no N-best lists")
     scores = [file for file in files if re.fullmatch(PATTERN, file.name, re.DOTALL)]
     if scores and len(scores) < len(files):
-        logging.info("%s: *.score are read, %d others are not", path, len(files) - len(scores))
+        LOG.info("%s: *.score are read, %d others are not", path, len(files) - len(scores))
     return scores or files
 
 

@@ -7,7 +7,6 @@ Probabilities become log10 where the file is written.
 from __future__ import annotations
 
 import functools
-import logging
 import shutil
 import subprocess
 import tempfile
@@ -20,6 +19,7 @@ import numpy as np
 from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, compress_to, read_lines
+from espnet_bayeslm.utils.log import LOG
 
 UNK, BOS, EOS = 0, 1, 2
 UNKNOWN = "<unk>"
@@ -52,13 +52,13 @@ def build_ngram(
     program = find_lmplz(lmplz)
     corpus = read_corpus(text)
     sizes = corpus.num_sentences, corpus.num_tokens, len(corpus.words) - len(SPECIAL_WORDS)
-    logging.info("%s: %d sentences, %d words, %d different", text, *sizes)
-    logging.info("estimating with %s", program or "espnet_bayeslm's own modified Kneser-Ney")
+    LOG.info("%s: %d sentences, %d words, %d different", text, *sizes)
+    LOG.info("estimating with %s", program or "espnet_bayeslm's own modified Kneser-Ney")
     with atomic_write(arpa, "wb") as f, compress_to(f, arpa) as output:
         estimate = functools.partial(run_lmplz, program=program) if program else write_arpa
         counts = estimate(corpus, output, order=order, discount_fallback=discount_fallback)
     summary = ", ".join(f"{count} {k}-grams" for k, count in enumerate(counts, 1))
-    logging.info("%s: %s", arpa, summary)
+    LOG.info("%s: %s", arpa, summary)
     return counts
 
 
@@ -114,7 +114,7 @@ def read_corpus(path: PathLike) -> Corpus:
     if len(index) == len(SPECIAL_WORDS):
         raise InputError("no word in the text", path=path, remedy="Give one sentence per line.")
     if uncommon := [word for word in index if word.split() != [word]]:
-        logging.warning(
+        LOG.warning(
             f"{path}: {len(uncommon)} words hold blanks that are none for lmplz, {uncommon[0]!r}"
             " first; all other tools cut there: put ordinary blanks in their place"
         )
@@ -192,9 +192,7 @@ def estimate_discounts(
                     f"cannot estimate the discounts of {order}-grams: {error}",
                     remedy=SMALL_TEXT,
                 ) from error
-            logging.warning(
-                "%d-grams: %s; fallback discounts %s", order, error, FALLBACK[1:].tolist()
-            )
+            LOG.warning("%d-grams: %s; fallback discounts %s", order, error, FALLBACK[1:].tolist())
             discounts.append(FALLBACK)
     return discounts
 
@@ -279,7 +277,7 @@ def write_arpa(
     tables = count_ngrams(corpus, order=order)
     discounts = estimate_discounts(tables, discount_fallback=discount_fallback)
     for k, discount in enumerate(discounts, 1):
-        logging.info("%d-grams: discounts D1 %.4f, D2 %.4f, D3+ %.4f", k, *discount[1:])
+        LOG.info("%d-grams: discounts D1 %.4f, D2 %.4f, D3+ %.4f", k, *discount[1:])
     model = estimate_ngram(tables, discounts=discounts)
     for line in arpa_lines(tables, *model, words=corpus.words):
         output.write(line.encode("utf-8"))

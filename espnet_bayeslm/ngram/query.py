@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from typing import List, Sequence
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.word_scores import WordScores, log_unk_size
 from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.ngram_files import arpa_order, load_kenlm, ngram_name
 
 _LN_10 = math.log(10.0)
@@ -28,7 +28,7 @@ class NgramScorer:
         self._model = load_kenlm(path)
         self.name = ngram_name(path)
         self.order = arpa_order(path) or self._model.order
-        logging.info("Loaded %s: %d-gram", path, self.order)
+        LOG.info("Loaded %s: %d-gram", path, self.order)
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Ln P(word | words before it) of each word and of `</s>`, per sentence."""

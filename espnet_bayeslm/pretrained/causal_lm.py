@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-import logging
 import os
 import re
 from pathlib import Path
@@ -28,6 +27,7 @@ from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.pretrained.text_forms import AUTO
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write
+from espnet_bayeslm.utils.log import LOG
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # First values of each weight that a fingerprint covers
@@ -62,7 +62,7 @@ def load_causal_lm(
             remedy="Use a model with a fast tokenizer (tokenizer.json).",
         )
     licence = _licence(path)
-    logging.info(
+    LOG.info(
         f"Loaded {named}: {model.config.model_type}, {len(tokenizer)} tokens,"
         f" {sum(p.numel() for p in model.parameters())} weights,"
         f" licence: {licence or 'not named by its card'}"
@@ -124,7 +124,7 @@ def _read(load: Callable[..., Any], named: str) -> Any:
         except OSError:
             if is_offline:
                 raise
-            logging.info(f"{named}: no local copy; asking the hub")
+            LOG.info(f"{named}: no local copy; asking the hub")
             return load(target, local_files_only=False, **options)
     except InputError:
         raise

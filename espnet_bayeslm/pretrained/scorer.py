@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import logging
 import math
 from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Sequence
 
@@ -22,6 +21,7 @@ from espnet_bayeslm.scoring.log_probs import Ids
 from espnet_bayeslm.scoring.uncertainty import LoadedLM, Uncertainty
 from espnet_bayeslm.scoring.words import word_log_probs
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 
 # Words of the first sentences by which `auto` chooses the form
 WORDS_TO_CHOOSE = 400
@@ -144,13 +144,13 @@ class PretrainedScorer:
                 for reader in tried
             ]
             best, count = int(np.argmin(costs)), words + len(some)
-            logging.info(
+            LOG.info(
                 f"{self.name}: text form: {tried[best].form}"
                 f" (perplexity {math.exp(costs[best] / count):.1f} on {count} words; the worst of"
                 f" {len(costs)} forms has {math.exp(min(max(costs) / count, 700)):.1f})"
             )
         if not self._trees.takes_trees:
-            logging.info(f"{self.name}: its model reads no prefix trees; padded batches are used")
+            LOG.info(f"{self.name}: its model reads no prefix trees; padded batches are used")
         self.reader = tried[best]
         return self.reader
 
@@ -237,7 +237,7 @@ class PretrainedScorer:
         """
         reader, contexts = self.prepare(sentences), self._contexts(max(1, self.num_samples))
         if not self.is_uncertain:
-            logging.warning("nothing in the LM is random: it is certain of its weights")
+            LOG.warning("nothing in the LM is random: it is certain of its weights")
         encoded = [reader.encode(words) for words in sentences]
         sequences = [(*reader.start, *item.ids) for item in encoded]
         self._check_lengths(list(map(len, sequences)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import logging
 import math
 import os
 import pickle
@@ -22,6 +21,7 @@ from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.engine import Pool, end_with_pipe, set_threads, threads_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
+from espnet_bayeslm.utils.log import LOG
 
 # What each step's process would import by itself
 HEAVY = ("espnet_bayeslm.training.task", "espnet_bayeslm.loading.components")
@@ -77,7 +77,7 @@ def run_steps(
             if status != 0:
                 failures.append(_failure(step, status, logs))
                 if bar.n < len(todo):
-                    logging.error("%s", failures[-1])
+                    LOG.error("%s", failures[-1])
             elif marks:
                 write_text(done_by[step.name], step.script())
     if len(failures) > 1:

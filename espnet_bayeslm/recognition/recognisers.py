@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import logging
 import re
 import tempfile
 from pathlib import Path
@@ -25,6 +24,7 @@ from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines, read_yaml_mapping
 from espnet_bayeslm.utils.imports import quiet_imports
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.ngram_files import arpa_ngrams
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class BeamSearch:
         self._search: Any = Speech2Text(**files, **search, device=device)
         self._ctc_weight = ctc_weight
         self.rate = _rate(self._search.asr_train_args)
-        logging.info(f"{checkpoint}: {self.rate} samples a second")
+        LOG.info(f"{checkpoint}: {self.rate} samples a second")
 
     def __call__(self, samples: np.ndarray) -> List[Hypothesis]:
         """Hypotheses of a recording, the best first.

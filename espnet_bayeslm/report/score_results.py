@@ -6,7 +6,6 @@ Daggers mark significant differences, as in the papers' tables.
 from __future__ import annotations
 
 import dataclasses
-import logging
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.comparison import Mapsswe, Scores, SystemPair, WerDifference
@@ -26,6 +25,7 @@ from espnet_bayeslm.report.table import (
     typeset,
 )
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 
 # Keys of the JSON beside the names of the systems.
 RESERVED = ("significance", "conditions", "average_wer")
@@ -270,9 +270,7 @@ def scores_section(scores: Optional[SystemScores], perplexities: Sequence[Perple
     others = [name for name in systems if scores is None or name not in scores.pooled.errors]
     if scores is not None:
         if others:
-            logging.warning(
-                "--score has no system %s: perplexities have their own table", others[0]
-            )
+            LOG.warning("--score has no system %s: perplexities have their own table", others[0])
         tables.append(error_table(scores, {} if others else columns))
         if scores.pooled.pairs:
             values = {"baseline": scores.baseline, "reference": scores.reference}

@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -24,6 +23,7 @@ from numpy.typing import ArrayLike
 from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 
 Features = Dict[str, np.ndarray]
 LENGTH_TIMES = "am_score_x_length"
@@ -134,7 +134,7 @@ def feature_table(lists: Sequence[Features]) -> Tuple[List[str], np.ndarray, np.
     names = []
     for name in dict.fromkeys(name for features in lists for name in features):
         if num := sum(name not in features for features in lists):
-            logging.warning("%d of %d lists have no %s: it is left out", num, len(lists), name)
+            LOG.warning("%d of %d lists have no %s: it is left out", num, len(lists), name)
         else:
             names.append(name)
     sizes = np.array([len(features["rank"]) for features in lists])

@@ -8,7 +8,6 @@ model fusion in end-to-end automatic speech recognition").
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 from typing import (
     Any,
@@ -38,6 +37,7 @@ from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, Posterior
 from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, SUBTRACTED
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_text
+from espnet_bayeslm.utils.log import LOG
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,7 +262,7 @@ class Weighting(NamedTuple):
         # earlier versions wrote those of subtracted LMs alone where jobs were merged
         knows_all = {*then} - {*self.subtracted} and any(self.fingerprints)
         if knows_all and {*then.values()} != {*now.values()}:
-            logging.warning(
+            LOG.warning(
                 f"--scales was tuned with {', '.join(then)}, and this run has {', '.join(now)}:"
                 " give the same LMs, or tune again"
             )

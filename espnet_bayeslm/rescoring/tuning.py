@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import logging
 from types import MappingProxyType
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -38,6 +37,7 @@ from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
 from espnet_bayeslm.rescoring.weight_search import folds
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 
 Refs = Mapping[str, Sequence[str]]
 AS_USUAL = RescoreOptions()
@@ -188,7 +188,7 @@ def tune_mixture(
     without_lm = [item.without_lm() for item in final]
     found, control = tuned(final), tuned(without_lm)
     if (fewest := control.errors["tuned"]) < found.errors["tuned"]:
-        logging.warning(
+        LOG.warning(
             f"the tuning lists have {found.errors['tuned']} errors with the LM, {fewest} without:"
             " it gets no weight"
         )
@@ -200,7 +200,7 @@ def tune_mixture(
         chosen = [item.choice(scales, "mbr") for item in final]
         by_risk = sum(int(counts[k]) for counts, k in zip(errors, chosen, strict=True))
         if by_risk > first:
-            logging.warning(
+            LOG.warning(
                 f"by mbr the tuning lists have {by_risk} errors, in the first pass {first}:"
                 " max decides"
             )
@@ -208,7 +208,7 @@ def tune_mixture(
     features, weights = [item.features for item in final], _in_lm_units(dict(found.weights))
     picture = sweep(features, errors, weights=weights, scaled=found.scaled)
     if found.kept != AS_IT_CAME and picture.at_edge:
-        logging.warning("the errors are fewest at the edge of the sweep: see sweep.png")
+        LOG.warning("the errors are fewest at the edge of the sweep: see sweep.png")
     # words or characters of the references, as the first pass is compared with them
     units = options.counting.units
     firsts = [units(nbest.hypotheses[0].words) for nbest in nbests]
@@ -316,14 +316,14 @@ class Rescoring:
         if refs is None:
             weighting.warn_of_other_lms()
             if weighting.sure and weighting.scales.posterior is None:
-                logging.warning("the posterior over the lists is not tuned: its sharpness is 1")
+                LOG.warning("the posterior over the lists is not tuned: its sharpness is 1")
             self._rescored = map(rescored_list, scores, itertools.repeat(weighting))
             return
         lists, segments = list(scores), known_segments(options.segments)
         groups = {utt: segment.recording for utt, segment in segments.items()}
         nbests = [item.nbest for item in lists]
         if all(nbest.scores(name) is None for nbest in nbests for name in SCORES):
-            logging.info("the lists have no scores: the rank stands in for them")
+            LOG.info("the lists have no scores: the rank stands in for them")
 
         def tune(some: Sequence[ListScores], refs: Refs) -> Tuple[Weighting, Tuned]:
             tuned = tune_mixture(some, refs, weighting, groups=groups, options=options)

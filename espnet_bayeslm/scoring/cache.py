@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import logging
 from pathlib import Path
 from typing import Any, Callable, List, Sequence
 
@@ -13,6 +12,7 @@ import numpy as np
 from espnet_bayeslm.evaluation.perplexity import token_counts
 from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
 from espnet_bayeslm.utils.files import PathLike, atomic_write
+from espnet_bayeslm.utils.log import LOG
 
 # Meaning of the scores; another one makes scores that were kept before be computed again
 CONVENTION = "a word's score has its end in it"
@@ -44,7 +44,7 @@ class CachedScorer:
             digest.update(b"\n" + " ".join(words).encode())
         path = self._folder / f"{digest.hexdigest()}.npz"
         if path.exists():
-            logging.info("%s: word scores from %s", self.name, path)
+            LOG.info("%s: word scores from %s", self.name, path)
             with np.load(path, allow_pickle=False) as arrays:
                 ends = arrays["ends"][:-1]
                 parts = (np.split(arrays[name], ends) for name in ("log_probs", "oov"))

@@ -7,7 +7,6 @@ its logits minus the mean ln Z are nearly log-probabilities.
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -34,6 +33,7 @@ from espnet_bayeslm.scoring.sequences import (
 from espnet_bayeslm.scoring.uncertainty import Uncertainty, token_uncertainty
 from espnet_bayeslm.scoring.words import opening_tokens, tokens_of_words, word_log_probs, word_sums
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 
 NUM_CONTEXTS = 512
 # Standard deviation of ln Z, in nats, above which scores without it are far from exact
@@ -245,9 +245,9 @@ def measure_normalizer(
     every = np.concatenate(over_draws(lm, num_samples, measure))
     check_finite(every)
     normalizer = Normalizer(float(every.mean()), float(every.std()))
-    logging.info("ln Z is %.3f +- %.3f over %d contexts", *normalizer, len(every))
+    LOG.info("ln Z is %.3f +- %.3f over %d contexts", *normalizer, len(every))
     if normalizer.std > LARGE_STD:
-        logging.warning(
+        LOG.warning(
             "ln Z has a standard deviation of %.2f nats: train the LM with self_normalization"
             " before scoring without the softmax",
             normalizer.std,

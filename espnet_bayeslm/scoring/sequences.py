@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import operator
 from typing import (
     Any,
@@ -43,6 +42,7 @@ from espnet_bayeslm.scoring.log_probs import (
 )
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 
 Result = TypeVar("Result")
 State = Tuple[torch.Tensor, torch.Tensor]
@@ -120,7 +120,7 @@ def token_log_probs(
     same contexts.
     """
     known = token_ids(sequences)
-    logging.info("scoring %d distinct of %d token sequences", len(set(known)), len(known))
+    LOG.info("scoring %d distinct of %d token sequences", len(set(known)), len(known))
     if has_trees(lm):
         how: Any = dict(max_tokens=max_tokens, num_samples=num_samples, normalizer=normalizer)
         return score_in_context(lm, [known], [None], openings=openings, **how)[0]

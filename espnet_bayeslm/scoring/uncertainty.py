@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import logging
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -44,6 +43,7 @@ from espnet_bayeslm.scoring.sequences import (
 from espnet_bayeslm.scoring.words import word_log_probs, word_sums
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 
 # The most outputs that are held, of all samples together
 MAX_OUTPUTS = 1 << 16
@@ -124,7 +124,7 @@ def token_uncertainty(
     check_tokens(unique, vocab_size(lm))
     draws = num_draws(lm, num_samples)
     if not draws:
-        logging.warning("nothing in the LM is random: it is certain of its weights")
+        LOG.warning("nothing in the LM is random: it is certain of its weights")
     max_tokens = min(max_tokens, max(1, MAX_OUTPUTS // max(draws, 1)))
     found: Dict[Ids, Uncertainty] = {}
     if openings is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 from typing import ContextManager, NamedTuple, Optional
 
 import torch
@@ -14,6 +13,7 @@ from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet_bayeslm.kernels.product import has_onednn
 from espnet_bayeslm.layers.linear import summed_nll
 from espnet_bayeslm.lm.packing import Packing
+from espnet_bayeslm.utils.log import LOG
 
 
 class TokenBatch(NamedTuple):
@@ -92,4 +92,4 @@ def lowered(is_low: bool, device: torch.device) -> ContextManager[None]:
 @functools.cache
 def warn_of_missing() -> None:
     """Log, once, that this CPU does not have bfloat16."""
-    logging.warning("autocast to bfloat16, which this CPU does not have, is left out")
+    LOG.warning("autocast to bfloat16, which this CPU does not have, is left out")

@@ -8,7 +8,6 @@ import dataclasses
 import difflib
 import gc
 import inspect
-import logging
 import math
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
@@ -45,6 +44,7 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, split_files
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.locks import folder_lock
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import check_least, conf_numbers
 
 with quiet_imports():
@@ -95,7 +95,7 @@ def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namesp
         before = read_config(config).token_list if config.exists() else tokens
     except InputError as error:
         # ESPnet writes it in place, at each start: a kill may have cut it short
-        logging.warning(f"{error}: it is written anew")
+        LOG.warning(f"{error}: it is written anew")
         before = tokens
     if before != tokens:
         raise InputError(
@@ -157,7 +157,7 @@ def check_warmup(model: BayesLanguageModel, args: argparse.Namespace) -> None:
     is_started = bool(args.init_param) and prior != START_PRIOR
     if model.warmup_epochs > 0 and (is_started or not lm.kinds):
         why = "--init_param" if is_started else "no location is uncertain"
-        logging.info(f"There is no point-estimate phase: {why}")
+        LOG.info(f"There is no point-estimate phase: {why}")
         model.warmup_epochs = 0
     if lm.kinds and prior == START_PRIOR and not model.warmup_epochs:
         raise InputError(
@@ -177,7 +177,7 @@ def check_warmup(model: BayesLanguageModel, args: argparse.Namespace) -> None:
     # an adapter's base is trained, and a posterior of the optimizer has no other start
     from_scratch = not isinstance(lm, AdaptedLM) and args.optim != OPTIM and lm.posterior.blocks()
     if from_scratch and not (args.init_param or model.warmup_epochs or stopped):
-        logging.warning(
+        LOG.warning(
             "random weights are trained from scratch: start from a trained point-estimate LM"
             " (`bayeslm train --from EXP`, --init_param), or give model_conf: warmup_epochs"
         )
@@ -324,7 +324,7 @@ class BayesLMTask(LMTask):
             # here is one of the parts that make an epoch
             least = math.ceil(least / len(split_files(args.train_shape_file[0])))
         if mode == "train" and factory.num_iters_per_epoch is None and len(factory.sampler) < least:
-            logging.info(f"An epoch is {least} batches, of {len(factory.sampler)} different ones")
+            LOG.info(f"An epoch is {least} batches, of {len(factory.sampler)} different ones")
             factory.num_iters_per_epoch = least
         return factory
 
@@ -341,15 +341,15 @@ class BayesLMTask(LMTask):
             return
         if model.num_train_tokens is None:
             model.num_train_tokens = count_tokens(args.train_shape_file)
-            logging.info(f"Training tokens (with </s>): {model.num_train_tokens}")
+            LOG.info(f"Training tokens (with </s>): {model.num_train_tokens}")
         check_warmup(model, args)
         prior = args.model_conf.get("prior")
         if prior == ZERO_PRIOR:
             means = {name: p for name, p in model.named_parameters() if not is_posterior_key(name)}
             model.set_prior_means({name: torch.zeros_like(p) for name, p in means.items()})
-            logging.info("The prior's means are zero")
+            LOG.info("The prior's means are zero")
         elif prior not in (None, START_PRIOR):
             state = load_state(prior)
             check_fits(state, model, path=prior)
             model.set_prior_means(state)
-            logging.info(f"The prior's means are the weights of {prior}")
+            LOG.info(f"The prior's means are the weights of {prior}")

@@ -6,7 +6,6 @@ import argparse
 import hashlib
 import io
 import itertools
-import logging
 import re
 from collections import Counter
 from pathlib import Path
@@ -40,6 +39,7 @@ from espnet_bayeslm.utils.files import (
     write_yaml,
 )
 from espnet_bayeslm.utils.imports import quiet_imports
+from espnet_bayeslm.utils.log import LOG
 
 with quiet_imports():
     from espnet2.train.preprocessor import AbsPreprocessor
@@ -116,7 +116,7 @@ def write_keyed_text(source: Path, target: Path) -> None:
     if not sentences:
         raise InputError("holds no sentence", path=source)
     write_once(target, "".join(sentences), f"was made from other text than {source} is now")
-    logging.info(f"{source}: {len(sentences)} sentences, {blank} blank lines")
+    LOG.info(f"{source}: {len(sentences)} sentences, {blank} blank lines")
 
 
 def write_counts(folder: Path, tokens: Tokens, reading: Reading) -> None:
@@ -148,7 +148,7 @@ def write_counts(folder: Path, tokens: Tokens, reading: Reading) -> None:
             if not of_known:
                 effect = "the best epoch is chosen by <unk>. Give a --valid_text that is written"
                 effect += " like the training text"
-            logging.warning(
+            LOG.warning(
                 f"{folder}/valid.txt: {left_out} of {len(lines)} sentences have tokens that the"
                 f" training text has not: {effect}"
             )
@@ -184,7 +184,7 @@ def prepare(
         parts += [given.token_type, given.tokens, model, given.reader and given.reader.form]
     digest = hashlib.sha256(repr(parts).encode()).hexdigest()
     if made_of.exists() and made_of.read_text(encoding="utf-8") == digest:
-        logging.info(f"{folder}: the same text and tokens as before; statistics are kept")
+        LOG.info(f"{folder}: the same text and tokens as before; statistics are kept")
         model = str(folder / BPE_MODEL) if wanted.token_type == "bpe" else None
         tokens = given or Tokens(wanted.token_type or "word", (), model)
     else:

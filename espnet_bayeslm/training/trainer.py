@@ -8,7 +8,6 @@ import dataclasses
 import datetime
 import errno
 import functools
-import logging
 import math
 import os
 import time
@@ -31,6 +30,7 @@ from espnet_bayeslm.training.optimizer import POSTERIOR, parameters_of
 from espnet_bayeslm.utils.cli import PROGRESS
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
+from espnet_bayeslm.utils.log import LOG
 
 # Why a folder cannot be written to: no room, or something that stands in the way.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -79,9 +79,7 @@ def report_sigma(model: torch.nn.Module, *, epoch: int) -> List[float]:
         if latent.typical_std is not None:
             typical[location] = (latent.init_std, latent.typical_std)
     for location, (start, now) in typical.items():
-        logging.info(
-            f"Epoch {epoch}: {location}: sigma {start:.4g} -> {now:.4g} ({now / start:.2f})"
-        )
+        LOG.info(f"Epoch {epoch}: {location}: sigma {start:.4g} -> {now:.4g} ({now / start:.2f})")
     return [now / start for start, now in typical.values()]
 
 
@@ -222,7 +220,7 @@ def link(path: Path, target: str) -> None:
     if not is_right and path.with_name(target).exists():
         path.unlink(missing_ok=True)
         path.symlink_to(target)
-        logging.info(f"{path} leads to {target} again")
+        LOG.info(f"{path} leads to {target} again")
 
 
 def heal(folder: Path, model: torch.nn.Module, reporter: Reporter, options: TrainerOptions) -> None:
@@ -235,7 +233,7 @@ def heal(folder: Path, model: torch.nn.Module, reporter: Reporter, options: Trai
     name = f"{reporter.get_epoch()}epoch.pth"
     if not (folder / name).exists():
         torch.save(model.state_dict(), folder / name)
-        logging.info(f"Wrote {folder / name} again")
+        LOG.info(f"Wrote {folder / name} again")
     link(folder / "latest.pth", name)
     for phase, key, mode in options.best_model_criterion:
         if reporter.has(phase, key):
@@ -293,7 +291,7 @@ def switch(folder: Path, model: BayesLanguageModel, fresh: Dict[str, List[Any]])
         for leading in (*folder.glob("*.best.pth"), *folder.glob("*.ave*.pth")):
             leading.unlink()
         PROGRESS.info(f"epoch {reporter['epoch']}: the point-estimate phase ends")
-        logging.info(f"The best point-estimate weights are in {folder / POINT_ESTIMATE}")
+        LOG.info(f"The best point-estimate weights are in {folder / POINT_ESTIMATE}")
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
 

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, write_text
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import add_options, options_from
 
 PROGRESS = logging.getLogger("espnet_bayeslm.progress")
@@ -210,7 +211,7 @@ def run_tool(
         if signed and values[signed] is not None:
             write_text(command_file(values[signed]), command_line(parser, cmd) + "\n")
     except (ValueError, OSError) as error:
-        logging.debug("traceback", exc_info=True)
+        LOG.debug("traceback", exc_info=True)
         parser.exit(1, f"{parser.prog}: error: {_as_line(error)}\n")
     except KeyboardInterrupt:
         parser.exit(130, f"\n{parser.prog}: stopped{stopped}\n")

@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 from espnet_bayeslm.utils.engine import EngineError, Pool, ended_too_often, num_cores, threads_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping
+from espnet_bayeslm.utils.log import LOG
 
 # Cluster -> module and class
 CLUSTERS = {
@@ -100,7 +101,7 @@ def dask_pool(path: Optional[str], workers: Optional[int]) -> Iterator[Pool]:
         if count == 0:
             remedy = "Start some with `dask worker`."
             raise InputError(f"the scheduler at {name} has no workers", path=path, remedy=remedy)
-        logging.info("Dask: %s, %d workers", name, count)
+        LOG.info("Dask: %s, %d workers", name, count)
         client.wait_for_workers(1)
         specs = client.run(importlib.util.find_spec, PACKAGE)
         lacking = [address for address, spec in specs.items() if spec is None]

@@ -6,12 +6,12 @@ import contextlib
 import importlib
 import importlib.util
 import io
-import logging
 import sys
 import types
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 
 OLDEST = "202412"
 """Oldest ESPnet that `make test-espnet` tests."""
@@ -82,4 +82,4 @@ def quiet_imports() -> Iterator[None]:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         yield
-    logging.debug(printed.getvalue().strip())
+    LOG.debug(printed.getvalue().strip())

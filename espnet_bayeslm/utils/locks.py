@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import logging
 import os
 import socket
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Iterator
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.log import LOG
 
 LOCK = "training.lock"
 # What a file system without locks answers.
@@ -43,7 +43,7 @@ def folder_lock(folder: PathLike) -> Iterator[None]:
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
-            logging.warning(f"{path}: no locks here: start no second training in this folder")
+            LOG.warning(f"{path}: no locks here: start no second training in this folder")
         with contextlib.suppress(OSError):  # no room for who has it
             f.truncate(0)
             f.write(f"process {os.getpid()} of {socket.gethostname()}\n".encode())

@@ -6,7 +6,6 @@ import bz2
 import contextlib
 import gzip
 import itertools
-import logging
 import lzma
 import os
 import re
@@ -19,6 +18,7 @@ import kenlm
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, sha256
+from espnet_bayeslm.utils.log import LOG
 
 NGRAM_SUFFIXES = {".gz", ".bz2", ".xz", ".arpa", ".bin", ".binary", ".klm", ".lm"}
 _REFUSED = (OSError, RuntimeError, UnicodeDecodeError)
@@ -217,12 +217,12 @@ def _check_unigrams(path: PathLike) -> None:
         if word != b"<s>":  # which is never predicted
             total += 10.0 ** log10_of(line.fields[0], path, line.number)
     if total > 1 + _MAX_EXCESS:
-        logging.warning(
+        LOG.warning(
             f"{path}: its unigram probabilities sum to {total:.4g}, and at most 1 was expected:"
             " perplexities come out too low. Estimate it again, or normalise it."
         )
     if not has_unknown:
-        logging.info("%s: has no <unk>; unknown words get the log10 probability -100", path)
+        LOG.info("%s: has no <unk>; unknown words get the log10 probability -100", path)
 
 
 def ngram_fingerprint(path: PathLike) -> str:
