@@ -7,7 +7,17 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Sequence
+from typing import (
+    Any,
+    Callable,
+    ContextManager,
+    Dict,
+    FrozenSet,
+    Iterable,
+    List,
+    Optional,
+    Sequence,
+)
 
 import numpy as np
 import torch
@@ -19,7 +29,7 @@ from espnet_bayeslm.pretrained.tree_scores import TreeScorer
 from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.scoring.log_probs import Ids
 from espnet_bayeslm.scoring.uncertainty import LoadedLM, Uncertainty
-from espnet_bayeslm.scoring.words import word_log_probs
+from espnet_bayeslm.scoring.words import check_is_plain, marked_tokens, word_log_probs
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 
@@ -119,6 +129,10 @@ class PretrainedScorer:
         self._readers = [lm.reader] if lm.reader else candidates(lm.tokenizer, lm.text_form)
 
     @functools.cached_property
+    def _marked(self) -> FrozenSet[str]:
+        return marked_tokens(self.lm.tokenizer.get_vocab())
+
+    @functools.cached_property
     def _trees(self) -> TreeScorer:
         return TreeScorer(self.lm.model)
 
@@ -156,6 +170,7 @@ class PretrainedScorer:
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence (words without `<s>`, `</s>`), in order."""
+        check_is_plain(sentences, self._marked, name=self.name)
         reader, histories = self.prepare(sentences), None
         if self.context:
             encoded = [reader.encode(words).ids for words in sentences]

@@ -31,7 +31,14 @@ from espnet_bayeslm.scoring.sequences import (
     vocab_size,
 )
 from espnet_bayeslm.scoring.uncertainty import Uncertainty, token_uncertainty
-from espnet_bayeslm.scoring.words import opening_tokens, tokens_of_words, word_log_probs, word_sums
+from espnet_bayeslm.scoring.words import (
+    check_is_plain,
+    marked_tokens,
+    opening_tokens,
+    tokens_of_words,
+    word_log_probs,
+    word_sums,
+)
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 
@@ -88,6 +95,8 @@ class NeuralScorer:
         self.max_context, self.context = max_context, context
         self.normalizer: Optional[Normalizer] = None
         self.openings = opening_tokens(trained.token_list, trained.token_type)
+        # an LM over words may have pieces as words
+        self._marked = marked_tokens(trained.token_list if trained.token_type != "word" else ())
         self._tokens: Dict[str, List[str]] = {}
         self.log_unk_size = log_unk_size(unk_size) if trained.token_type == "word" else 0.0
 
@@ -98,6 +107,7 @@ class NeuralScorer:
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence; a word is OOV where a token of it is `<unk>`."""
+        check_is_plain(sentences, self._marked, name=self.name)
         encoded = [self._encode(words) for words in sentences]
         sequences = [ids for ids, _ in encoded]
         options = self._options(sequences)

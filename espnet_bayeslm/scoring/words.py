@@ -13,14 +13,49 @@ probability that the LM gives to tokens with which no sentence starts is lost.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import (
+    Callable,
+    Collection,
+    Dict,
+    FrozenSet,
+    Iterable,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 import torch
 
+from espnet_bayeslm.utils.errors import InputError
+
 # a token that opens a word: sentencepiece's mark at its start; ESPnet's character for a space
 WORD_MARK = "\u2581"
 SPACE = "<space>"
+# Signs of a blank in word pieces: sentencepiece's, and GPT-2's
+PIECE_MARKS = (WORD_MARK, "\u0120")
+
+
+def marked_tokens(tokens: Iterable[str]) -> FrozenSet[str]:
+    """Tokens with the sign of a blank, which plain text has nowhere."""
+    return frozenset(t for t in tokens if t.startswith(PIECE_MARKS) or t == SPACE)
+
+
+def check_is_plain(
+    sentences: Iterable[Sequence[str]], marked: Collection[str], *, name: str
+) -> None:
+    """Raise an InputError if most sentences are in tokens already: they have `marked` tokens."""
+    filled = [words for words in sentences if words]
+    found = [next((word for word in words if word in marked), None) for words in filled]
+    pieces = [piece for piece in found if piece is not None]
+    if 2 * len(pieces) > len(filled):
+        examples = ", ".join(map(repr, dict.fromkeys(pieces[:3])))
+        raise InputError(
+            f"{name}: the text is in tokens ({examples}) already, where words were expected:"
+            " they would be cut again",
+            remedy="Give plain text; `bayeslm interpolate --unit token` mixes by tokens.",
+        )
 
 
 def tokens_of_words(
