@@ -7,7 +7,12 @@ from typing import Any, Dict, Mapping
 
 from espnet_bayeslm.bin.perplexity import ScoredTextOptions, check_plain, print_table, read_text
 from espnet_bayeslm.evaluation.interpolation import estimate_weights
-from espnet_bayeslm.evaluation.perplexity import TextScores, score_components
+from espnet_bayeslm.evaluation.perplexity import (
+    Sentences,
+    TextScores,
+    component_scores,
+    score_components,
+)
 from espnet_bayeslm.loading.components import TrainTextOptions
 from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.files import write_yaml
@@ -18,19 +23,34 @@ from espnet_bayeslm.utils.options import option
 class InterpolateOptions(ScoredTextOptions, TrainTextOptions):
     """Options of `bayeslm interpolate`."""
 
+    unit: str = option(
+        "Unit that is scored and mixed; token: the tokens of the LMs, which are the same, for a"
+        " recogniser's search, with n-grams of `bayeslm ngram --asr_exp`",
+        "word",
+        choices=("word", "token"),
+    )
     output: str = option("The weights.yaml to write")
 
 
 def interpolate(options: InterpolateOptions) -> None:
     """Write the weights that are best for a text."""
-    sentences = read_text(options)
-    lines, context = list(sentences.values()), options.context
-    components = options.components(device_of(options.ngpu), context=context)
-    options.warn_leakage(options.lms, lines, what=options.text)
-    most = options.max_oov_rate
-    scores = score_components(components, lines, max_oov_rate=most, context=context)
-    if not options.keyed:
-        check_plain(lines, scores)
+    sentences, context = read_text(options), options.context
+    options.warn_leakage(options.lms, sentences.values(), what=options.text)
+    if options.unit == "token":
+        sentences = in_tokens(options, sentences)
+    lines, device = list(sentences.values()), device_of(options.ngpu)
+    components = options.components(device, context=context, unit=options.unit)
+    if options.unit == "token":
+        scores = [component_scores(c, lines, context=context) for c in components]
+        from espnet_bayeslm.loading.token_text import check_knows
+
+        for path, found in zip(options.ngrams, scores[len(options.lms) :], strict=True):
+            check_knows(path, lines, found)
+    else:
+        most = options.max_oov_rate
+        scores = score_components(components, lines, max_oov_rate=most, context=context)
+        if not options.keyed:
+            check_plain(lines, scores)
     weights = estimate_weights(scores)
     summaries = TextScores(components, sentences, scores, weights).summaries()
     rows = []
@@ -40,11 +60,24 @@ def interpolate(options: InterpolateOptions) -> None:
         rows.append({**named, **figures(row), "fingerprint": component.fingerprint})
     last = summaries[-1]
     counts = {"words": last["words"], "excluded_oovs": last["excluded"]}
-    content = {"components": rows, "mixture": {**figures(last), **counts}}
+    content = {"unit": options.unit, "components": rows, "mixture": {**figures(last), **counts}}
     write_yaml(options.output, content)
-    print_table(summaries)
+    print_table(summaries, unit=options.unit)
     for row in rows:
         print(f"weight {row['weight']:.4f}  {row['name']}")
+
+
+def in_tokens(options: InterpolateOptions, sentences: Sentences) -> Sentences:
+    """Sentences in the tokens of the LMs, which the n-grams have too."""
+    from espnet_bayeslm.loading.token_text import check_ngram, shared_tokens  # imports torch
+
+    tokens = shared_tokens(options.lms)
+    cut = {key: tokens.cut(words) for key, words in sentences.items()}
+    tokens.check(options.text)
+    if tokens.token_type != "word":
+        for path in options.ngrams:
+            check_ngram(path, tokens.token_list, whose=tokens.config)
+    return cut
 
 
 def figures(row: Mapping[str, Any]) -> Dict[str, float]:

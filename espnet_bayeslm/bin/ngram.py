@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Optional
 
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.utils.cli import Tool
@@ -11,13 +12,18 @@ from espnet_bayeslm.utils.options import option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NgramOptions:
-    """Options of `bayeslm ngram`, which are the arguments of `build_ngram`."""
+    """Options of `bayeslm ngram`."""
 
     text: str = option("One sentence per line, words; .gz is unpacked")
     order: int = option("Words in the longest n-gram", 3)
     arpa: str = option("The ARPA file to write; gzipped if it ends in .gz")
     discount_fallback: bool = option(
         "Take the discounts 0.5, 1 and 1.5 where the text allows no estimate", False
+    )
+    asr_exp: Optional[str] = option(
+        "An ESPnet recogniser or LM: the n-gram is over the tokens of its config.yaml, into which"
+        " its tokenizer cuts the text; for mixtures in a recogniser's search",
+        None,
     )
     lmplz: str = option(
         "KenLM's lmplz: its path, `auto` (lmplz if it is on the PATH) or `none` (our own)", "auto"
@@ -26,7 +32,13 @@ class NgramOptions:
 
 def ngram(options: NgramOptions) -> None:
     """Estimate the n-gram that the options ask for."""
-    build_ngram(**dataclasses.asdict(options))
+    given = dataclasses.asdict(options)
+    exp, tokens = given.pop("asr_exp"), None
+    if exp is not None:
+        from espnet_bayeslm.loading.token_text import TokenText  # imports torch
+
+        tokens = TokenText(exp)
+    build_ngram(**given, tokens=tokens)
 
 
 TOOL = Tool(

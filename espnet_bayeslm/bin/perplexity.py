@@ -57,23 +57,29 @@ class PerplexityOptions(ScoredTextOptions, MixtureOptions, EngineOptions):
     output: Optional[str] = option("Write the figures here, as JSON", None)
 
 
-def print_table(summaries: Sequence[Mapping[str, Any]]) -> None:
-    """Print one row for each component: perplexity by unit, with OOVs and without."""
-    units = [f"{unit}{part}" for unit in ("word", "token", "char") for part in ("", "-oov")]
+def print_table(summaries: Sequence[Mapping[str, Any]], *, unit: str = "word") -> None:
+    """Print one row for each component: perplexity by unit, with OOVs and without.
+
+    If the `unit` is a token, the words of the summaries are tokens, and the only unit.
+    """
+    columns = dict(zip(("word", "token", "char"), UNITS, strict=True))
+    columns = columns if unit == "word" else {unit: "word"}
+    units = [f"{name}{part}" for name in columns for part in ("", "-oov")]
     rows = []
     for row in summaries:
-        values = [row[key][u] for u in UNITS for key in ("perplexity", "perplexity_without_oov")]
+        keys = ("perplexity", "perplexity_without_oov")
+        values = [row[key][u] for u in columns.values() for key in keys]
         oovs = [f"{row['oovs']}", f"{100 * row['oov_rate']:.2f}"]
         rows.append([row["name"], *map(perplexity_text, values), *oovs])
     print(Table("", ["perplexity per", *units, "OOVs", "OOV %"], rows).text())
     print(
-        f"{summaries[0]['sentences']} sentences, {summaries[0]['words']} words; </s> is counted;"
-        f" -oov: without the {summaries[0]['excluded']} words that some component does not know"
+        f"{summaries[0]['sentences']} sentences, {summaries[0]['words']} {unit}s; </s> is counted;"
+        f" -oov: without the {summaries[0]['excluded']} {unit}s that some component does not know"
     )
     if summaries[0]["excluded"]:
         values = [(r["name"], r["perplexity_of_known_sentences"]["word"]) for r in summaries]
         print(
-            f"per word in the {summaries[0]['known_sentences']} sentences without such a word:",
+            f"per {unit} in the {summaries[0]['known_sentences']} sentences without such a {unit}:",
             ", ".join(f"{name} {perplexity_text(value)}" for name, value in values),
         )
     if any(value > MAX_SENSIBLE for row in summaries for value in row["perplexity"].values()):

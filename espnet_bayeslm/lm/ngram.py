@@ -241,7 +241,7 @@ class NgramLM(LogProbLM):
                 f"does not know {len(self.unknown)} of the {len(rest)} tokens of the LM"
                 f" ({examples}, ...)",
                 path=path,
-                remedy="Train it on text in the tokens of the LM's token_list.",
+                remedy="Make it by `bayeslm ngram --asr_exp EXP` of the LM or recogniser.",
             )
         self._rows: Dict[Hashable, np.ndarray] = {}
         self._max_rows = max(_KEPT_BYTES // (8 * self.vocab_size), _MIN_KEPT)

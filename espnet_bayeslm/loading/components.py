@@ -110,8 +110,9 @@ class ComponentOptions(LMOptions):
         context: int = 0,
         max_context: int = MAX_CONTEXT,
         self_normalized: bool = False,
+        unit: str = "word",
     ) -> List[Component]:
-        """LMs, then n-grams.
+        """LMs, then n-grams, which score words, or by the `unit` token the LMs' own tokens.
 
         LMs read `context` sentences of a text before each sentence. A Transformer reads at most
         `max_context` tokens before an utterance again. With `self_normalized` one number is taken
@@ -125,7 +126,7 @@ class ComponentOptions(LMOptions):
         components = [
             self._pretrained(lm, device, **reading)
             if is_pretrained(lm) or is_adapted(lm) or hasattr(lm, "tokenizer")
-            else self._lm(lm, device, **reading, self_normalized=self_normalized)
+            else self._lm(lm, device, unit, **reading, self_normalized=self_normalized)
             for lm in self.lms
         ]
         for path in self.ngrams:
@@ -134,7 +135,7 @@ class ComponentOptions(LMOptions):
         names = unique_names([component.name for component in components])
         return [c._replace(name=name) for c, name in zip(components, names, strict=True)]
 
-    def _lm(self, lm: Any, device: str, **reading: Any) -> Component:
+    def _lm(self, lm: Any, device: str, unit: str, **reading: Any) -> Component:
         """Component of an ESPnet LM: its folder or checkpoint, or what `load` returned."""
 
         def scorer() -> WordScorer:
@@ -143,6 +144,9 @@ class ComponentOptions(LMOptions):
 
             trained: Any = load(lm, device=device) if isinstance(lm, (str, os.PathLike)) else lm
             size = self.unk_size
+            if unit == "token":
+                # a search does not share the probability of `<unk>`
+                trained, size = trained.over_tokens(), 1.0 if size is None else size
             size = getattr(trained, "unk_size", 1.0) if size is None else size
             return NeuralScorer(trained, unk_size=size, max_tokens=self.max_tokens, **reading)
 
@@ -150,6 +154,8 @@ class ComponentOptions(LMOptions):
             return Component(lm.name, "lm", scorer())
         kept = {name: reading[name] for name in ("num_samples", "self_normalized", "context")}
         kept["unk_size"] = self.unk_size
+        if unit != "word":
+            kept["unit"] = unit
         digest = fingerprint(lm)
         return self._cached(scorer, experiment_name(find_files(lm)[1]), digest, f"{digest} {kept}")
 

@@ -114,6 +114,30 @@ def find_bpemodel(model: PathLike, config: Path) -> Optional[Path]:
     return next((place for place in places if place.is_file()), None)
 
 
+def trained_tokens(config: Path) -> Tuple[str, List[str], Optional[Path]]:
+    """Type, tokens and BPE model of an LM or recogniser that ESPnet has trained."""
+    content = read_yaml_mapping(config)
+    tokens, token_type = content.get("token_list"), content.get("token_type")
+    if not isinstance(tokens, list) or token_type not in ("word", "char", "bpe"):
+        raise InputError(
+            f"no token list of words, characters or word pieces in it (token_type: {token_type})",
+            path=config,
+            remedy="Give the experiment of an ESPnet recogniser or LM; `bayeslm train` also takes"
+            " --token_list and --bpemodel.",
+        )
+    tokens = list(map(str, tokens))  # a list written by hand may have numbers
+    if token_type != "bpe":
+        return token_type, tokens, None
+    model = find_bpemodel(str(content.get("bpemodel")), config)
+    if model is None:
+        raise InputError(
+            f"its BPE model {content.get('bpemodel')} is not there",
+            path=config,
+            remedy="Put it where config.yaml has it (bpemodel), or beside config.yaml.",
+        )
+    return token_type, tokens, model
+
+
 def check_token_list(tokens: Sequence[str], *, path: str) -> None:
     """Check that a token list has the three special tokens where ESPnet expects them."""
     remedy = (

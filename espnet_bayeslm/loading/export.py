@@ -26,6 +26,7 @@ from espnet_bayeslm.loading.experiment import (
     token_difference,
     training_config,
 )
+from espnet_bayeslm.loading.token_text import check_ngram
 from espnet_bayeslm.loading.trained_lm import (
     MIXTURE,
     MODEL,
@@ -234,6 +235,9 @@ def write_mixture(
     for source in sources:
         if isinstance(source, TrainedLM):
             _check_component(source, trained[0])
+    if trained[0].token_type != "word":
+        for path in [*ngrams, *filter(is_ngram, subtract_lms)]:
+            check_ngram(path, trained[0].token_list, whose=trained[0].config)
     names = unique_names([s.name if isinstance(s, TrainedLM) else ngram_name(s) for s in sources])
     if len(subtract_weights) != len(less):
         raise InputError(

@@ -95,6 +95,10 @@ class TrainedLM(LoadedLM):
         LOG.info(f"{self.name}: <unk> stands for {size:.0f} words ({how})")
         return size
 
+    def over_tokens(self) -> TrainedLM:
+        """Same LM, for sentences that are in tokens already: each is a word."""
+        return dataclasses.replace(self, token_type="word", tokenize=lambda text: text.split(" "))
+
     @property
     def tokens(self) -> List[str]:
         """All tokens; the index is the id."""

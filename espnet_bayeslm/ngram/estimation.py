@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from array import array
 from itertools import pairwise, repeat
-from typing import IO, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import IO, Dict, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
@@ -45,14 +45,23 @@ def build_ngram(
     order: int = 3,
     discount_fallback: bool = False,
     lmplz: str = "auto",
+    tokens: Optional[Tokenizer] = None,
 ) -> List[int]:
-    """Numbers of n-grams per order of the ARPA file that is written."""
+    """Numbers of n-grams per order of the ARPA file that is written.
+
+    With `tokens` the n-gram is over the tokens of a list, all of which it has.
+    """
     if order < 1:
         raise InputError(f"--order is {order}, and 1 or more was expected")
     program = find_lmplz(lmplz)
-    corpus = read_corpus(text)
-    sizes = corpus.num_sentences, corpus.num_tokens, len(corpus.words) - len(SPECIAL_WORDS)
-    LOG.info("%s: %d sentences, %d words, %d different", text, *sizes)
+    corpus = read_corpus(text, tokens)
+    unit = "tokens" if tokens else "words"
+    seen = np.unique(corpus.ids)
+    sizes = corpus.num_sentences, corpus.num_tokens, unit, np.count_nonzero(seen > EOS)
+    LOG.info("%s: %d sentences, %d %s, %d different", text, *sizes)
+    if program and (UNK in seen or sizes[-1] < len(corpus.words) - len(SPECIAL_WORDS)):
+        LOG.info("lmplz knows only the words of a text, and not all tokens stand there")
+        program = None
     LOG.info("estimating with %s", program or "espnet_bayeslm's own modified Kneser-Ney")
     with atomic_write(arpa, "wb") as f, compress_to(f, arpa) as output:
         estimate = functools.partial(run_lmplz, program=program) if program else write_arpa
@@ -60,6 +69,18 @@ def build_ngram(
     summary = ", ".join(f"{count} {k}-grams" for k, count in enumerate(counts, 1))
     LOG.info("%s: %s", arpa, summary)
     return counts
+
+
+class Tokenizer(Protocol):
+    """Tokens of an LM or a recogniser, and how it cuts text into them."""
+
+    token_list: List[str]
+
+    def cut(self, words: Sequence[str]) -> List[str]:
+        """Tokens of a sentence, `<unk>` for a token that the list lacks."""
+
+    def check(self, text: PathLike) -> None:
+        """Raise an InputError where the sentences of a text do not fit the tokens."""
 
 
 class Corpus(NamedTuple):
@@ -97,22 +118,26 @@ def split_words(line: str, path: PathLike, number: int) -> List[str]:
     return list(words)
 
 
-def read_corpus(path: PathLike) -> Corpus:
+def read_corpus(path: PathLike, tokens: Optional[Tokenizer] = None) -> Corpus:
     """Text of a file with one sentence per line; a file whose name ends in .gz is unpacked.
 
-    A blank line is an empty sentence, `<s> </s>`, as it is for lmplz.
+    A blank line is an empty sentence, `<s> </s>`, as it is for lmplz. With `tokens` the words are
+    the tokens of the sentences, and those of the list have an id even if the text lacks them.
     """
     index: Dict[str, int] = {word: id_ for id_, word in enumerate(SPECIAL_WORDS)}
     ids = array("q")  # 8 bytes each, where a list would take more
     lengths: List[int] = []
     for number, line in read_lines(path):
         words = split_words(line, path, number)
+        words = tokens.cut(words) if tokens else words
         ids.append(BOS)
         ids.extend([index.setdefault(word, len(index)) for word in words])
         ids.append(EOS)
         lengths.append(len(words) + 2)
-    if len(index) == len(SPECIAL_WORDS):
+    if len(ids) == 2 * len(lengths):
         raise InputError("no word in the text", path=path, remedy="Give one sentence per line.")
+    if tokens:
+        tokens.check(path)
     if uncommon := [word for word in index if word.split() != [word]]:
         LOG.warning(
             f"{path}: {len(uncommon)} words hold blanks that are none for lmplz, {uncommon[0]!r}"
@@ -120,7 +145,13 @@ def read_corpus(path: PathLike) -> Corpus:
         )
     starts = np.cumsum([0, *lengths[:-1]])
     positions = np.arange(len(ids)) - np.repeat(starts, lengths)
-    return Corpus(list(index), np.array(ids, dtype=np.int64), positions, len(lengths))
+    stream, names = np.array(ids, dtype=np.int64), list(index)
+    if tokens:
+        # without <blank> and <sos/eos>; before the others, of which the last counts otherwise
+        missing = [token for token in tokens.token_list[1:-1] if token not in index]
+        names[EOS + 1 : EOS + 1] = missing
+        stream[stream > EOS] += len(missing)
+    return Corpus(names, stream, positions, len(lengths))
 
 
 class NgramTable(NamedTuple):
@@ -148,7 +179,7 @@ def count_ngrams(corpus: Corpus, *, order: int) -> List[NgramTable]:
     therefore counts the n-grams, and gives all links between the orders.
     """
     num_words = len(corpus.words)
-    raw = np.bincount(corpus.ids, minlength=num_words)  # <unk> and <s> have count 0
+    raw = np.bincount(corpus.ids, minlength=num_words)
     raw[BOS] = 0
     root = np.zeros(num_words, dtype=np.int64)
     table = NgramTable(np.arange(num_words)[:, None], root, root, raw, raw)

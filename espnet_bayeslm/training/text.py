@@ -18,8 +18,8 @@ from espnet_bayeslm.loading.experiment import (
     SPECIAL_TOKENS,
     UNKNOWN_WORDS,
     check_token_list,
-    find_bpemodel,
     find_files,
+    trained_tokens,
 )
 from espnet_bayeslm.loading.trained_lm import text_reader
 from espnet_bayeslm.pretrained.adapted import vocabulary
@@ -33,7 +33,6 @@ from espnet_bayeslm.utils.files import (
     atomic_write,
     read_entries,
     read_lines,
-    read_yaml_mapping,
     sha256,
     write_text,
     write_yaml,
@@ -266,35 +265,11 @@ def given_tokens(wanted: TokenOptions) -> Optional[Tokens]:
     else:
         config = path / "config.yaml" if path.is_dir() else path
         config = find_files(path)[0] if wanted.source else config
-        token_type, tokens, model = _trained_tokens(config)
-    tokens = [str(token) for token in tokens]  # a list written by hand may have numbers
+        token_type, tokens, model = trained_tokens(config)
     check_token_list(tokens, path=str(path))
     if token_type == "bpe":
         check_pieces(tokens, str(model), path=path)
     return Tokens(token_type, tokens, str(model) if model else None)
-
-
-def _trained_tokens(config: Path) -> Tuple[str, List[str], Optional[Path]]:
-    """Type, tokens and BPE model of an LM or recogniser that ESPnet has trained."""
-    content = read_yaml_mapping(config)
-    tokens, token_type = content.get("token_list"), content.get("token_type")
-    if not isinstance(tokens, list) or token_type not in ("word", "char", "bpe"):
-        raise InputError(
-            f"no token list of words, characters or word pieces in it (token_type: {token_type})",
-            path=config,
-            remedy="Give the experiment of an ESPnet recogniser or LM, or --token_list and"
-            " --bpemodel.",
-        )
-    if token_type != "bpe":
-        return token_type, tokens, None
-    model = find_bpemodel(str(content.get("bpemodel")), config)
-    if model is None:
-        raise InputError(
-            f"its BPE model {content.get('bpemodel')} is not there",
-            path=config,
-            remedy="Give it by --bpemodel, with --token_list.",
-        )
-    return token_type, tokens, model
 
 
 def check_pieces(tokens: Sequence[str], bpemodel: str, *, path: Path) -> None:

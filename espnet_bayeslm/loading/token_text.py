@@ -1,0 +1,156 @@
+"""Text in the tokens of an ESPnet recogniser or LM, and n-grams over these tokens."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Collection, List, Sequence
+
+from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.loading.experiment import (
+    DEFAULTS,
+    check_token_list,
+    find_files,
+    token_difference,
+    trained_tokens,
+)
+from espnet_bayeslm.loading.trained_lm import text_reader
+from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
+from espnet_bayeslm.scoring.words import check_is_plain, marked_tokens
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping
+from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.ngram_files import arpa_ngrams, arpa_order, log10_of
+
+UNKNOWN = "<unk>"
+# Largest share of a text's tokens that the list may lack
+MAX_UNKNOWN = 0.2
+# Largest share of an n-gram, or of a text's tokens, by which n-gram and list may differ
+MAX_OTHER = 0.05
+MAKE_NGRAM = "Make it by `bayeslm ngram --asr_exp EXP` of the LM or recogniser."
+
+
+class TokenText:
+    """Cuts sentences into the tokens of an ESPnet recogniser or LM, by ESPnet's own tokenizer.
+
+    Args:
+        exp: The experiment's folder, its config.yaml or a file beside it.
+
+    Attributes:
+        config: The configuration.
+        token_type: `word`, `bpe` or `char`.
+        token_list: All tokens; the index is the id.
+        unknown: Tokens that the list lacks, of the sentences that were cut, and their numbers.
+        num_tokens: Number of tokens of these sentences.
+    """
+
+    def __init__(self, exp: PathLike):
+        path = Path(exp)
+        beside = path if path.suffix in (".yaml", ".yml") else path.with_name("config.yaml")
+        self.config = path / "config.yaml" if path.is_dir() else beside
+        self.token_type, self.token_list, model = trained_tokens(self.config)
+        check_token_list(self.token_list, path=str(self.config))
+        content = {**DEFAULTS, **read_yaml_mapping(self.config), "token_list": self.token_list}
+        args = argparse.Namespace(**{**content, "bpemodel": str(model)})
+        self._tokenize, _ = text_reader(args)
+        self._known = frozenset(self.token_list)
+        self.unknown: Counter[str] = Counter()
+        self.num_tokens = 0
+        self._marked = marked_tokens(self.token_list if self.token_type != "word" else ())
+        self._lines: List[Sequence[str]] = []
+
+    def cut(self, words: Sequence[str]) -> List[str]:
+        """Tokens of a sentence, `<unk>` for a token that the list lacks."""
+        # of each sentence all that is needed to tell pieces from words
+        self._lines.append([w for w in words if w in self._marked][:1] or words[:1])
+        tokens = self._tokenize(" ".join(words)) if words else []
+        self.num_tokens += len(tokens)
+        others = [token for token in tokens if token not in self._known]
+        if not others:
+            return tokens
+        self.unknown.update(others)
+        return [token if token in self._known else UNKNOWN for token in tokens]
+
+    def check(self, text: PathLike) -> None:
+        """Check that the sentences were plain text, and that the list has their tokens."""
+        check_is_plain(self._lines, self._marked, name=str(text))
+        total = self.unknown.total()
+        if not total:
+            return
+        examples = ", ".join(repr(token) for token, _ in self.unknown.most_common(5))
+        problem = f"{total} of its {self.num_tokens} tokens are not in the token list ({examples})"
+        if total > MAX_UNKNOWN * self.num_tokens:
+            raise InputError(
+                f"{problem} of {self.config}",
+                path=text,
+                remedy="Write the text as the training text of the tokens: case, punctuation.",
+            )
+        LOG.info("%s: %s: each is <unk>", text, problem)
+
+
+def shared_tokens(lms: Sequence[PathLike]) -> TokenText:
+    """Tokens of trained ESPnet LMs, which must be the same."""
+    if not lms:
+        raise InputError("--unit token without an LM", remedy="Give --lm EXP: it has the tokens.")
+    for lm in lms:
+        if is_pretrained(lm) or is_adapted(lm):
+            raise InputError(
+                "has tokens of its own, where an ESPnet LM over a recogniser's was expected",
+                path=lm,
+                remedy="Leave out --unit token: words are mixed then.",
+            )
+    first, *others = [TokenText(find_files(lm)[0]) for lm in lms]
+    for other in others:
+        problem = token_difference(other.token_list, first.token_list, whose=str(first.config))
+        if not problem and other.token_type != first.token_type:
+            problem = f"{other.token_type} tokens, where {first.config} has {first.token_type}"
+        if problem:
+            remedy = "Train the LMs of a mixture with one token list."
+            raise InputError(problem, path=other.config, remedy=remedy)
+    return first
+
+
+def check_ngram(path: PathLike, tokens: Collection[str], *, whose: object) -> None:
+    """Check that an ARPA file is over the tokens of a list of word pieces or characters.
+
+    A KenLM binary does not tell its words.
+    """
+    if not arpa_order(path):
+        return
+    known, others, share = {*tokens, "<s>", "</s>", "<UNK>"}, [], 0.0
+    for line in itertools.takewhile(lambda line: line.order == 1, arpa_ngrams(path)):
+        word = line.fields[1].decode("utf-8", "replace")
+        if word not in known:
+            others.append(word)
+            share += 10 ** log10_of(line.fields[0], path, line.number)
+    if share > MAX_OTHER:
+        raise InputError(
+            f"{len(others)} of its words ({', '.join(map(repr, others[:3]))}, ...) are no tokens of"
+            f" {whose}",
+            path=path,
+            remedy=MAKE_NGRAM,
+        )
+
+
+def check_knows(
+    path: PathLike, sentences: Sequence[Sequence[str]], scores: Sequence[WordScores]
+) -> None:
+    """Check that an n-gram knows the tokens of a text, but for `<unk>`."""
+    pairs = zip(sentences, scores, strict=True)
+    found = [
+        (token, oov)
+        for tokens, score in pairs
+        for token, oov in zip(tokens, score.oov, strict=False)
+        if token != UNKNOWN
+    ]
+    missing = [token for token, oov in found if oov]
+    if len(missing) > MAX_OTHER * len(found):
+        examples = ", ".join(map(repr, dict.fromkeys(missing[:20])))
+        raise InputError(
+            f"does not know {len(missing)} of the text's {len(found)} tokens ({examples[:80]}): it"
+            " is over others",
+            path=path,
+            remedy=MAKE_NGRAM,
+        )
