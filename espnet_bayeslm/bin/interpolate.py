@@ -73,7 +73,7 @@ def in_tokens(options: InterpolateOptions, sentences: Sentences) -> Sentences:
 
     tokens = shared_tokens(options.lms)
     cut = {key: tokens.cut(words) for key, words in sentences.items()}
-    tokens.check(options.text)
+    tokens.check(options.text, max_unknown=options.max_oov_rate)
     if tokens.token_type != "word":
         for path in options.ngrams:
             check_ngram(path, tokens.token_list, whose=tokens.config)

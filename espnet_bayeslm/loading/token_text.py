@@ -25,7 +25,7 @@ from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.ngram_files import arpa_ngrams, arpa_order, log10_of
 
 UNKNOWN = "<unk>"
-# Largest share of a text's tokens that the list may lack
+# Share of a text's tokens that the list may lack, unless another is given
 MAX_UNKNOWN = 0.2
 # Largest share of an n-gram, or of a text's tokens, by which n-gram and list may differ
 MAX_OTHER = 0.05
@@ -48,8 +48,9 @@ class TokenText:
 
     def __init__(self, exp: PathLike):
         path = Path(exp)
-        beside = path if path.suffix in (".yaml", ".yml") else path.with_name("config.yaml")
-        self.config = path / "config.yaml" if path.is_dir() else beside
+        if path.suffix not in (".yaml", ".yml"):
+            path = (path.parent if path.is_file() else path) / "config.yaml"
+        self.config = path
         self.token_type, self.token_list, model = trained_tokens(self.config)
         check_token_list(self.token_list, path=str(self.config))
         content = {**DEFAULTS, **read_yaml_mapping(self.config), "token_list": self.token_list}
@@ -73,7 +74,7 @@ class TokenText:
         self.unknown.update(others)
         return [token if token in self._known else UNKNOWN for token in tokens]
 
-    def check(self, text: PathLike) -> None:
+    def check(self, text: PathLike, *, max_unknown: float = MAX_UNKNOWN) -> None:
         """Check that the sentences were plain text, and that the list has their tokens."""
         check_is_plain(self._lines, self._marked, name=str(text))
         total = self.unknown.total()
@@ -81,7 +82,7 @@ class TokenText:
             return
         examples = ", ".join(repr(token) for token, _ in self.unknown.most_common(5))
         problem = f"{total} of its {self.num_tokens} tokens are not in the token list ({examples})"
-        if total > MAX_UNKNOWN * self.num_tokens:
+        if total > max_unknown * self.num_tokens:
             raise InputError(
                 f"{problem} of {self.config}",
                 path=text,

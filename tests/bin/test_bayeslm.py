@@ -122,7 +122,9 @@ def test_functions_have_the_options_of_their_tools():
     assert found.keys() - expected.keys() == {"lists", "tune", "refs", "device"}
     assert expected.items() <= found.items() and RescoreOptions().max_oov_rate == 0.2
     assert defaults_of(train) == defaults_of(TrainOptions)
-    assert defaults_of(build_ngram) == defaults_of(NgramOptions)
+    found, expected = defaults_of(build_ngram), defaults_of(NgramOptions)
+    # Python has a tokenizer, the tool its experiment
+    assert found.pop("tokens") is expected.pop("asr_exp") is None and found == expected
 
 
 HEAVY = {"torch", "scipy", "matplotlib", "espnet2.lm", "transformers", "nltk", "g2p_en", "kaldiio"}
