@@ -23,12 +23,13 @@ from espnet_bayeslm.nbest.json_lists import DECODER, checked, located, nbest_of
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.utils.packed_files import unpacked_name
 
 COUNT = "num_hypotheses"
 KEYS = ("utt", "text", "speaker", COUNT)
 """Keys of the manifest's lines that are read; others are kept."""
 REMEDY = "Lines are `text<TAB>score`, as of eval_beamsearch_ngram's --preds_output_folder."
-MANIFEST_SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
+MANIFEST_SUFFIXES = (".json", ".jsonl")
 MANIFEST_REMEDY = 'Lines are {"audio_filepath": .., "text": ..}.'
 _WIDTH = re.compile(r"width([0-9]{1,9})(?![0-9])", re.ASCII)
 
@@ -46,7 +47,7 @@ def read_nemo(path: PathLike) -> Iterator[NBest]:
     """
     beams = Path(path)
     if beams.is_dir():
-        beams = _one(beams, (".tsv", ".tsv.gz"), "preds")
+        beams = _one(beams, (".tsv",), "preds")
     manifest = _one(beams.parent, MANIFEST_SUFFIXES, "manifest")
     entries = _read_manifest(manifest)
     utts = _ids(entries, manifest)
@@ -60,7 +61,7 @@ def read_nemo(path: PathLike) -> Iterator[NBest]:
 
 def _one(folder: Path, suffixes: Tuple[str, ...], name: str) -> Path:
     """The one file of a folder with such a suffix; of several the one with the name in it."""
-    found = sorted(f for f in folder.iterdir() if f.name.endswith(suffixes))
+    found = sorted(f for f in folder.iterdir() if unpacked_name(f.name).endswith(suffixes))
     named = [f for f in found if name in f.name]
     chosen = found if len(found) == 1 else named
     if len(chosen) != 1:

@@ -100,8 +100,8 @@ def hyp(text, *scores, **fields):
     return Hypothesis(tuple(text.split()), *scores, **fields)
 
 
-def packed(files):
-    return {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in files.items()}
+def packed(files, suffix=".gz", compress=lambda content: gzip.compress(content, mtime=0)):
+    return {f"{name}{suffix}": compress(content) for name, content in files.items()}
 
 
 def split(files, at=(3,)):

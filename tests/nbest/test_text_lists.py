@@ -164,7 +164,7 @@ BAD_SRILM = [
     ({"u": "-1e308 -1 1 a\n"}, r"u:1: '-1e308' is too large a number"),  # in nats
     ({}, "no N-best lists"),
     ({"u/v": ""}, r"u: cannot be read \(Is a directory\)"),
-    ({"u": SRILM, "u.score.Z": SRILM}, "compress"),
+    ({"u": SRILM, "u.score.Z": b"\x1f\x9d"}, r"u\.score\.Z: compressed by compress"),
     ({"a b": SRILM}, "cannot be an utterance id"),
     ({"u": SRILM, "u.gz": packed({"u": SRILM.encode()})["u.gz"]}, r"u\.gz:1: .*'u' stands already"),
 ]
