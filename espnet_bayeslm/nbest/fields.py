@@ -20,6 +20,12 @@ from espnet_bayeslm.utils.files import (
 from espnet_bayeslm.utils.packed_files import SUFFIXES, compressed_to, unpacked_name
 
 _DIGITS = re.compile("([0-9]+)", re.ASCII)
+# Numbers as Python prints the scores of a beam search: tensors, and numbers of NumPy
+_PRINTED = re.compile(
+    r"(?:tensor|array|(?:(?:np|numpy)\.)?float[0-9]+)"
+    r"\((\[)?(?P<number>[^()\[\], ]+)(?(1)\])(?:, [a-z_]+=[^()]*)?\)",
+    re.ASCII,
+)
 
 SCORES = ("am_score", "lm_score", "graph_score")
 
@@ -33,9 +39,10 @@ AddList = Callable[[NBest], None]
 
 
 def parse_number(value: str, *, path: PathLike, line: int, remedy: str) -> float:
-    """Finite number of a field."""
+    """Finite number of a field, plain or as Python prints a tensor: tensor(-3.5)."""
+    printed = _PRINTED.fullmatch(value)
     try:
-        number = float(value)
+        number = float(printed["number"] if printed else value)
     except ValueError:
         problem = "stands where one number was expected"
     else:

@@ -55,11 +55,6 @@ ESPNET_PATTERN = r"[0-9]+best_recog|output\.[0-9]+"
 
 KEY = re.compile(r"(.+)-([1-9][0-9]{0,8})", re.ASCII | re.DOTALL)
 
-# The beam search's scores are tensors, and ESPnet prints them by str(score)
-_TENSOR = re.compile(
-    r"tensor\((\[)?(?P<score>[^()\[\], ]+)(?(1)\])(?:, [a-z_]+=[^()]*)?\)", re.ASCII
-)
-
 Columns = Dict[str, List[Path]]
 """Name of what is in some files -> the files, which are read as one."""
 
@@ -320,14 +315,10 @@ def _read_job(job: Path) -> Iterator[Tuple[str, List[Tuple[Entry, Entry]]]]:
 
 def _decoded(row: Tuple[Entry, Entry]) -> Hypothesis:
     (_, _, words), (path, line, value) = row
-    tensor = _TENSOR.fullmatch(value)
-    total = parse_number(
-        tensor["score"] if tensor else value,
-        path=path,
-        line=line,
-        remedy="Lines are `utterance score`, a number or ESPnet's tensor(number).",
+    remedy = "Lines are `utterance score`, a number or ESPnet's tensor(number)."
+    return Hypothesis(
+        tuple(words.split()), parse_number(value, path=path, line=line, remedy=remedy)
     )
-    return Hypothesis(tuple(words.split()), total)
 
 
 def _check_has_keys(table: Table, wanted: Table, *, paths: Sequence[Path]) -> None:
