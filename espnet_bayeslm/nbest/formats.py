@@ -67,7 +67,7 @@ FORMAT_HELP = (
 NBEST_SIZE = 100
 """Hypotheses of a lattice, unless another number is asked for."""
 
-JSON_KEYS = {"hypotheses": "jsonl", "input": "whisper", "alternatives": "vosk"}
+JSON_KEYS = {"hypotheses": "jsonl", "input": "whisper", "alternatives": "vosk", "beams": "nemo"}
 """Key of a list's JSON object -> format."""
 
 FOLDERS = ("kaldi", "espnet", "nemo")
@@ -183,7 +183,7 @@ def read_nbest(
     """N-best lists of a file or folder, one by one.
 
     Memory holds one list and the ids. Some inputs are read whole: a Kaldi archive whose files
-    have different orders, an ESPnet job, NeMo's beam file, and a file of Whisper's or Vosk's.
+    have different orders, an ESPnet job, NeMo's files, and a file of Whisper's or Vosk's.
     Utterances come as the files have them; files of a folder by natural order (u2 before u10).
 
     Args:

@@ -44,6 +44,7 @@ from espnet_bayeslm.utils.packed_files import PACKED, unpacked_name
 KEYS = ("utt", "hypotheses", "ref", "speaker")
 HYPOTHESIS_KEYS = ("text", *SCORES)
 LIST, SCORED = "a list of one or more", "a text with two scores"
+PAIR = "a text with a score"
 READ_AS_OTHERS = {"score", "rank"}
 JSONL = (
     'Lines are {"utt": .., "hypotheses": [{"text": .., "am_score": .., "lm_score": ..}, ..],'
@@ -125,6 +126,7 @@ _KINDS: Dict[str, Callable[[Any], bool]] = {
     "an object": lambda value: isinstance(value, dict),
     LIST: lambda value: isinstance(value, list) and bool(value),
     SCORED: lambda value: isinstance(value, list) and len(value) >= TRIPLE,
+    PAIR: lambda value: isinstance(value, list) and len(value) == len(("text", "score")),
     "a string": lambda value: isinstance(value, str) and is_utf8(value),
     "a number from 1": lambda value: type(value) is int and value > 0,
     "a finite number": lambda value: (

@@ -287,8 +287,9 @@ def test_the_format_of_a_folder_and_of_its_files(kind, tmp_path):
     if format not in ("kaldi", "espnet", "nemo"):  # these are folders
         assert {find_format(tmp_path / name) for name in files} == {format}
     if format == "nemo":
-        (beams,) = (name for name in files if ".tsv" in name)
+        beams = next((name for name in files if ".tsv" in name), "manifest.json")
         assert find_format(tmp_path / beams) == "nemo"
+        assert list(read_nbest(tmp_path / beams)) == lists
     # a rescoring writes other files beside its lists
     beside = "sweep.json text trn scales.yaml lmwt.nn confidence.ndjson"
     write_files(tmp_path, dict.fromkeys(beside.split(), "{}"))

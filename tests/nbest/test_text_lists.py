@@ -141,7 +141,7 @@ def test_scores_as_python_prints_them(tmp_path, kind, show):
     assert read(tmp_path, "espnet") == [NBest("u", (hyp("a", -3.5),))]
 
 
-PRINTED = "-3.0 np.float64(-3.0) numpy.float32(-3.0) float64(-3) tensor([-3.]) array(-3.)".split()
+PRINTED = ["np.float64(-3.0)", "numpy.float32(-3.0)", "float64(-3)", "tensor([-3.])", "array(-3.)"]
 
 
 @pytest.mark.parametrize("text", PRINTED)
