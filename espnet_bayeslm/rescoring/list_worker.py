@@ -37,7 +37,7 @@ from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListScores, rescored_list
 from espnet_bayeslm.rescoring.options import RescoreOptions, SharedRescoreOptions
 from espnet_bayeslm.rescoring.scales import Weighting, load_mixture
-from espnet_bayeslm.rescoring.tuning import AS_USUAL, Refs, Rescoring
+from espnet_bayeslm.rescoring.tuning import Refs, Rescoring
 from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.utils.blocks import Blocks
 from espnet_bayeslm.utils.cli import device_of
@@ -161,17 +161,6 @@ def _load(
     decision = options.decision or weighting.scales.decision
     scales = dataclasses.replace(weighting.scales, decision=decision)
     return components, weighting._replace(scales=scales, confidence=options.confidence)
-
-
-def score_lists(
-    lists: Iterable[NBest],
-    components: Sequence[Component],
-    weighting: Weighting,
-    options: RescoreOptions = AS_USUAL,
-) -> Iterator[ListScores]:
-    """Yield lists with ln p of their words, in the order of the lists, or of the recordings."""
-    first, work = blocks_of(lists, options)
-    return checked(map(ListWorker(components, weighting, options, first).score, work))
 
 
 def blocks_of(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Block, Iterator[Block]]:
