@@ -15,6 +15,8 @@ import yaml
 from pretrained.tiny_models import write_model
 from written_files import write
 
+from espnet_bayeslm.kernels import KERNELS
+
 ROOT = Path(__file__).parent.parent
 README, DOCS = ROOT / "README.md", ROOT / "docs"
 # Pages whose commands make what the others use; then the others.
@@ -262,6 +264,56 @@ def test_equations_name_what_computes_them():
             found = [node for node in body if getattr(node, "name", None) == part]
             assert found, f"{file} has no {function}"
             body = getattr(found[0], "body", [])
+
+
+def test_the_page_of_kernels_lists_the_kernels():
+    for path in PACKAGE.rglob("*.py"):
+        if "@has_kernel" in path.read_text() and path.stem != "__init__":
+            importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    page = (DOCS / "kernels.md").read_text()
+    rows = re.search(r"\| kernel \|.*?\n\n", page, flags=re.DOTALL)[0].splitlines()[2:-1]
+    assert {re.match(r"\| `(\w+)` \(", row)[1] for row in rows} == KERNELS.keys()
+
+
+# Of ESPnet, dask-jobqueue and others
+NAMES_OF_OTHERS = {
+    "asr_inference_streaming",
+    "asr_transducer_inference",
+    "batchify_nll",
+    "compute_am_scores",
+    "compute_lm_scores",
+    "create_dataset",
+    "exp_dir",
+    "job_script_prologue",
+    "keep_nbest_models",
+    "lm_calc_perplexity",
+    "train_tokenizer",
+}
+
+
+def exists(dotted):
+    """True if a module has a name, such as `espnet_bayeslm.lm.BayesLSTMLM`."""
+    module, _, rest = dotted.rpartition(".")
+    try:
+        importlib.import_module(dotted)
+    except ImportError:
+        return bool(module) and exists(module) and hasattr(importlib.import_module(module), rest)
+    return True
+
+
+def test_names_of_modules_and_functions_exist():
+    pages = [README, ROOT / "CONTRIBUTING.md", *PAGES]
+    text = "\n".join(page.read_text() for page in pages)
+    dotted = set(re.findall(r"\bespnet_bayeslm(?:\.[a-z]\w*)+(?:\.[A-Z][a-z]\w*)?", text))
+    assert len(dotted) > 20 and [name for name in dotted if not exists(name)] == []
+    files = set(re.findall(r"`((?:[a-z_]+/)+\w+\.py)`", text)) - {"bin/NAME.py", "src/decoding.py"}
+    roots = ROOT, PACKAGE, ROOT / "egs2/TEMPLATE/lm"
+    assert [file for file in files if not any((root / file).exists() for root in roots)] == []
+    source = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    known = {*re.findall(r"\w+", source), *NAMES_OF_OTHERS}
+    known |= {path.stem for path in (PACKAGE / "configs").glob("*.yaml")}
+    named = set(re.findall(r"`([a-z]+_[a-z_]+)(?:\([^`]*\))?`", text))
+    assert len(named) > 100 and sorted(named - known) == []
 
 
 def test_errors_of_the_troubleshooting_are_in_the_program():

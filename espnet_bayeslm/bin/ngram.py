@@ -14,9 +14,9 @@ from espnet_bayeslm.utils.options import option
 class NgramOptions:
     """Options of `bayeslm ngram`."""
 
-    text: str = option("One sentence per line, words; .gz is unpacked")
+    text: str = option("One sentence per line, words; perhaps compressed")
     order: int = option("Words in the longest n-gram", 3)
-    arpa: str = option("The ARPA file to write; gzipped if it ends in .gz")
+    arpa: str = option("The ARPA file to write; compressed if it ends in .gz")
     discount_fallback: bool = option(
         "Take the discounts 0.5, 1 and 1.5 where the text allows no estimate", False
     )

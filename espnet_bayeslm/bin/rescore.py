@@ -12,19 +12,18 @@ import yaml
 from espnet_bayeslm.evaluation.counting import warn_without_blanks
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
-from espnet_bayeslm.loading.components import PRELOAD, GPUOptions, TrainTextOptions
+from espnet_bayeslm.loading.components import PRELOAD, TrainTextOptions
 from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE, CheckedLists, written_format
 from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.decision import CONTROL, ListTally, calibration_text
 from espnet_bayeslm.rescoring.feature_tuning import TunedWeights
 from espnet_bayeslm.rescoring.features import LM
 from espnet_bayeslm.rescoring.list_worker import rescored_on
-from espnet_bayeslm.rescoring.options import NO_LMWT, RescoreOptions
+from espnet_bayeslm.rescoring.options import NO_LMWT, SharedRescoreOptions
 from espnet_bayeslm.rescoring.output_files import written_lists
-from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales, scales_of
+from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
 from espnet_bayeslm.rescoring.tuning import Refs, Rescoring, Tuned, held_out_line
 from espnet_bayeslm.utils.cli import Tool
-from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_output, files_in, staged
 from espnet_bayeslm.utils.log import LOG
@@ -34,7 +33,7 @@ SCALES = "scales.yaml"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions):
+class RescoreCommand(SharedRescoreOptions, TrainTextOptions):
     """Options of `bayeslm rescore`: those of a rescoring, and the files it reads and writes."""
 
     nbest: str = option("The N-best lists")
@@ -46,10 +45,6 @@ class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions
         " no scales are given)",
         None,
     )
-    lmwt: Optional[float] = option(
-        "LMWT (default: 10; of lattices: the scales that come with them)", None
-    )
-    word_penalty: Optional[float] = option("Cost per word (default: 0)", None)
     ref: Optional[str] = option(
         "References, a Kaldi `text` or a trn (default: --tune_ref, or the lists' own)", None
     )
@@ -65,21 +60,6 @@ class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(1, **{"--write_best": self.write_best})
-
-    def given_scales(self) -> Optional[Scales]:
-        """Scales that the options give; None: they give none."""
-        formula = {"lmwt": self.lmwt, "word_penalty": self.word_penalty}
-        known: Dict[str, Any] = {n: value for n, value in formula.items() if value is not None}
-        given = [name for name in ("tune_ref", "scales") if getattr(self, name) is not None]
-        if len(given) + bool(known) > 1:
-            names = ", ".join(f"--{name}" for name in (*given, *known))
-            raise InputError(
-                f"more than one source of scales: {names}",
-                remedy="Give --tune_ref, --scales, or --lmwt with --word_penalty.",
-            )
-        if self.scales is not None:
-            return self.scales if isinstance(self.scales, Scales) else read_scales(self.scales)
-        return Scales(**known) if known else None
 
 
 def write_settings(
@@ -149,7 +129,7 @@ def rescore(options: RescoreCommand) -> None:
     options.check_engine()
     inputs = {"--nbest": options.nbest}
     replaces = check_output(options.output, SCALES, tool="rescore", inputs=inputs)
-    given = options.given_scales()
+    given = options.given_scales(*["--tune_ref"] * (options.tune_ref is not None))
     normalization = Normalization(options.normalize, kept=options.counting.ignored)
     lists = CheckedLists(
         options.nbest,
@@ -175,7 +155,7 @@ def rescore(options: RescoreCommand) -> None:
         options.warn_leakage(options.lms, scored.values(), what=options.ref or "the references")
     # 2. Scores and choices, a stream of lists
     work = dataclasses.replace(
-        options, scales=given, normalize="", ignore_words=options.counting.ignored
+        options.with_scales(given), normalize="", ignore_words=options.counting.ignored
     )
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(options.pool(preload=PRELOAD))

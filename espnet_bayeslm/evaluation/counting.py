@@ -15,6 +15,7 @@ from espnet_bayeslm.evaluation.markup import Words, mapped
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, word_errors
 from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.utils.casing import nfc
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
@@ -35,6 +36,8 @@ MENDING_STEPS: Mapping[str, str] = {
     "case": "lower",
     "punctuation": "punct",
     "accents": "nfc",
+    "full-width letters and ligatures": "nfkc",
+    "case of Turkish": "lower_tr",
     "contractions": "contractions",
     "numbers": "numbers",
     "case and punctuation": "lower,punct",
@@ -60,7 +63,7 @@ class Counting:
     """Unit of error counts and words left out of them. Lists and texts keep their words.
 
     Attributes:
-        unit: "word", or "char": code points after NFC, without blanks.
+        unit: "word", or "char": code points without blanks; both after NFC.
         ignored: Words that are left out of references and hypotheses.
     """
 
@@ -87,14 +90,11 @@ class Counting:
 
     def units(self, words: Sequence[str]) -> Words:
         """Words or characters that are counted; markup between them stays."""
-        as_they_are = self.unit == "word" and not self.ignored
-        return mapped(words, tuple if as_they_are else self._plain_units)
+        return mapped(words, self._plain_units)
 
     def _plain_units(self, words: Sequence[str]) -> Words:
-        kept = [word for word in words if word not in self.ignored]
-        if self.unit == "word":
-            return tuple(kept)
-        return tuple(character for word in kept for character in unicodedata.normalize("NFC", word))
+        kept = tuple(nfc(word) for word in words if word not in self.ignored)
+        return kept if self.unit == "word" else tuple(itertools.chain.from_iterable(kept))
 
     def text(self, texts: Mapping[str, Sequence[str]]) -> Dict[str, Words]:
         """Utterance id -> the units that are counted."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Iterable, List, NamedTuple, Sequence, Set, Tuple
 
+from espnet_bayeslm.utils.casing import lower_case
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
@@ -43,13 +44,13 @@ def find_leakage(train: Iterable[Sequence[str]], test: Iterable[Sequence[str]]) 
 
     Case is ignored.
     """
-    sentences = [tuple(word.lower() for word in words) for words in test]
+    sentences = [tuple(lower_case(word) for word in words) for words in test]
     sentences = [words for words in sentences if len(words) >= SHORTEST]
     wanted = {part for words in sentences for part in _parts(words)}
     found: Set[Tuple[str, ...]] = set()
     for words in train:
         if len(words) >= SHORTEST:
-            found.update(wanted.intersection(_parts([word.lower() for word in words])))
+            found.update(wanted.intersection(_parts([lower_case(word) for word in words])))
     leaked = [words for words in sentences if not found.isdisjoint(_parts(words))]
     return Leakage(leaked, len(sentences))
 

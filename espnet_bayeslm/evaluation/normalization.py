@@ -11,6 +11,7 @@ import unicodedata
 from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from espnet_bayeslm.evaluation.markup import Words, mapped
+from espnet_bayeslm.utils.casing import lower_case, nfc, nfkc, turkish_lower_case
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
 
@@ -74,11 +75,6 @@ def contractions(text: str) -> str:
     for pattern, words in _CONTRACTIONS.items():
         text = re.sub(pattern, words, text, flags=re.IGNORECASE)
     return text
-
-
-def nfc(text: str) -> str:
-    """Text with its letters and accents composed: e and U+0301 are the one letter U+00E9."""
-    return unicodedata.normalize("NFC", text)
 
 
 def punct(text: str) -> str:
@@ -228,8 +224,10 @@ def _whisper_normalizer() -> TextFunction:
 # In the order in which they are applied: a step that reads a sign comes before one that removes it.
 STEPS: Mapping[str, TextFunction] = {
     "nfc": nfc,
+    "nfkc": nfkc,
+    "lower_tr": turkish_lower_case,
     "whisper": lambda text: _whisper_normalizer()(text),
-    "lower": str.lower,
+    "lower": lower_case,
     "contractions": contractions,
     "numbers": spoken_numbers,
     "punct": punct,

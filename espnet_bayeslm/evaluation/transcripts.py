@@ -10,6 +10,7 @@ from typing import Collection, Dict, Iterable, Optional, Sequence, Tuple
 from espnet_bayeslm.evaluation.markup import Words, parse_markup
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, entries_of, read_lines, table_of
+from espnet_bayeslm.utils.packed_files import unpacked_name
 
 
 def read_sentences(path: PathLike, *, keyed: bool) -> Dict[str, Words]:
@@ -82,7 +83,7 @@ def without_marks(
 
 
 def read_transcripts(path: PathLike) -> Dict[str, Words]:
-    """{utterance id: words} of a Kaldi `text` or a trn, either perhaps gzipped.
+    """{utterance id: words} of a Kaldi `text` or a trn, either perhaps compressed.
 
     A trn has a name that ends in `trn`, or lines that all end in `(utterance-1)`. Alternations
     `{ a / b }`, null words `@`, deletable words `(uh)`, fragments and tags are read as sclite reads
@@ -90,7 +91,7 @@ def read_transcripts(path: PathLike) -> Dict[str, Words]:
     """
     # read once: it may be a pipe
     spoken = [line for line in read_lines(path) if not line[1].startswith(COMMENT)]
-    if Path(path).name.removesuffix(".gz").endswith("trn"):
+    if unpacked_name(Path(path).name).endswith("trn"):
         transcripts = _of_trn(spoken, path)
     else:
         _check_untimed(spoken, path)

@@ -15,11 +15,17 @@ from espnet_bayeslm.utils.files import (
     BYTE_ORDER_MARK,
     PathLike,
     atomic_write,
-    compress_to,
     staged,
 )
+from espnet_bayeslm.utils.packed_files import SUFFIXES, compressed_to, unpacked_name
 
 _DIGITS = re.compile("([0-9]+)", re.ASCII)
+# Numbers as Python prints the scores of a beam search: tensors, and numbers of NumPy
+_PRINTED = re.compile(
+    r"(?:tensor|array|(?:(?:np|numpy)\.)?float[0-9]+)"
+    r"\((\[)?(?P<number>[^()\[\], ]+)(?(1)\])(?:, [a-z_]+=[^()]*)?\)",
+    re.ASCII,
+)
 
 SCORES = ("am_score", "lm_score", "graph_score")
 
@@ -33,9 +39,10 @@ AddList = Callable[[NBest], None]
 
 
 def parse_number(value: str, *, path: PathLike, line: int, remedy: str) -> float:
-    """Finite number of a field."""
+    """Finite number of a field, plain or as Python prints a tensor: tensor(-3.5)."""
+    printed = _PRINTED.fullmatch(value)
     try:
-        number = float(value)
+        number = float(printed["number"] if printed else value)
     except ValueError:
         problem = "stands where one number was expected"
     else:
@@ -67,8 +74,8 @@ def numbered(folder: Path, name: str) -> List[Path]:
 
 
 def utterance_of(path: Path, suffixes: Sequence[str]) -> str:
-    """Utterance id of a file: its name without .gz and the first of the suffixes that it has."""
-    name = path.name.removesuffix(".gz")
+    """Utterance id of a file: its name without .gz or such and the first suffix that it has."""
+    name = unpacked_name(path.name)
     return name.removesuffix(next((suffix for suffix in suffixes if name.endswith(suffix)), ""))
 
 
@@ -119,13 +126,14 @@ def files_matching(path: Path, pattern: str, *, problem: str, remedy: str = "") 
 
 
 def packed(path: Path) -> Path:
-    """`path`, or `path`.gz where that is there."""
-    zipped = path.with_name(f"{path.name}.gz")
-    if not zipped.exists():
-        return path
-    if path.exists():
-        raise InputError(f"{zipped.name} is there too", path=path, remedy="Delete one of the two.")
-    return zipped
+    """`path`, or `path`.gz or such where that is there."""
+    names = ("", *SUFFIXES)
+    found = [p for name in names if (p := path.with_name(f"{path.name}{name}")).exists()]
+    if len(found) > 1:
+        raise InputError(
+            f"{found[1].name} is there too", path=found[0], remedy="Delete one of the two."
+        )
+    return found[0] if found else path
 
 
 def format_number(value: float) -> str:
@@ -173,8 +181,8 @@ def file_writer(
 ) -> Iterator[Tuple[UniqueUtterances, Callable[[bytes], object]]]:
     """Write one file of lists or lattices: their ids, and the function that adds bytes.
 
-    It is `path` where its name matches the pattern, perhaps gzipped, else the file `default` of the
-    folder `path`, which must have no other file that matches.
+    It is `path` where its name matches the pattern (compressed as it ends), else the file `default`
+    of the folder `path`, which must have no other file that matches.
     """
     target = Path(path)
     file = target
@@ -182,7 +190,7 @@ def file_writer(
         check_no_others(target, pattern, written=(default,))
         file = target / default
     known = UniqueUtterances()
-    with atomic_write(file, "wb") as raw, compress_to(raw, file) as f:
+    with atomic_write(file, "wb") as raw, compressed_to(raw, file) as f:
         yield known, f.write
         known.check(NOTHING)
 

@@ -33,6 +33,7 @@ from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_seekable, read_lines
 from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.packed_files import PACKED, unpacked_name
 
 READERS: Dict[str, Callable[[PathLike], Iterator[NBest]]] = {
     "kaldi": kaldi.read_kaldi,
@@ -66,7 +67,7 @@ FORMAT_HELP = (
 NBEST_SIZE = 100
 """Hypotheses of a lattice, unless another number is asked for."""
 
-JSON_KEYS = {"hypotheses": "jsonl", "input": "whisper", "alternatives": "vosk"}
+JSON_KEYS = {"hypotheses": "jsonl", "input": "whisper", "alternatives": "vosk", "beams": "nemo"}
 """Key of a list's JSON object -> format."""
 
 FOLDERS = ("kaldi", "espnet", "nemo")
@@ -94,10 +95,18 @@ def format_of(path: PathLike, format: Optional[str] = None) -> str:
         raise InputError("no such file or folder", path=path)
     found = format or find_format(path)
     if found is None:
+        _check_readable(Path(path))
         problem = "no format of N-best lists or lattices can be told from it"
         remedy = f"Give --nbest_format, one of: {', '.join(FORMATS)}."
         raise InputError(problem, path=path, remedy=remedy)
     return found
+
+
+def _check_readable(path: Path) -> None:
+    """Raise an InputError where a file that would say the format cannot be read."""
+    for file in [path] if path.is_file() else sorted(path.iterdir()):
+        if file.is_file() and any(re.fullmatch(pattern, file.name) for pattern in NAMES):
+            next(read_lines(file), None)
 
 
 def find_format(path: PathLike) -> Optional[str]:
@@ -108,12 +117,12 @@ def find_format(path: PathLike) -> Optional[str]:
     """
     path = Path(path)
     if path.is_file():
-        named = "jsonl" if path.name.endswith((".jsonl", ".jsonl.gz")) else None
+        named = "jsonl" if unpacked_name(path.name).endswith(".jsonl") else None
         return _format_of(path) or named
     found: List[str] = []
     names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
     for name in sorted(names, key=natural_order):
-        if not (found and name.removesuffix(".gz").endswith(".json")):  # one says it for all
+        if not (found and unpacked_name(name).endswith(".json")):  # one says it for all
             found += filter(None, [_format_of(path / name)])
     first = next((format for format in FOLDERS if format in found), None)
     return found[0] if first is None and len(set(found)) == 1 else first
@@ -158,12 +167,12 @@ def _lattice_format(path: Path) -> Optional[str]:
 NAMES: Dict[str, Union[str, Callable[[Path], Optional[str]]]] = {
     kaldi.PATTERN: "kaldi",
     rf"{kaldi.ESPNET_PATTERN}|logdir": "espnet",
-    rf"{BESIDE}.*\.tsv(\.gz)?": "nemo",
-    r".*\.(score|nbest)(\.gz)?": "srilm",
-    rf"{BESIDE}.*\.jsonl?(\.gz)?": _json_format,
-    r".*\.(slf|htk)(\.gz)?": "htk",
-    r".*\.(lats|ark)(\.gz)?": "kaldi_lattice",
-    r".*\.lat(\.gz)?": _lattice_format,
+    rf"{BESIDE}.*\.tsv{PACKED}": "nemo",
+    rf".*\.(score|nbest){PACKED}": "srilm",
+    rf"{BESIDE}.*\.jsonl?{PACKED}": _json_format,
+    rf".*\.(slf|htk){PACKED}": "htk",
+    rf".*\.(lats|ark){PACKED}": "kaldi_lattice",
+    rf".*\.lat{PACKED}": _lattice_format,
 }
 """Pattern of a whole name -> format, or what finds it in the file."""
 
@@ -174,7 +183,7 @@ def read_nbest(
     """N-best lists of a file or folder, one by one.
 
     Memory holds one list and the ids. Some inputs are read whole: a Kaldi archive whose files
-    have different orders, an ESPnet job, NeMo's beam file, and a file of Whisper's or Vosk's.
+    have different orders, an ESPnet job, NeMo's files, and a file of Whisper's or Vosk's.
     Utterances come as the files have them; files of a folder by natural order (u2 before u10).
 
     Args:

@@ -28,10 +28,11 @@ from espnet_bayeslm.nbest.lattice import NULL, SILENT, TRANSITIONS, Arc, Lattice
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.utils.packed_files import PACKED
 
 MAX_NAME = 255  # bytes, on most file systems
 SUFFIXES = (".lat", ".slf", ".htk")
-PATTERN = r".*\.(lat|slf|htk)(\.gz)?"
+PATTERN = rf".*\.(lat|slf|htk){PACKED}"
 """Names that are read in a folder."""
 
 REMEDY = "Nodes are `I=0 t=0.00 W=word`, links `J=0 S=0 E=1 a=-5.5 l=-2.1` (HTK's SLF)."

@@ -39,10 +39,12 @@ from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, read_text
 from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.packed_files import PACKED, unpacked_name
 
 KEYS = ("utt", "hypotheses", "ref", "speaker")
 HYPOTHESIS_KEYS = ("text", *SCORES)
 LIST, SCORED = "a list of one or more", "a text with two scores"
+PAIR = "a text with a score"
 READ_AS_OTHERS = {"score", "rank"}
 JSONL = (
     'Lines are {"utt": .., "hypotheses": [{"text": .., "am_score": .., "lm_score": ..}, ..],'
@@ -124,6 +126,7 @@ _KINDS: Dict[str, Callable[[Any], bool]] = {
     "an object": lambda value: isinstance(value, dict),
     LIST: lambda value: isinstance(value, list) and bool(value),
     SCORED: lambda value: isinstance(value, list) and len(value) >= TRIPLE,
+    PAIR: lambda value: isinstance(value, list) and len(value) == len(("text", "score")),
     "a string": lambda value: isinstance(value, str) and is_utf8(value),
     "a number from 1": lambda value: type(value) is int and value > 0,
     "a finite number": lambda value: (
@@ -205,8 +208,8 @@ def _numbered(path: Path, remedy: str) -> Iterator[Value]:
 
 
 def _stem(path: Path) -> str:
-    """Name of a JSON file without .json or .json.gz."""
-    return path.name.removesuffix(".gz").removesuffix(".json")
+    """Name of a JSON file without .json, .json.gz or such."""
+    return unpacked_name(path.name).removesuffix(".json")
 
 
 def read_json_lists(
@@ -223,14 +226,14 @@ def read_json_lists(
         path: The file or folder.
         parse: Makes a list of a JSON value and of the id that it has where the value says none.
         remedy: Description of the file that was expected, for errors.
-        suffix: Suffix of the files that are read in a folder, perhaps with .gz.
+        suffix: Suffix of the files that are read in a folder, perhaps with .gz or such.
         values: Yields the values of a file, from its path and the remedy.
 
     Raises:
         InputError: A value is not such JSON (file, line, remedy), an id comes twice, or there is no
             file.
     """
-    pattern = rf"{BESIDE}.*{re.escape(suffix)}(\.gz)?"
+    pattern = rf"{BESIDE}.*{re.escape(suffix)}{PACKED}"
     utterances = UniqueUtterances(path)
     for file in files_matching(Path(path), pattern, problem=f"no *{suffix} in it"):
         for line, name, value in values(file, remedy):
@@ -289,13 +292,13 @@ def _hypothesis(content: Dict[str, Any]) -> Hypothesis:
 def jsonl_writer(path: Path) -> Iterator[AddList]:
     """Write N-best lists into one file, one by one; reading them gives the same lists.
 
-    It is `path` where this ends in .jsonl or .jsonl.gz (gzipped), else `path`/nbest.jsonl.
+    It is `path` where this ends in .jsonl or .jsonl.gz (compressed), else `path`/nbest.jsonl.
 
     Raises:
         ValueError: A list that cannot be held, or the folder has other such files. Nothing is
             written then.
     """
-    with file_writer(path, r".*\.jsonl(\.gz)?", "nbest.jsonl") as (known, write):
+    with file_writer(path, rf".*\.jsonl{PACKED}", "nbest.jsonl") as (known, write):
 
         def add(nbest: NBest) -> None:
             known.add(nbest.utt)

@@ -4,8 +4,8 @@ Kaldi's archive is a folder of text files with the keys `<utt>-<n>`, n from 1, a
 `words_text` holds the words, `acwt` the acoustic cost; `lmwt.nolm` and `lmwt.withlm`, where they
 are there, the graph cost without and with the first-pass LM, whose cost is the difference. They
 stand in the folder, or in its `archives.1` ... `archives.N`, as Kaldi's rnnlm/lmrescore_nbest.sh
-leaves them, and may be gzipped. Kaldi writes all files with the same keys in the same order: they
-are read side by side, and only the ids are kept. Other orders take the memory of all lines.
+leaves them, and may be compressed. Kaldi writes all files with the same keys in the same order:
+they are read side by side, and only the ids are kept. Other orders take the memory of all lines.
 
 ESPnet has `output.JOB/{n}best_recog/{text,score}`, lines `utterance value`. `score` is the weighted
 total of all that took part in the beam search, natural log, and becomes `am_score`: nothing tells
@@ -44,20 +44,16 @@ from espnet_bayeslm.utils.files import (
     read_table,
     read_text,
 )
+from espnet_bayeslm.utils.packed_files import PACKED
 
 FILES = WORDS, ACOUSTIC, NOLM, WITHLM = "words_text", "acwt", "lmwt.nolm", "lmwt.withlm"
-PATTERN = r"(words_text|acwt|lmwt\.nolm|lmwt\.withlm)(\.gz)?|archives\.[0-9]+"
+PATTERN = rf"(words_text|acwt|lmwt\.nolm|lmwt\.withlm){PACKED}|archives\.[0-9]+"
 """Names that `read_kaldi` reads in a folder."""
 
 ESPNET_PATTERN = r"[0-9]+best_recog|output\.[0-9]+"
 """Names that `read_espnet` reads in a folder."""
 
 KEY = re.compile(r"(.+)-([1-9][0-9]{0,8})", re.ASCII | re.DOTALL)
-
-# The beam search's scores are tensors, and ESPnet prints them by str(score)
-_TENSOR = re.compile(
-    r"tensor\((\[)?(?P<score>[^()\[\], ]+)(?(1)\])(?:, [a-z_]+=[^()]*)?\)", re.ASCII
-)
 
 Columns = Dict[str, List[Path]]
 """Name of what is in some files -> the files, which are read as one."""
@@ -319,14 +315,10 @@ def _read_job(job: Path) -> Iterator[Tuple[str, List[Tuple[Entry, Entry]]]]:
 
 def _decoded(row: Tuple[Entry, Entry]) -> Hypothesis:
     (_, _, words), (path, line, value) = row
-    tensor = _TENSOR.fullmatch(value)
-    total = parse_number(
-        tensor["score"] if tensor else value,
-        path=path,
-        line=line,
-        remedy="Lines are `utterance score`, a number or ESPnet's tensor(number).",
+    remedy = "Lines are `utterance score`, a number or ESPnet's tensor(number)."
+    return Hypothesis(
+        tuple(words.split()), parse_number(value, path=path, line=line, remedy=remedy)
     )
-    return Hypothesis(tuple(words.split()), total)
 
 
 def _check_has_keys(table: Table, wanted: Table, *, paths: Sequence[Path]) -> None:

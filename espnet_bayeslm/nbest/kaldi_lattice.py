@@ -29,8 +29,9 @@ from espnet_bayeslm.nbest.lattice import NULL, TRANSITIONS, Arc, Lattice, kaldi_
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.utils.packed_files import PACKED
 
-PATTERN = r"(?!words\.txt).*\.(lats?|txt|ark)(\.gz)?"
+PATTERN = rf"(?!words\.txt).*\.(lats?|txt|ark){PACKED}"
 """Names that are read in a folder."""
 
 WORDS = "words.txt"
@@ -181,7 +182,7 @@ def kaldi_lattice_writer(path: PathLike) -> Iterator[Callable[[Lattice], None]]:
     """Write lattices as text, words as symbols, all or nothing; reading gives the same.
 
     A graph score is written with the LM score: the graph cost is their sum. The file is `path`
-    where this ends in .lat, .lats, .txt or .ark, perhaps with .gz (gzipped), else
+    where this ends in .lat, .lats, .txt or .ark, perhaps with .gz (compressed), else
     `path`/lattices.lats.
     """
     with file_writer(path, PATTERN, "lattices.lats") as (known, write):

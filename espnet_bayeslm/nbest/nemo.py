@@ -1,4 +1,7 @@
-r"""NeMo's beam files: `text<TAB>score` lines, k for each utterance, beside the manifest.
+r"""NeMo's lists: a manifest with `beams`, or a beam file of `text<TAB>score` lines beside it.
+
+`transcribe_speech.py` with `extract_nbest=true` puts a list into each line of the manifest,
+`{"audio_filepath": .., "beams": [["text", score], ..]}`.
 
 `eval_beamsearch_ngram*.py --preds_output_folder` writes `preds_out_*.tsv`, its hypotheses in the
 order of the manifest's lines, `{"audio_filepath": .., "text": reference, ..}`, which hold no
@@ -19,26 +22,34 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from espnet_bayeslm.nbest.fields import UniqueUtterances, parse_number
-from espnet_bayeslm.nbest.json_lists import DECODER, checked, located, nbest_of
+from espnet_bayeslm.nbest.json_lists import DECODER, LIST, PAIR, checked, located, nbest_of
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.utils.packed_files import unpacked_name
 
 COUNT = "num_hypotheses"
 KEYS = ("utt", "text", "speaker", COUNT)
 """Keys of the manifest's lines that are read; others are kept."""
 REMEDY = "Lines are `text<TAB>score`, as of eval_beamsearch_ngram's --preds_output_folder."
-MANIFEST_SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
+BEAM_SUFFIXES = (".tsv",)
+MANIFEST_SUFFIXES = (".json", ".jsonl")
 MANIFEST_REMEDY = 'Lines are {"audio_filepath": .., "text": ..}.'
+BEAMS = "beams"
+"""Key of the list in a line of a manifest."""
+BEAMS_REMEDY = (
+    'Lines are {"audio_filepath": .., "beams": [["text", score], ..]}, as of transcribe_speech.py'
+    " with extract_nbest=true; or give the beam file (*.tsv)."
+)
 _WIDTH = re.compile(r"width([0-9]{1,9})(?![0-9])", re.ASCII)
 
 
 def read_nemo(path: PathLike) -> Iterator[NBest]:
-    """Yield the N-best lists of a beam file in the order of the manifest beside it.
+    """Yield the N-best lists of a manifest with `beams`, or of a beam file, in its order.
 
     Args:
-        path: The folder of the two, or the beam file; the manifest is its folder's one *.json or
-            *.jsonl (of several that whose name has `manifest` in it).
+        path: The manifest, or a beam file, or the folder of either; the manifest is the folder's
+            one *.json or *.jsonl (of several the one whose name has `manifest` in it).
 
     Raises:
         InputError: A line cannot be used (file, line, remedy), the number of lines differs from the
@@ -46,7 +57,11 @@ def read_nemo(path: PathLike) -> Iterator[NBest]:
     """
     beams = Path(path)
     if beams.is_dir():
-        beams = _one(beams, (".tsv", ".tsv.gz"), "preds")
+        named = (BEAM_SUFFIXES, "preds"), (MANIFEST_SUFFIXES, "manifest")
+        beams = _one(beams, *named[not _found(beams, BEAM_SUFFIXES)])
+    if unpacked_name(beams.name).endswith(MANIFEST_SUFFIXES):
+        yield from _with_beams(beams)
+        return
     manifest = _one(beams.parent, MANIFEST_SUFFIXES, "manifest")
     entries = _read_manifest(manifest)
     utts = _ids(entries, manifest)
@@ -58,17 +73,39 @@ def read_nemo(path: PathLike) -> Iterator[NBest]:
         yield nbest
 
 
+def _with_beams(manifest: Path) -> Iterator[NBest]:
+    """Yield the lists that a manifest holds."""
+    entries = _read_manifest(manifest)
+    for line, (utt, entry) in enumerate(zip(_ids(entries, manifest), entries, strict=True), 1):
+        with located(manifest, line, BEAMS_REMEDY):
+            hyps = map(_beam, checked(entry.get(BEAMS), BEAMS, LIST))
+            nbest = nbest_of(utt, hyps, entry, keys=(*KEYS, BEAMS), ref="text")
+        yield nbest
+
+
+def _beam(row: Any) -> Hypothesis:
+    text, score = checked(row, "a beam", PAIR)
+    if score is not None:
+        score = float(checked(score, "a score", "a finite number"))
+    return Hypothesis(tuple(checked(text, "a hypothesis", "a string").split()), score)
+
+
+def _found(folder: Path, suffixes: Tuple[str, ...]) -> List[Path]:
+    """Files of a folder whose names end so, perhaps compressed."""
+    return sorted(f for f in folder.iterdir() if unpacked_name(f.name).endswith(suffixes))
+
+
 def _one(folder: Path, suffixes: Tuple[str, ...], name: str) -> Path:
     """The one file of a folder with such a suffix; of several the one with the name in it."""
-    found = sorted(f for f in folder.iterdir() if f.name.endswith(suffixes))
+    found = _found(folder, suffixes)
     named = [f for f in found if name in f.name]
     chosen = found if len(found) == 1 else named
     if len(chosen) != 1:
         raise InputError(
             f"{len(chosen) or len(found)} files *{' or *'.join(suffixes)}, and one was expected",
             path=folder,
-            remedy="A folder has one beam file (*.tsv) and its manifest (*.json); name the beam"
-            " file where there are several.",
+            remedy="A folder has a manifest (*.json) with `beams`, or a beam file (*.tsv) and its"
+            " manifest; name the file where there are several.",
         )
     return chosen[0]
 

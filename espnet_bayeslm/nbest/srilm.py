@@ -1,9 +1,9 @@
 """SRILM's N-best lists: a file per utterance, lines `ascore lscore nwords w1 w2 ...`, log10.
 
-nbest-format(5) describes them. The utterance id is the file's name without .gz and .score (or
-.nbest). As SRILM's tools do, where a folder has files *.score (*.score.gz), only these are read.
-`<s>` and `</s>` at the ends of a hypothesis and pauses (-pau-) are no words, so that nwords may
-count them or not. The older formats with a header `NBestList1.0` or `NBestList2.0` are not read.
+nbest-format(5) describes them. The utterance id is the file's name without .gz or such and .score
+(or .nbest). As SRILM's tools do, where a folder has files *.score(.gz), only these are read. `<s>`
+and `</s>` at the ends of a hypothesis and pauses (-pau-) are no words, so that nwords may count
+them or not. The older formats with a header `NBestList1.0` or `NBestList2.0` are not read.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.packed_files import PACKED
 
-PATTERN = r".*\.score(\.gz|\.Z)?"
+PATTERN = rf".*\.score{PACKED}"
 """Names of score files."""
 
 PAUSE = "-pau-"
@@ -43,8 +44,6 @@ def read_srilm(path: PathLike) -> Iterator[NBest]:
     """
     utterances = UniqueUtterances(path, remedy="Delete one of the two.")
     for file in _list_files(Path(path)):
-        if file.name.removesuffix(".gz").endswith(".Z"):
-            raise InputError("files of `compress` are not read", path=file, remedy="Use gzip.")
         utt = utterance_of(file, SUFFIXES)
         utterances.add(utt, file)
         hypotheses = tuple(_hypothesis(line, file, number) for number, line in read_lines(file))

@@ -18,8 +18,9 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, atomic_write, compress_to, read_lines
+from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines
 from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.packed_files import compressed_to
 
 UNK, BOS, EOS = 0, 1, 2
 UNKNOWN = "<unk>"
@@ -63,7 +64,7 @@ def build_ngram(
         LOG.info("lmplz knows only the words of a text, and not all tokens stand there")
         program = None
     LOG.info("estimating with %s", program or "espnet_bayeslm's own modified Kneser-Ney")
-    with atomic_write(arpa, "wb") as f, compress_to(f, arpa) as output:
+    with atomic_write(arpa, "wb") as f, compressed_to(f, arpa) as output:
         estimate = functools.partial(run_lmplz, program=program) if program else write_arpa
         counts = estimate(corpus, output, order=order, discount_fallback=discount_fallback)
     summary = ", ".join(f"{count} {k}-grams" for k, count in enumerate(counts, 1))
@@ -119,7 +120,7 @@ def split_words(line: str, path: PathLike, number: int) -> List[str]:
 
 
 def read_corpus(path: PathLike, tokens: Optional[Tokenizer] = None) -> Corpus:
-    """Text of a file with one sentence per line; a file whose name ends in .gz is unpacked.
+    """Text of a file with one sentence per line; a compressed file is unpacked.
 
     A blank line is an empty sentence, `<s> </s>`, as it is for lmplz. With `tokens` the words are
     the tokens of the sentences, and those of the list have an id even if the text lacks them.

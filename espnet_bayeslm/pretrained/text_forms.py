@@ -14,6 +14,7 @@ from typing import Any, List, NamedTuple, Sequence, Tuple
 import numpy as np
 import torch
 
+from espnet_bayeslm.utils.casing import lower_case
 from espnet_bayeslm.utils.errors import InputError
 
 FORMS = ("as_is", "lower", "sentence")
@@ -44,11 +45,11 @@ class TextForm(NamedTuple):
         """Words as the LM reads them, and the punctuation after the last."""
         if self.form == "as_is" or not words:
             return list(words), ""
-        lower = [word.lower() for word in words]
+        lower = [lower_case(word) for word in words]
         if self.form == "lower":
             return lower, ""
         lower = [re.sub(r"^i(?=$|')", "I", word) for word in lower]
-        return [lower[0][:1].upper() + lower[0][1:], *lower[1:]], "."
+        return [lower[0][:1].title() + lower[0][1:], *lower[1:]], "."
 
 
 class Encoded(NamedTuple):

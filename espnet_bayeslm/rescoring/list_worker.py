@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import os
+import sys
+import weakref
 from typing import (
     TYPE_CHECKING,
     Any,
+    ContextManager,
     Dict,
     Iterable,
     Iterator,
@@ -25,15 +29,15 @@ from espnet_bayeslm.evaluation.counting import UnknownWords
 from espnet_bayeslm.evaluation.interpolation import combined
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
-from espnet_bayeslm.loading.components import SubtractOptions
+from espnet_bayeslm.loading.components import PRELOAD, SubtractOptions
 from espnet_bayeslm.nbest.formats import normalized
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales
 from espnet_bayeslm.nbest.segments import Recording, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListScores, rescored_list
-from espnet_bayeslm.rescoring.options import RescoreOptions
+from espnet_bayeslm.rescoring.options import RescoreOptions, SharedRescoreOptions
 from espnet_bayeslm.rescoring.scales import Weighting, load_mixture
-from espnet_bayeslm.rescoring.tuning import AS_USUAL, Refs, Rescoring
+from espnet_bayeslm.rescoring.tuning import Refs, Rescoring
 from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.utils.blocks import Blocks
 from espnet_bayeslm.utils.cli import device_of
@@ -59,24 +63,26 @@ Found = Tuple[List[T], List[UnknownWords]]
 """Results of a block, and the words that each component does not know."""
 
 
-@with_options(RescoreOptions)
+@with_options(SharedRescoreOptions)
 def rescore(
     lists: Iterable[NBest],
     *,
     tune: bool = False,
     refs: Optional[Refs] = None,
-    device: str = "cpu",
+    device: Optional[str] = None,
     **options: Any,
 ) -> Rescoring:
     """An iterator of rescored lists, as `bayeslm rescore` makes them; nothing is written.
 
+    Workers end with the iterator.
+
     Args:
-        lists: N-best lists, as `read_nbest` yields them; a block of them is kept in memory, with
-            `tune` all.
+        lists: N-best lists, as `read_nbest` yields them; some blocks of them are kept in memory,
+            with `tune` all.
         tune: Find scales on these lists; never worse on them than the first pass.
         refs: Utterance id -> words, to tune on; None: the lists' own references.
-        device: Where the weights of LMs go that are loaded.
-        **options: Fields of `RescoreOptions`.
+        device: Where the weights of LMs go that are loaded; None: as `ngpu` says.
+        **options: Fields of `SharedRescoreOptions`.
 
     Returns:
         An iterator of `RescoredList`, with the attributes `weighting` and `tuned`.
@@ -84,7 +90,8 @@ def rescore(
     Raises:
         InputError: Something does not fit; lists are checked as they come.
     """
-    given = RescoreOptions(**options)
+    given = SharedRescoreOptions(**options)
+    given = given.with_scales(given.given_scales(*["tune=True"] * tune))
     if tune and refs is None:
         lists = list(lists)
         refs = _own_refs(lists)
@@ -93,11 +100,39 @@ def rescore(
     if normalization:
         lists = normalized(lists, normalization)
         refs = None if refs is None else normalization.text(refs)
-    if not tune:
-        given.check_untuned()
-    components, weighting = _load(given, device, tunes=tune)
-    scores = score_lists(lists, components, weighting, given)
-    return Rescoring(scores, weighting, given, refs=refs)
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(given.pool(preload=PRELOAD, in_program=True))
+        if not pool.is_here:
+            _check_on_workers(given, device)
+        work = ListsOnWorkers(pool, lists, given, tunes=tune, ngpu=given.ngpu, device=device)
+        held = stack.pop_all()
+    rescoring = Rescoring(_within(held, work.scores()), work.weighting, given, refs=refs)
+    # where it is never read to its end
+    weakref.finalize(rescoring, held.__exit__, GeneratorExit, None, None)
+    return rescoring
+
+
+def _check_on_workers(options: SharedRescoreOptions, device: Optional[str]) -> None:
+    """Raise an InputError where workers cannot have the LMs of this process, or its GPU."""
+    lms = [*options.lms, *options.subtract_lms]
+    if not all(isinstance(lm, (str, os.PathLike)) for lm in lms):
+        raise InputError(
+            "workers cannot share an LM that is loaded here",
+            remedy="Give the LM's folder or file, or workers=1.",
+        )
+    on_gpu = options.ngpu or (device or "cpu") != "cpu"
+    torch = sys.modules.get("torch")
+    if on_gpu and options.engine == "local" and torch and torch.cuda.is_initialized():
+        raise InputError(
+            "processes of this machine cannot use a GPU that this program uses already",
+            remedy="Give workers=1, or rescore before anything else is on the GPU.",
+        )
+
+
+def _within(stack: contextlib.ExitStack, items: Iterable[T]) -> Iterator[T]:
+    """Yield items, and leave the contexts of a stack at their end or at an error."""
+    with stack:
+        yield from items
 
 
 def _own_refs(lists: Iterable[NBest]) -> Refs:
@@ -126,17 +161,6 @@ def _load(
     decision = options.decision or weighting.scales.decision
     scales = dataclasses.replace(weighting.scales, decision=decision)
     return components, weighting._replace(scales=scales, confidence=options.confidence)
-
-
-def score_lists(
-    lists: Iterable[NBest],
-    components: Sequence[Component],
-    weighting: Weighting,
-    options: RescoreOptions = AS_USUAL,
-) -> Iterator[ListScores]:
-    """Yield lists with ln p of their words, in the order of the lists, or of the recordings."""
-    first, work = blocks_of(lists, options)
-    return checked(map(ListWorker(components, weighting, options, first).score, work))
 
 
 def blocks_of(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Block, Iterator[Block]]:
@@ -199,9 +223,11 @@ class ListWorker:
                 )
 
     @classmethod
-    def load(cls, options: RescoreOptions, ngpu: int, first: Block, tunes: bool) -> ListWorker:
+    def load(
+        cls, options: RescoreOptions, ngpu: int, device: Optional[str], first: Block, tunes: bool
+    ) -> ListWorker:
         """Worker of the LMs and n-grams that the options name."""
-        return cls(*_load(options, device_of(ngpu), tunes=tunes), options, first)
+        return cls(*_load(options, device or device_of(ngpu), tunes=tunes), options, first)
 
     def weighting(self, _: None) -> Weighting:
         """Names, weights and digests of the components."""
@@ -307,6 +333,56 @@ def _bare(block: Block) -> Block:
     return [[NBest(i.utt, tuple(map(bare, i.hypotheses))) for i in items] for items in block]
 
 
+class ListsOnWorkers:
+    """N-best lists whose words workers score.
+
+    Attributes:
+        weighting: How the scores are weighed.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        lists: Iterable[NBest],
+        options: RescoreOptions,
+        *,
+        tunes: bool,
+        ngpu: int,
+        device: Optional[str] = None,
+    ):
+        if not tunes:
+            options.check_untuned()
+        if pool.workers > 1:
+            options.check_form()
+        plain = part_of(RescoreOptions, options)
+        first, todo = blocks_of(lists, plain)
+        seen = _bare(first)
+        self._work = Blocks(pool, ListWorker.load, plain, ngpu, device, seen, tunes)
+        # the first lists are read while the workers load the LMs
+        ready = [] if pool.is_here else list(itertools.islice(todo, 1))
+        self._todo = itertools.chain(ready, todo)
+        self.weighting: Weighting = self._work.ask("weighting")
+        same = dataclasses.replace(plain, cache=None)
+        self._identity = f"{same} {self.weighting.digests} {seen}"
+
+    def kept(self, output: PathLike) -> ContextManager[None]:
+        """Keep the scores of finished blocks beside the output within a block of code."""
+        return self._work.kept(output, self._identity)
+
+    def scores(self, *, total: Optional[int] = None) -> Iterator[ListScores]:
+        """Yield the lists with ln p of their words, `total` of them."""
+        what: Any = {"desc": "rescoring", "unit": "list", "total": total, "sent": _bare}
+        found = self._work.map("sent", self._todo, **what)
+        return checked((_whole(block, rows), unknown) for block, (rows, unknown) in found)
+
+
+def _whole(block: Block, rows: Iterable[Tuple[np.ndarray, Any]]) -> Iterator[ListScores]:
+    """Yield the lists of a block with their scores."""
+    for item, (log_probs, uncertainty) in zip(itertools.chain(*block), rows, strict=True):
+        ends = np.cumsum([len(hyp.words) + 1 for hyp in item.hypotheses])
+        yield ListScores(item, tuple(np.split(log_probs, ends[:-1], axis=1)), uncertainty)
+
+
 @contextlib.contextmanager
 def rescored_on(
     pool: Pool,
@@ -322,29 +398,9 @@ def rescored_on(
 
     The lists come normalised. Scores of finished blocks are kept beside the output.
     """
-    if refs is None:
-        options.check_untuned()
-    if pool.workers > 1:
-        options.check_form()
-    plain = part_of(RescoreOptions, options)
-    first, todo = blocks_of(lists, plain)
-    seen = _bare(first)
-    work = Blocks(pool, ListWorker.load, plain, ngpu, seen, refs is not None)
-    # the first lists are read while the workers load the LMs
-    todo = itertools.chain(list(itertools.islice(todo, 1)), todo)
-    weighting: Weighting = work.ask("weighting")
-    same = dataclasses.replace(plain, cache=None)
-
-    def whole(block: Block, rows: Iterable[Tuple[np.ndarray, Any]]) -> Iterator[ListScores]:
-        """Yield the lists of a block with their scores."""
-        for item, (log_probs, uncertainty) in zip(itertools.chain(*block), rows, strict=True):
-            ends = np.cumsum([len(hyp.words) + 1 for hyp in item.hypotheses])
-            yield ListScores(item, tuple(np.split(log_probs, ends[:-1], axis=1)), uncertainty)
-
-    with work.kept(output, f"{same} {weighting.digests} {seen}"):
-        found = work.map("sent", todo, desc="rescoring", unit="list", total=total, sent=_bare)
-        scores = ((whole(block, rows), unknown) for block, (rows, unknown) in found)
-        yield Rescoring(checked(scores), weighting, options, refs=refs)
+    work = ListsOnWorkers(pool, lists, options, tunes=refs is not None, ngpu=ngpu)
+    with work.kept(output):
+        yield Rescoring(work.scores(total=total), work.weighting, options, refs=refs)
 
 
 class LatticeWorker:

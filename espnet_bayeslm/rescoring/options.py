@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Mapping, Optional, Union
+from typing import Any, Dict, Mapping, Optional, TypeVar, Union
 
 from espnet_bayeslm.evaluation.counting import CountingOptions
 from espnet_bayeslm.evaluation.normalization import normalize_option
-from espnet_bayeslm.loading.components import SubtractOptions
+from espnet_bayeslm.loading.components import GPUOptions, SubtractOptions
 from espnet_bayeslm.nbest.segments import Segment
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
-from espnet_bayeslm.rescoring.scales import Scales
+from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.scoring import MAX_CONTEXT
+from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.options import option
 
+T = TypeVar("T", bound="RescoreOptions")
 NO_LMWT = "--word_penalty without --lmwt, and lattices have scales of their own"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RescoreOptions(CountingOptions, SubtractOptions):
-    """Options of `espnet_bayeslm.rescore`, which `bayeslm rescore` has too."""
+    """Options that scores and choices of a rescoring depend on."""
 
     normalize: str = normalize_option("hypotheses and references")
     scales: Union[PathLike, Scales, None] = option("scales.yaml of a tuned run", None)
+    lmwt: Optional[float] = option(
+        "LMWT (default: 10; of lattices: the scales that come with them)", None
+    )
+    word_penalty: Optional[float] = option("Cost per word (default: 0)", None)
     tune_lms: bool = option("Give each LM a weight of its own beside the mixture's", False)
     tune_folds: int = option(
         "Folds of the cross-validation that chooses among the lists as they came, a few"
@@ -83,6 +89,30 @@ class RescoreOptions(CountingOptions, SubtractOptions):
                 f"--tune_folds {self.tune_folds}, --folds {self.folds}: expected 2 or more"
             )
 
+    def given_scales(self, *others: str) -> Optional[Scales]:
+        """Scales that the options give, where no other source of scales does; None: they do not.
+
+        Args:
+            *others: Names of other sources that are given.
+        """
+        formula = {"lmwt": self.lmwt, "word_penalty": self.word_penalty}
+        known: Dict[str, Any] = {n: value for n, value in formula.items() if value is not None}
+        given = [*others, *["--scales"] * (self.scales is not None)]
+        if len(given) + bool(known) > 1:
+            names = ", ".join([*given, *(f"--{name}" for name in known)])
+            raise InputError(
+                f"more than one source of scales: {names}",
+                remedy="Give --tune_ref (in Python tune=True), --scales, or --lmwt with"
+                " --word_penalty.",
+            )
+        if self.scales is not None:
+            return self.scales if isinstance(self.scales, Scales) else read_scales(self.scales)
+        return Scales(**known) if known else None
+
+    def with_scales(self: T, scales: Optional[Scales]) -> T:
+        """Options whose only source of scales are these."""
+        return dataclasses.replace(self, scales=scales, lmwt=None, word_penalty=None)
+
     def check_untuned(self) -> None:
         """Raise an InputError where options ask for tuning, and there is none."""
         if self.folds is not None or self.tune_lms:
@@ -92,3 +122,8 @@ class RescoreOptions(CountingOptions, SubtractOptions):
                 remedy="Give --tune_ref, or lists that hold references (jsonl's `ref`); in Python"
                 " tune=True.",
             )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SharedRescoreOptions(RescoreOptions, GPUOptions, EngineOptions):
+    """Options of `espnet_bayeslm.rescore`, which `bayeslm rescore` has beside those of files."""

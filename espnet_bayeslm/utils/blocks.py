@@ -58,7 +58,7 @@ class Blocks:
         self._make = functools.lru_cache(functools.partial(make, *args))
         # files may change between two runs: no run takes the object of another
         packed = (uuid.uuid4().hex, os.getcwd(), functools.partial(make, *args))
-        self._packed = pickle.dumps(packed)
+        self._packed = b"" if pool.is_here else pickle.dumps(packed)
         begun = 0 if pool.is_here else pool.workers
         # Dask forgets a task that nobody holds
         self._begun = [pool.executor.submit(_prepare, self._packed) for _ in range(begun)]

@@ -140,10 +140,11 @@ class LocalExecutor(Executor):
     one that is killed while it writes, or holds a lock, stops nobody.
     """
 
-    def __init__(self, workers: int, preload: Sequence[str] = ()):
+    def __init__(self, workers: int, preload: Sequence[str] = (), *, num_threads: int):
         for module in preload:
             importlib.import_module(module)
         self._workers = workers
+        self._num_threads = num_threads
         # the processes end when nobody holds the other end of this pipe
         self._alive, self._held = os.pipe()
         # a thread for each process waits for its answers
@@ -160,8 +161,8 @@ class LocalExecutor(Executor):
         """
         fork = multiprocessing.get_context("fork")
         ours, theirs = fork.Pipe()
-        threads = threads_of(self._workers)
-        process = fork.Process(target=_work, args=(theirs, self._alive, self._held, threads))
+        ends = theirs, self._alive, self._held
+        process = fork.Process(target=_work, args=(*ends, self._num_threads))
         # Python loses a Ctrl-C that comes while it forks: it waits
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
@@ -313,11 +314,14 @@ class EngineOptions:
             raise InputError("--engine_conf without --engine dask", remedy="Give both.")
 
     @contextlib.contextmanager
-    def pool(self, *, trains: bool = False, preload: Sequence[str] = ()) -> Iterator[Pool]:
+    def pool(
+        self, *, trains: bool = False, preload: Sequence[str] = (), in_program: bool = False
+    ) -> Iterator[Pool]:
         """Workers within the block; after an error they are ended at once.
 
         Tasks that train need a process of their own, by default one for each core. The modules of
-        `preload` are imported before processes are forked.
+        `preload` are imported before processes are forked. In a program torch may have computed
+        before: OpenMP hangs in a forked process, unless this has one thread.
         """
         self.check_engine()
         if self.engine == "dask":
@@ -327,8 +331,11 @@ class EngineOptions:
                 yield pool
             return
         workers = self.workers or (num_cores() if trains else 1)
-        is_here = workers == 1 and not trains
-        with SerialExecutor() if is_here else LocalExecutor(workers, preload) as executor:
+        executor: Any = SerialExecutor()
+        if workers > 1 or trains:
+            num_threads = 1 if in_program else threads_of(workers)
+            executor = LocalExecutor(workers, preload, num_threads=num_threads)
+        with executor:
             yield Pool(executor, workers)
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
-import io
 import json
 import math
 import os
 import secrets
 import shutil
-import zlib
 from pathlib import Path
 from typing import (
     IO,
@@ -25,15 +22,12 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
-    Union,
-    cast,
 )
 
 import yaml
 
 from espnet_bayeslm.utils.errors import InputError
-
-PathLike = Union[str, os.PathLike[str]]
+from espnet_bayeslm.utils.packed_files import DAMAGED, PathLike, open_unpacked
 
 BYTE_ORDER_MARK = "\ufeff"
 # A token list of 50,000 words takes the loader that is written in Python ten seconds.
@@ -246,15 +240,6 @@ def sha256(path: PathLike) -> str:
     return digest.hexdigest()
 
 
-def compress_to(f: IO[bytes], path: PathLike) -> IO[bytes]:
-    """Binary stream into the open file `f`, gzipped if `path` ends in .gz."""
-    if str(path).endswith(".gz"):
-        # no name and no time: the same content gives the same bytes
-        zipped = gzip.GzipFile(filename="", fileobj=f, mode="wb", compresslevel=6, mtime=0)
-        return io.BufferedWriter(cast(io.RawIOBase, zipped))
-    return f
-
-
 def check_seekable(path: PathLike) -> None:
     """Raise an InputError for a pipe, which cannot be read twice."""
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
@@ -265,30 +250,22 @@ def check_seekable(path: PathLike) -> None:
         )
 
 
-def _open_bytes(path: PathLike) -> IO[bytes]:
-    """Open a file for reading, unpacked where its name ends in .gz."""
-    if not os.fspath(path).endswith(".gz"):
-        return open(path, "rb")
-    if os.stat(path).st_size == 0:  # gzip itself takes it for an empty text
-        raise EOFError("a gzip file without a byte: cut short?")
-    # GzipFile's own iteration over lines is several times slower
-    return cast(IO[bytes], io.BufferedReader(cast(io.RawIOBase, gzip.open(path, "rb"))))
-
-
 def read_lines(path: PathLike) -> Iterator[Tuple[int, str]]:
     """Yield (line number from 1, line without its end) of a UTF-8 text file.
 
-    A file whose name ends in .gz is unpacked. Lines may end as on Windows, and a byte order mark
-    before the first line is left out.
+    A compressed file is unpacked. Lines may end as on Windows, and a byte order mark before the
+    first line is left out.
     """
     number = 0
     try:
-        with _open_bytes(path) as f:
+        with open_unpacked(path) as f:
             for number, line in enumerate(f, 1):
-                text = line.decode("utf-8")
+                text = line.decode("utf-8").rstrip("\r\n")
                 if number == 1:
                     text = text.removeprefix(BYTE_ORDER_MARK)
-                yield number, text.rstrip("\r\n")
+                if "\r" in text:
+                    raise lone_return(path, number)
+                yield number, text
     except UnicodeDecodeError as error:
         raise InputError(
             f"not UTF-8 text ({error.reason} at byte {error.start} of the line)",
@@ -296,9 +273,20 @@ def read_lines(path: PathLike) -> Iterator[Tuple[int, str]]:
             line=number,
             remedy="Convert the file to UTF-8.",
         ) from error
-    except (OSError, EOFError, zlib.error) as error:
+    except DAMAGED as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot be read ({reason})", path=path) from error
+
+
+def lone_return(path: PathLike, line: int) -> InputError:
+    """Error of a carriage return that ends a line, as on old Macs."""
+    return InputError(
+        "a carriage return alone, as where lines end as on old Macs; lines end in a line feed, or"
+        " in both",
+        path=path,
+        line=line,
+        remedy=f"Convert it: `tr '\\r' '\\n' < {os.fspath(path)} > NEW_FILE`.",
+    )
 
 
 def read_text(path: PathLike) -> str:

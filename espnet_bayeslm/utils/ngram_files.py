@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import bz2
 import contextlib
-import gzip
 import itertools
-import lzma
 import os
 import re
 import tempfile
-import zlib
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set
+from typing import IO, Dict, Iterator, List, NamedTuple, Optional, Set
 
 import kenlm
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, sha256
+from espnet_bayeslm.utils.files import PathLike, lone_return, sha256
 from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.packed_files import DAMAGED, SUFFIXES, open_unpacked
 
-NGRAM_SUFFIXES = {".gz", ".bz2", ".xz", ".arpa", ".bin", ".binary", ".klm", ".lm"}
+NGRAM_SUFFIXES = {*SUFFIXES, ".arpa", ".bin", ".binary", ".klm", ".lm"}
 _REFUSED = (OSError, RuntimeError, UnicodeDecodeError)
 # Sums of rounded probabilities may exceed 1 by less
 _MAX_EXCESS = 1e-3
-_OPENERS: Dict[bytes, Callable[..., Any]] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ": lzma.open,
-}
-_DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
 _MAX_HEADER = 1000
 _COUNT = re.compile(rb"\s*ngram\s+(\d+)\s*=\s*(\d+)\s*$")
 _SECTION = re.compile(rb"\\(\d+)-grams:$")
@@ -51,14 +42,6 @@ class ArpaLine(NamedTuple):
     fields: List[bytes]
 
 
-def _open(path: PathLike) -> IO[bytes]:
-    """Open a file for reading, unpacked."""
-    with open(path, "rb") as f:
-        magic = f.read(8)
-    openers = (opener for begin, opener in _OPENERS.items() if magic.startswith(begin))
-    return next(openers, open)(path, "rb")
-
-
 def not_an_ngram(reason: str, path: PathLike, line: Optional[int] = None) -> InputError:
     """Error of a file that is no n-gram."""
     return InputError(
@@ -72,8 +55,10 @@ def not_an_ngram(reason: str, path: PathLike, line: Optional[int] = None) -> Inp
 def _stated_counts(path: PathLike) -> List[int]:
     """Numbers of n-grams by order in an ARPA file's header; empty if it is no ARPA file."""
     counts: Dict[int, int] = {}
-    with contextlib.suppress(*_DAMAGED), _open(path) as lines:
-        for line in itertools.islice(lines, _MAX_HEADER):
+    with contextlib.suppress(*DAMAGED), open_unpacked(path) as lines:
+        for number, line in enumerate(itertools.islice(lines, _MAX_HEADER), 1):
+            if b"\\data\\\r" in line.rstrip(b"\r\n"):
+                raise lone_return(path, number)
             if _SECTION.match(line.strip()):
                 return [counts[k] for k in sorted(counts)]
             if count := _COUNT.match(line):
@@ -94,7 +79,7 @@ def arpa_ngrams(path: PathLike) -> Iterator[ArpaLine]:
     """
     order = 0
     try:
-        with _open(path) as lines:
+        with open_unpacked(path) as lines:
             for number, line in enumerate(lines, 1):
                 fields = line.split()
                 if not fields:
@@ -110,7 +95,7 @@ def arpa_ngrams(path: PathLike) -> Iterator[ArpaLine]:
                     raise not_an_ngram(f"expected {expected}, found {found!r}", path, number)
                 elif order:
                     yield ArpaLine(number, order, fields)
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise not_an_ngram(str(error), path) from error
     raise not_an_ngram(r"the file ends before \end\ ", path)
 

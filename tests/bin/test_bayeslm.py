@@ -1,7 +1,9 @@
 """The tools' front doors: command lines, `load`, `rescore`, and what each imports."""
 
 import inspect
+import itertools
 import json
+import multiprocessing
 import re
 import runpy
 import subprocess
@@ -22,7 +24,6 @@ from espnet_bayeslm.bin.train import TrainOptions, train
 from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
-from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
@@ -116,11 +117,28 @@ def defaults_of(options):
     return {name: p.default for name, p in inspect.signature(options).parameters.items()}
 
 
+# Options of `bayeslm rescore` that `espnet_bayeslm.rescore` has not
+OF_FILES = {
+    "nbest": "the lists are given as such",
+    "nbest_format": "`read_nbest` reads them",
+    "nbest_size": "`read_nbest` takes as many of a lattice",
+    "tune_ref": "references are given by `refs`",
+    "ref": "nothing is counted",
+    "train_texts": "no references are looked for in a training text",
+    "output": "nothing is written",
+    "token_scores": "nothing is written; each result has `word_log_probs`",
+    "write_best": "nothing is written; each result has all hypotheses and their scores",
+}
+
+
 def test_functions_have_the_options_of_their_tools():
-    found, expected = defaults_of(espnet_bayeslm.rescore), defaults_of(RescoreOptions)
+    found, expected = defaults_of(espnet_bayeslm.rescore), defaults_of(rescore.RescoreCommand)
     # Python has lists and references, the tool their files
     assert found.keys() - expected.keys() == {"lists", "tune", "refs", "device"}
-    assert expected.items() <= found.items() and RescoreOptions().max_oov_rate == 0.2
+    assert expected.keys() - found.keys() == OF_FILES.keys()
+    shared = expected.keys() & found.keys()
+    assert all(found[name] == expected[name] for name in shared)
+    assert {"lmwt", "word_penalty", "workers", "engine", "engine_conf", "ngpu"} <= shared
     assert defaults_of(train) == defaults_of(TrainOptions)
     found, expected = defaults_of(build_ngram), defaults_of(NgramOptions)
     # Python has a tokenizer, the tool its experiment
@@ -197,6 +215,7 @@ def test_a_stand_in_becomes_the_module(tmp_path, monkeypatch):
 
 WAYS = {
     "samples": {"num_samples": 2},
+    "workers": {"workers": 2, "lmwt": 7.0, "word_penalty": 0.5},
     "context": {"context": "previous", "segments": "segments"},
     "tuned": {"tune": True, "tune_lms": True, "tune_folds": 2},
 }
@@ -237,6 +256,59 @@ def test_rescore_is_the_tool(nbest, bayes, ngram, segments, tmp_path, monkeypatc
     assert rescoring.weighting.scales.lmwt == scales.get("lmwt", Scales.lmwt)
     assert list(rescoring.weighting.weights) == list(scales["components"].values())
     assert (rescoring.tuned is not None) == ("tune" in options)
+
+
+def test_workers_end_with_the_iterator_or_with_what_holds_it(nbest, bayes, monkeypatch):
+    monkeypatch.setattr("espnet_bayeslm.rescoring.list_worker.BLOCK_SIZE", 10)
+    children = multiprocessing.active_children
+    assert not children()
+    given = dict(lms=[bayes], workers=2)
+    lists = list(read_nbest(nbest / "dev"))
+    assert lists == [r.nbest for r in espnet_bayeslm.rescore(lists, **given)] and not children()
+    unread = espnet_bayeslm.rescore(lists, **given)
+    assert len(children()) == 2
+    begun = espnet_bayeslm.rescore(lists, **given)
+    next(begun)
+    assert len(children()) == 4
+    del unread, begun
+    assert not children()
+    broken = espnet_bayeslm.rescore(itertools.chain(lists, [None]), **given)
+    with pytest.raises(AttributeError):
+        list(broken)
+    assert not children()
+
+
+# a program that has computed with two threads, which a forked process does not have
+AFTER_WORK = """
+import json, sys, torch, espnet_bayeslm
+from espnet_bayeslm.nbest import read_nbest
+torch.set_num_threads(2)
+[(torch.rand(500, 500) @ torch.rand(500, 500)).softmax(-1) for _ in range(3)]
+lm, lists = sys.argv[1], list(read_nbest(sys.argv[2]))[:3]
+found = [espnet_bayeslm.rescore(lists, lms=[lm], workers=n) for n in (1, 2)]
+print(json.dumps([[[*map(float, item.lm_scores)] for item in items] for items in found]))
+"""
+
+
+def test_workers_of_a_program_that_has_computed(bayes, nbest, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    (here, there), _ = run_script(AFTER_WORK, bayes, nbest / "dev")
+    for one, other in zip(here, there, strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+
+
+def test_options_that_do_not_fit_are_refused(bayes, nbest):
+    lists = list(read_nbest(nbest / "dev"))
+    refused = {
+        "cannot share an LM that is loaded": {"lms": [espnet_bayeslm.load(bayes)], "workers": 2},
+        "--workers 0: 1 or more": {"workers": 0},
+        "--engine_conf without --engine dask": {"engine_conf": "x.yaml"},
+        "tune=True, --lmwt": {"lmwt": 3.0, "tune": True, "refs": {}},
+        "--scales, --word_penalty": {"scales": Scales(), "word_penalty": 3.0},
+    }
+    for message, options in refused.items():
+        with pytest.raises(InputError, match=message):
+            espnet_bayeslm.rescore(lists, **{"lms": [bayes], **options})
 
 
 def test_lists_are_taken_as_they_are_needed_or_refused(nbest, ngram, monkeypatch):

@@ -11,9 +11,9 @@ from espnet_bayeslm.bin.perplexity import PerplexityOptions, perplexity
 from espnet_bayeslm.lm import BayesTransformerLM
 from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.nbest.formats import CheckedLists
-from espnet_bayeslm.rescoring.list_worker import score_lists
+from espnet_bayeslm.rescoring.list_worker import ListWorker, blocks_of, checked
 from espnet_bayeslm.rescoring.scales import Scales, Weighting
-from espnet_bayeslm.rescoring.tuning import Rescoring
+from espnet_bayeslm.rescoring.tuning import AS_USUAL, Rescoring
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 PACKAGE = Path(espnet_bayeslm.__file__).parent
@@ -67,7 +67,9 @@ def test_a_list(point, nbest):
     weighting = Weighting.of(components, None, Scales(lmwt=10.0))
 
     def rescore():
-        found = score_lists(CheckedLists(nbest / "dev"), components, weighting)
+        first, work = blocks_of(CheckedLists(nbest / "dev"), AS_USUAL)
+        worker = ListWorker(components, weighting, AS_USUAL, first)
+        found = checked(map(worker.score, work))
         assert len(list(Rescoring(found, weighting))) == 30
 
     files = {file for file, _ in entered(rescore, below=BELOW)}

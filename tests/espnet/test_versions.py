@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+from pathlib import Path
 
 import espnet2
 import pytest
@@ -56,17 +58,12 @@ def test_espnets_perplexity_is_ours(exp, launch, corpus, tmp_path):
 
 
 def test_a_beam_search_uses_the_lm(exp, corpus, tmp_path):
-    from espnet2.bin.asr_inference import Speech2Text
-
-    espnet_bayeslm.register()
+    page = Path(__file__).parents[2] / "docs" / "howto" / "espnet.md"
+    names: dict = {}
+    exec(re.search(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[1], names)
     asr = write_recogniser(tmp_path / "asr", (corpus / "tokens.txt").read_text().split())
-    decode = Speech2Text(
-        asr_train_config=str(asr / "config.yaml"),
-        asr_model_file=str(asr / "valid.acc.ave.pth"),
-        lm_train_config=str(exp / "config.yaml"),
-        lm_file=str(exp / "valid.loss.ave.pth"),
-        **{"beam_size": 5, "nbest": 5, "ctc_weight": 0.3, "lm_weight": 0.5},
-    )
+    options = {"beam_size": 5, "nbest": 5, "ctc_weight": 0.3, "lm_weight": 0.5}
+    decode = names["recogniser"](asr, exp, **options)
     found = decode(write_noise(tmp_path / "u1.wav"))
     (expected,) = score_hypotheses(load_lm(exp).lm, [[ids for _, _, ids, _ in found]])
     assert len(found) == 5

@@ -123,7 +123,7 @@ def test_marks_within_a_sentence_are_refused(read, text):
         read(text)
 
 
-LOWER = "the hello well known do not can i am twenty one café nineteen ninety"
+LOWER = "the hello well known do not can i am twenty one café nineteen ninety altı"
 KNOWN = {*LOWER.split(), "Boston", "NATO", "it's"}
 CASES = {
     "The": "case",
@@ -132,6 +132,8 @@ CASES = {
     "--": "punctuation",
     "it\u2019s": "punctuation",
     "cafe\u0301": "accents",
+    "ｈｅｌｌｏ": "full-width letters and ligatures",
+    "ALTI": "case of Turkish",
     "don't": "contractions",
     "21": "numbers",
     "Hello.": "case and punctuation",

@@ -2,7 +2,9 @@
 
 import dataclasses
 import gzip
+import itertools
 import logging
+import unicodedata
 
 import kaldialign
 import pytest
@@ -180,6 +182,15 @@ NOISE = ("[laugh]", "!SIL")
 def test_characters(ref, hyp, counts):
     found = Counting("char").errors(ref.split(), hyp.split())
     assert (found.substitutions, found.deletions, found.insertions, found.words) == counts
+
+
+@pytest.mark.parametrize("unit", ["word", "char"])
+def test_letters_and_accents_may_be_written_apart(unit):
+    texts = [unicodedata.normalize(form, "Việt é ñ 한국 { ü / u }") for form in ("NFC", "NFD")]
+    refs = [parse_markup(text) for text in texts]
+    for ref, text in itertools.product(refs, texts):
+        hyp = text.replace("{ ", "").split(" /")[0].split()
+        assert Counting(unit).errors(ref, hyp).errors == 0
 
 
 def test_words_that_do_not_count():

@@ -62,6 +62,11 @@ NEMO_UNEVEN = {
     '{"audio_filepath": "b/é.wav", "num_hypotheses": 1}\n'
     '{"audio_filepath": "c.wav", "num_hypotheses": 2, "text": null}\n',
 }
+NEMO_BEAMS = {
+    "manifest.json": '{"audio_filepath": "a/a-1.wav", "text": "well", "pred_text": "well i\'m 3",'
+    ' "beams": [["well i\'m 3", -10.5], ["", -11], ["ü", -1e1]]}\n'
+    '{"audio_filepath": "b/é.wav", "pred_text": "x", "beams": [["x", 0.5]]}\n',
+}
 VOSK = {
     "a-1.json": '{\n "alternatives" : [{\n  "confidence" : 228.5,\n  "text" : "well i\'m 3"\n },'
     ' {"confidence": 7, "text": "", "result": [{"word": "a", "start": 0.5}]}]\n}\n',
@@ -100,8 +105,8 @@ def hyp(text, *scores, **fields):
     return Hypothesis(tuple(text.split()), *scores, **fields)
 
 
-def packed(files):
-    return {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in files.items()}
+def packed(files, suffix=".gz", compress=lambda content: gzip.compress(content, mtime=0)):
+    return {f"{name}{suffix}": compress(content) for name, content in files.items()}
 
 
 def split(files, at=(3,)):
@@ -143,6 +148,7 @@ KINDS = _kinds(
     }
 )
 KINDS["nemo uneven"] = "nemo", {name: text.encode() for name, text in NEMO_UNEVEN.items()}
+KINDS["nemo beams"] = "nemo", {name: text.encode() for name, text in NEMO_BEAMS.items()}
 KINDS["kaldi split"] = "kaldi", split(KINDS["kaldi"][1])
 
 

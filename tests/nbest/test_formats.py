@@ -1,7 +1,10 @@
 """Lists and lattices of every format: what was written is read again, and other forms of files."""
 
+import bz2
 import dataclasses
+import gzip
 import inspect
+import lzma
 import math
 import random
 import re
@@ -133,6 +136,39 @@ def test_line_ends_byte_order_marks_and_gzip_change_nothing(format, tmp_path):
     assert list(read(tmp_path / "windows")) == list(read(tmp_path / "packed")) == plain
 
 
+PACKED = [(".bz2", bz2.compress), (".xz", lzma.compress), ("", gzip.compress), ("", bz2.compress)]
+
+
+@pytest.mark.parametrize("format", [*READERS, *LATTICE_READERS])
+def test_compressed_files_of_any_name_are_the_same(format, tmp_path):
+    _, files = KINDS[format]
+    write_files(tmp_path / "plain", files)
+    read, found = (READERS | LATTICE_READERS)[format], find_format(tmp_path / "plain")
+    plain = list(read(tmp_path / "plain"))
+    for n, how in enumerate(PACKED):
+        write_files(tmp_path / str(n), packed(files, *how))
+        assert list(read(tmp_path / str(n))) == plain
+        assert find_format(tmp_path / str(n)) == found
+
+
+@pytest.mark.parametrize("format", [*READERS, *LATTICE_READERS])
+def test_what_cannot_be_read_is_named_by_file(format, tmp_path):
+    _, files = KINDS[format]
+    read = (READERS | LATTICE_READERS)[format]
+    zstd = {f"{name}.zst": b"\x28\xb5\x2f\xfd" for name in files}
+    write_files(tmp_path / "zstd", zstd)
+    write_files(tmp_path / "plain", files)
+    is_found = find_format(tmp_path / "plain") is not None
+    for how in (read, read_nbest) if is_found else (read,):
+        with pytest.raises(InputError, match=r"\.zst: compressed by zstd.*`zstd -d .*\.zst`"):
+            list(how(tmp_path / "zstd"))
+    mac = {name: data.replace(b"\r", b"").replace(b"\n", b"\r") for name, data in files.items()}
+    write_files(tmp_path / "mac", mac)
+    for how in (read, read_nbest) if is_found else (read,):
+        with pytest.raises(InputError, match=r":1: a carriage return alone.*`tr "):
+            list(how(tmp_path / "mac"))
+
+
 GOOD = Hypothesis(("a",), -1.0, -2.0)
 PLAIN = Hypothesis(("a",), -1.0)
 
@@ -251,8 +287,9 @@ def test_the_format_of_a_folder_and_of_its_files(kind, tmp_path):
     if format not in ("kaldi", "espnet", "nemo"):  # these are folders
         assert {find_format(tmp_path / name) for name in files} == {format}
     if format == "nemo":
-        (beams,) = (name for name in files if ".tsv" in name)
+        beams = next((name for name in files if ".tsv" in name), "manifest.json")
         assert find_format(tmp_path / beams) == "nemo"
+        assert list(read_nbest(tmp_path / beams)) == lists
     # a rescoring writes other files beside its lists
     beside = "sweep.json text trn scales.yaml lmwt.nn confidence.ndjson"
     write_files(tmp_path, dict.fromkeys(beside.split(), "{}"))

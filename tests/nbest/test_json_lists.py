@@ -119,6 +119,48 @@ def test_nemo_lists_are_told_apart_or_refused(case, tmp_path):
     assert [hyp.am_score for nbest in lists for hyp in nbest.hypotheses] == scores
 
 
+TRANSCRIBED = [
+    {**MANIFEST[0], "pred_text": "it is", "beams": [["it is", -1.5], ["", -2]]},
+    {**MANIFEST[1], "pred_text_ctc": "hello", "beams": [("hello", None), ("hallo", None)]},
+]
+
+
+def test_a_manifest_of_nemo_may_hold_the_lists(tmp_path):
+    """As transcribe_speech.py writes it with extract_nbest=true."""
+    file = tmp_path / "manifest_ctc.json"
+    file.write_text(lines(*TRANSCRIBED))
+    first, second = read(file, "nemo")
+    assert first.hypotheses == (hyp("it is", -1.5), hyp("", -2))
+    assert (first.utt, first.ref) == ("a", ("it", "is", "a", "test"))
+    assert first.extra["pred_text"] == "it is" and "beams" not in first.extra
+    assert [h.am_score for h in second.hypotheses] == [None, None] and second.speaker == "s1"
+    assert list(read_nbest(file)) == list(read_nbest(tmp_path)) == [first, second]
+    # beside the manifest that NeMo was given, the file has to be named
+    (tmp_path / "manifest.json").write_text(lines(*MANIFEST))
+    with pytest.raises(InputError, match=r"2 files \*\.json.*name the file"):
+        read(tmp_path, "nemo")
+    assert read(file, "nemo") == [first, second]
+
+
+@pytest.mark.parametrize(
+    "beams, message",
+    [
+        (None, "beams are missing, and a list of one or more"),
+        ([], "beams are \\[\\]"),
+        (["a b"], "a beam is 'a b', and a text with a score was expected"),
+        ([["a", -1, -2]], "a beam is .*, and a text with a score"),
+        ([["a", "x"]], "a score is 'x', and a finite number"),
+        ([["a", float("nan")]], "a score is nan"),
+        ([[3, -1]], "a hypothesis is 3, and a string"),
+        ([["a", -1], ["b", None]], "1 of 2 hypotheses have a score"),
+    ],
+)
+def test_bad_beams_of_a_manifest(tmp_path, beams, message):
+    (tmp_path / "out.json").write_text(lines(TRANSCRIBED[0], {**MANIFEST[1], "beams": beams}))
+    for path in (tmp_path, tmp_path / "out.json"):
+        check_refused(lambda path=path: read(path, "nemo"), rf"out\.json:2: {message}", tmp_path)
+
+
 def test_vosk_a_file_for_each_utterance_and_all_in_one(tmp_path):
     text = json.dumps({"alternatives": VOSK}, indent=2)
     write_files(tmp_path, {"one/u10.json": text, "one/u2.json": text, "all.json": text + text})

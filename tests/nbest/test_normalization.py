@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import sys
+import unicodedata
 
 import numpy as np
 import pytest
@@ -37,6 +39,11 @@ punct           | i love it \u2764\ufe0f \u2764\ufe0f\u200d\U0001f525 x | i love
 punct           | \u0301a b                  | a b
 punct           | hello \u0301 press 1\ufe0f\u20e3 now | hello press 1 now
 nfc             | cafe\u0301                 | café
+nfkc            | Ｆｕｌｌ１２ ﬁne ㎞ cafe\u0301 | Full12 fine km café
+nfkc,lower      | ＦＵＬＬ ℡                  | full tel
+lower           | İSTANBUL I\u0307Z i\u0307z IŞIK ışık | istanbul iz iz işik ışık
+lower_tr        | İSTANBUL I\u0307Z i\u0307z IŞIK ışık KI\u0302R | istanbul iz iz ışık ışık kîr
+lower           | STRAẞE Straße STRASSE ΟΔΟΣ ΣΑΣ Ǆ ǅ | straße straße strasse οδος σας ǆ ǆ
 lower,punct     | Well, I DO.                | well i do
                 | As It is.                  | As It is.
 punct,numbers,lower,contractions | It's 5%, DON'T! | it's five percent do not
@@ -48,6 +55,33 @@ def test_by_hand(line):
     steps, text, expected = (part.strip() for part in line.split("|"))
     # whatever the order in which they are named, signs are read before they are taken away
     assert apply(steps, text) == expected
+
+
+# Letters that are words' own, and are written as others in capitals
+OWN_LETTERS = set("ßıςև") | {"\u0345"} | set(map(chr, range(0x1C80, 0x1C89)))
+
+
+def is_own(letter):
+    """True for a letter whose capitals are those of other letters; iota stands below others."""
+    return bool(OWN_LETTERS & set(unicodedata.normalize("NFD", letter)))
+
+
+def test_letters_that_are_equal_up_to_case_become_equal():
+    letters = [c for c in map(chr, range(sys.maxunicode + 1)) if c.isalpha()]
+    letters = [c for c in letters if unicodedata.is_normalized("NFKC", c) and not is_own(c)]
+    upper, lower, title = (
+        Normalization("nfc,lower").words([f(letter) for letter in letters])
+        for f in (str.upper, str.lower, str.title)
+    )
+    assert upper == lower == title and len(upper) > 100_000
+
+
+@pytest.mark.parametrize("steps", ["lower", "lower_tr", "nfc", "nfkc"])
+@pytest.mark.parametrize("form", ["NFC", "NFKC"])
+def test_composed_text_stays_composed(steps, form):
+    letters = " ".join(c for c in map(chr, range(sys.maxunicode + 1)) if c.isalpha())
+    found = apply(steps, unicodedata.normalize(form, letters))
+    assert unicodedata.is_normalized("NFC", found) and apply(steps, found) == found
 
 
 @pytest.mark.parametrize("steps", [name for name in STEPS if name != "whisper"])

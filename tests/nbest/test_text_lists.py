@@ -3,6 +3,7 @@
 import logging
 import re
 
+import numpy as np
 import pytest
 import torch
 from espnet2.fileio.datadir_writer import DatadirWriter
@@ -132,6 +133,23 @@ def test_what_espnets_own_writer_writes(tmp_path):
     assert [hyp.am_score for hyp in nbest.hypotheses] == [-12.5, -0.002, -3.0]
 
 
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, float, torch.tensor])
+@pytest.mark.parametrize("show", [str, repr, lambda score: repr(np.array(float(score)))])
+def test_scores_as_python_prints_them(tmp_path, kind, show):
+    score = show(kind(-3.5))
+    write_files(tmp_path, {"1best_recog/text": "u a\n", "1best_recog/score": f"u {score}\n"})
+    assert read(tmp_path, "espnet") == [NBest("u", (hyp("a", -3.5),))]
+
+
+PRINTED = ["np.float64(-3.0)", "numpy.float32(-3.0)", "float64(-3)", "tensor([-3.])", "array(-3.)"]
+
+
+@pytest.mark.parametrize("text", PRINTED)
+def test_numbers_that_other_versions_print(tmp_path, text):
+    write_files(tmp_path, {"1best_recog/text": "u a\n", "1best_recog/score": f"u {text}\n"})
+    assert read(tmp_path, "espnet") == [NBest("u", (hyp("a", -3.0),))]
+
+
 TEXT1, SCORE1, TEXT2, SCORE2, TEXT3, SCORE3 = ESPNET
 BAD_ESPNET = [
     ({TEXT1: None}, r"1best_recog/text: cannot be read"),
@@ -144,7 +162,9 @@ BAD_ESPNET = [
     (change(TEXT1, "é", "b_01 a\né"), r"text:3: the key 'b_01' stands already in line 2"),
     ({TEXT3: "é\n", SCORE3: "é 1\n"}, r"\.2/1best_recog/text:1: .* stands already in .*put\.1"),
     (change(SCORE1, "tensor(-10.5000)", "a"), r"score:1: 'a' stands where one num"),
-    (change(SCORE1, "-10.5000", "nan"), r"score:1: 'nan' is not a finite"),
+    (change(SCORE1, "-10.5000", "nan"), r"score:1: 'tensor\(nan\)' is not a finite"),
+    (change(SCORE1, "tensor(-10.5000)", "exp(-1.)"), r"score:1: 'exp\(-1\.\)' stands where"),
+    (change(SCORE1, "tensor(-10.5000)", "np.float64(nan)"), r"score:1: .* is not a finite"),
     (change(SCORE1, "-10.5000", "[1., 2.]"), r"score:1: 'tensor\(\[1\., 2\.\]\)' stands"),
     ({name: "" for name in ESPNET}, r": no hypotheses"),
     ({"1best_recog/text": "u a\n"}, r"one of output\.1 and 1best_recog .* there is both"),
@@ -164,7 +184,7 @@ BAD_SRILM = [
     ({"u": "-1e308 -1 1 a\n"}, r"u:1: '-1e308' is too large a number"),  # in nats
     ({}, "no N-best lists"),
     ({"u/v": ""}, r"u: cannot be read \(Is a directory\)"),
-    ({"u": SRILM, "u.score.Z": SRILM}, "compress"),
+    ({"u": SRILM, "u.score.Z": b"\x1f\x9d"}, r"u\.score\.Z: compressed by compress"),
     ({"a b": SRILM}, "cannot be an utterance id"),
     ({"u": SRILM, "u.gz": packed({"u": SRILM.encode()})["u.gz"]}, r"u\.gz:1: .*'u' stands already"),
 ]

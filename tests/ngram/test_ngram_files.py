@@ -213,6 +213,21 @@ def test_damage_is_named_in_our_words(write, capfd, read, change):
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"\x28\xb5\x2f\xfd\x24", r"bad\.arpa: compressed by zstd"),
+        (BASE.replace("\n", "\r").encode(), r"bad\.arpa:1: a carriage return alone"),
+    ],
+)
+def test_what_has_to_be_converted_first(tmp_path, content, message):
+    path = tmp_path / "bad.arpa"
+    path.write_bytes(content)
+    for read in (NgramScorer, lambda path: load_table(path, words=[], history=[])):
+        with pytest.raises(InputError, match=message):
+            read(path)
+
+
 @pytest.mark.parametrize("log10_of_red, said", [(-0.6, False), (-0.1, True)])
 def test_unigrams_that_sum_to_more_than_one_are_named(write, caplog, log10_of_red, said):
     caplog.set_level(logging.WARNING)

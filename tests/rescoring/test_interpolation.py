@@ -14,8 +14,9 @@ from espnet_bayeslm.evaluation.word_scores import Component, WordScores
 from espnet_bayeslm.nbest.segments import Segment, read_segments, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import list_worker as module
-from espnet_bayeslm.rescoring.list_worker import blocks, score_lists
+from espnet_bayeslm.rescoring.list_worker import ListWorker, blocks, blocks_of, checked
 from espnet_bayeslm.rescoring.scales import Weighting
+from espnet_bayeslm.rescoring.tuning import AS_USUAL
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.utils.errors import InputError
 
@@ -268,7 +269,9 @@ def test_blocks_have_as_many_hypotheses_as_are_wanted(sizes, size):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_SIZE", size)
         whole = list(blocks([item] for item in nbests))
-        scored = [x.nbest for x in score_lists(nbests, LM, Weighting.of(LM, None, None))]
+        first, work = blocks_of(nbests, AS_USUAL)
+        worker = ListWorker(LM, Weighting.of(LM, None, None), AS_USUAL, first)
+        scored = [x.nbest for x in checked(map(worker.score, work))]
     assert [items[0] for block in whole for items in block] == nbests == scored
     for block in whole[:-1]:
         counts = [len(items[0].hypotheses) for items in block]

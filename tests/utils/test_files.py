@@ -1,7 +1,10 @@
+import bz2
 import gzip
 import json
+import lzma
 import math
 import os
+import threading
 
 import pytest
 
@@ -16,6 +19,7 @@ from espnet_bayeslm.utils.files import (
     staged,
     write_json,
 )
+from espnet_bayeslm.utils.packed_files import compressed_to
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
@@ -154,18 +158,89 @@ def test_lines_are_numbered_or_keyed(tmp_path):
             list(read_lines(other))
 
 
-def test_a_gzip_file_cut_short_at_any_byte(tmp_path):
-    path = tmp_path / "text.gz"
-    content = gzip.compress(b"u1 a\nu2 b\n" * 9)
+COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_compressed_files_are_read_under_any_name_and_from_a_pipe(tmp_path, suffix):
+    lines = [(n, f"u{n} ü") for n in range(1, 20_000)]
+    text = "".join(f"{line}\n" for _, line in lines).encode()
+    compress = COMPRESS[suffix]
+    for name in ("text", *(f"text{other}" for other in COMPRESS)):
+        for content in (compress(text), compress(text[:9]) + compress(text[9:])):
+            (tmp_path / name).write_bytes(content)
+            assert list(read_lines(tmp_path / name)) == lines
+    (tmp_path / f"empty{suffix}").write_bytes(compress(b""))
+    assert list(read_lines(tmp_path / f"empty{suffix}")) == []
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(compress(text),))
+    writer.start()
+    assert list(read_lines(tmp_path / "pipe")) == lines
+    writer.join()
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_compressed_file_cut_short_at_any_byte(tmp_path, suffix):
+    path = tmp_path / f"text{suffix}"
+    content = COMPRESS[suffix](b"u1 a\nu2 b\n" * 9)
     for length in range(len(content)):
         path.write_bytes(content[:length])
-        with pytest.raises(InputError, match=r"text\.gz: cannot be read \(.+\)") as error:
+        with pytest.raises(InputError, match=rf"text{suffix}: cannot be read \(.+\)") as error:
             list(read_lines(path))
         assert "\n" not in str(error.value)
-    for other in (b"no gzip", content + b"x", content[:-5] + b"\xff" + content[-4:]):
+    damaged = bytes((*content[:-5], content[-5] ^ 0xFF, *content[-4:]))
+    for other in (b"not packed", damaged, *([content + b"x"] if suffix == ".gz" else [])):
         path.write_bytes(other)
-        with pytest.raises(InputError, match=r"text\.gz: cannot be read"):
+        with pytest.raises(InputError, match=rf"text{suffix}: cannot be read"):
             list(read_lines(path))
+
+
+@pytest.mark.parametrize("suffix", ["", *COMPRESS, ".zst"])
+def test_files_are_written_as_their_names_end(tmp_path, suffix):
+    def write():
+        path = tmp_path / f"out{suffix}"
+        with atomic_write(path, "wb") as f, compressed_to(f, path) as out:
+            out.write(b"a b\n" * 9)
+        return path.read_bytes()
+
+    if suffix == ".zst":
+        with pytest.raises(InputError, match=r"out\.zst: \.zst is not written"):
+            write()
+    else:
+        assert write() == write() and (len(write()) < 36 or suffix != ".gz")
+        assert list(read_lines(tmp_path / f"out{suffix}")) == [(n, "a b") for n in range(1, 10)]
+
+
+REFUSED = {
+    "zstd": b"\x28\xb5\x2f\xfd\x24\x05",
+    "compress": b"\x1f\x9d\x90",
+    "zip": b"PK\x03\x04\x14\x00",
+    "7-zip": b"7z\xbc\xaf\x27\x1c",
+    "lz4": b"\x04\x22\x4d\x18\x64",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_compressions_are_named(tmp_path, name):
+    path = tmp_path / "a.txt"
+    path.write_bytes(REFUSED[name])
+    message = (
+        rf"{path}: compressed by {name}, which is not read\. Decompress it first: `.* {path}`\."
+    )
+    with pytest.raises(InputError, match=f"^{message}$"):
+        list(read_lines(path))
+
+
+def test_a_carriage_return_alone_is_named(tmp_path):
+    path = tmp_path / "text"
+    for content, line in ((b"u1 a\ru2 b\r", 1), (b"u1 a\r\nu2 b\r\r\nu3\rc\n", 3)):
+        path.write_bytes(content)
+        with pytest.raises(InputError) as error:
+            list(read_lines(path))
+        assert str(error.value).startswith(f"{path}:{line}: a carriage return alone")
+        assert str(error.value).endswith(f"`tr '\\r' '\\n' < {path} > NEW_FILE`.")
+    path.write_bytes(b"u1 a\r")
+    assert list(read_lines(path)) == [(1, "u1 a")]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,35 @@
+"""Lower case of text in any language."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# Python writes the lower case of the Turkish capital with a dot as i and U+0307, the dot once more;
+# Lithuanian dictionaries write the dot below an accent
+_SECOND_DOT = re.compile("([ij\u012f]\u0328?)\u0307")
+
+
+def lower_case(text: str) -> str:
+    """Text in lower case, such that words that differ in case alone are equal.
+
+    A dotted capital I (U+0130) is i. Letters that are words' own stay: the sharp s (U+00DF), the
+    dotless i (U+0131), and a sigma at the end of a word. Text in NFC stays in NFC.
+    """
+    lowered = _SECOND_DOT.sub(r"\1", text.lower())
+    return nfc(lowered) if unicodedata.is_normalized("NFC", text) else lowered
+
+
+def turkish_lower_case(text: str) -> str:
+    """Text in lower case by the rules of Turkish and Azerbaijani, in NFC: I is U+0131."""
+    return lower_case(nfc(text).replace("I", "\u0131"))
+
+
+def nfc(text: str) -> str:
+    """Text with its letters and accents composed: e and U+0301 are the one letter U+00E9."""
+    return unicodedata.normalize("NFC", text)
+
+
+def nfkc(text: str) -> str:
+    """Text in NFC without full-width letters, ligatures and other forms of the same letters."""
+    return unicodedata.normalize("NFKC", text)
