@@ -67,7 +67,7 @@ def test_a_list(point, nbest):
     weighting = Weighting.of(components, None, Scales(lmwt=10.0))
 
     def rescore():
-        found = score_lists(CheckedLists(nbest / "dev"), components, weighting)
+        _, found = score_lists(CheckedLists(nbest / "dev"), components, weighting)
         assert len(list(Rescoring(found, weighting))) == 30
 
     files = {file for file, _ in entered(rescore, below=BELOW)}

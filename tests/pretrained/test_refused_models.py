@@ -60,7 +60,7 @@ def test_a_tokenizer_without_places_in_the_text(base, monkeypatch):
 
 def test_marks_and_forms_that_a_tokenizer_lacks(base):
     tokenizer = AutoTokenizer.from_pretrained(base)
-    with pytest.raises(InputError, match="text_form 'upper': valid are"):
+    with pytest.raises(InputError, match=r"^text_form upper: valid are as_is"):
         training_reader(tokenizer, "upper", "newline")
     with pytest.raises(InputError, match="--text_form upper: valid are auto, as_is"):
         candidates(tokenizer, "upper")

@@ -268,7 +268,8 @@ def test_blocks_have_as_many_hypotheses_as_are_wanted(sizes, size):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_SIZE", size)
         whole = list(blocks([item] for item in nbests))
-        scored = [x.nbest for x in score_lists(nbests, LM, Weighting.of(LM, None, None))]
+        _, lists = score_lists(nbests, LM, Weighting.of(LM, None, None))
+        scored = [x.nbest for x in lists]
     assert [items[0] for block in whole for items in block] == nbests == scored
     for block in whole[:-1]:
         counts = [len(items[0].hypotheses) for items in block]
