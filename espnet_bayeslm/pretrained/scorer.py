@@ -305,7 +305,9 @@ class PretrainedScorer:
         """True for each word that has a token for unknown text."""
         unk = self.lm.tokenizer.unk_token_id
         reader = self.reader or self._readers[0]
-        return [unk in reader.encode([word]).ids for word in words]
+        encoded = [reader.encode([word]) for word in words]
+        # without the tokens of the end, as the full stop of `sentence`
+        return [unk in item.ids[: item.starts[-1]] for item in encoded]
 
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
         """(n + 1,) tokens of each word of a sentence and of `</s>`."""

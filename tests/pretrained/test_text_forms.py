@@ -14,7 +14,8 @@ import yaml
 from oracles.lattice_paths import all_paths, random_lattice
 from tiny_models import assert_near, write_model
 from tiny_training import words
-from transformers import LlamaConfig
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import interpolate, perplexity, rescore
@@ -322,3 +323,13 @@ def test_a_word_ends_before_a_blank_a_full_stop_or_the_end(lm, form):
     scorer = PretrainedScorer(dataclasses.replace(lm, text_form=str(form)))
     (scores,) = scorer.word_scores([sentence])
     np.testing.assert_allclose(scores.log_probs, expected, atol=1e-4)
+
+
+def test_a_full_stop_that_a_tokenizer_lacks_makes_no_word_unknown(lm):
+    vocab = {"<s>": 0, "[UNK]": 1, "So": 2, "we": 3}
+    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    marks = dict(bos_token="<s>", eos_token="<s>", unk_token="[UNK]")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **marks)
+    given = dataclasses.replace(lm, tokenizer=fast, text_form="sentence,special")
+    assert PretrainedScorer(given).unknown(["so", "never"]) == [False, True]
