@@ -134,7 +134,8 @@ def train(**options: Any) -> None:
     form = ""
     if args.lm == PRETRAINED:
         wanted.check()
-        if args.lm_conf.get("text_form", AUTO) == AUTO:
+        # marks without a form are of a command for an earlier version
+        if args.lm_conf.get("text_form", AUTO) == AUTO and "marks" not in args.lm_conf:
             form = chosen_text_form(wanted, args)
             words += ["--lm_conf", f"text_form={form}"]
             args.lm_conf = {**args.lm_conf, "text_form": form}
@@ -159,13 +160,12 @@ def train(**options: Any) -> None:
 def lm_options(wanted: TrainOptions, config: Path) -> List[str]:
     """ESPnet's options for the LM's size, or its base model: those of `size`, or of `source`."""
     from espnet_bayeslm.pretrained.causal_lm import adapter_conf
-    from espnet_bayeslm.training.text import reader_of
 
     source = wanted.source
     if source and is_adapted(source):
         conf = read_config(find_files(source)[0]).lm_conf
         kept = {key: conf[key] for key in ("model", "lora") if key in conf}
-        return lm_conf_options({**kept, "text_form": str(reader_of(conf).form)})
+        return lm_conf_options({**kept, "text_form": kept_form(conf)})
     if source and is_adapter(source):
         return lm_conf_options(adapter_conf(source))
     if source and is_pretrained(source):
@@ -182,17 +182,24 @@ def lm_options(wanted: TrainOptions, config: Path) -> List[str]:
     return inherited_size_options(config, lm, theirs.lm_conf) if lm == theirs.lm else []
 
 
+def kept_form(lm_conf: Mapping[str, Any]) -> str:
+    """Value of the text form of an adapter's experiment; earlier versions kept the marks apart."""
+    form, marks = str(lm_conf.get("text_form", "as_is")), lm_conf.get("marks")
+    # line breaks are what a form without marks has
+    return form if marks in (None, "newline") else f"{form},{marks}"
+
+
 def chosen_text_form(wanted: TrainOptions, args: argparse.Namespace) -> str:
     """Form in which a pretrained LM reads text in training: as before in a run that goes on.
 
     Otherwise the validation text chooses.
     """
-    from espnet_bayeslm.training.text import base_model, chosen_form, reader_of
+    from espnet_bayeslm.training.text import base_model, chosen_form
 
     config = wanted.exp / "config.yaml"
     if (wanted.exp / "checkpoint.pth").is_file() and config.is_file():
         with contextlib.suppress(InputError):  # a kill may have cut it short
-            return str(reader_of(read_config(config).lm_conf).form)
+            return kept_form(read_config(config).lm_conf)
     # an adapter that does not say its form
     source = wanted.source if wanted.source and is_adapter(wanted.source) else None
     return chosen_form(

@@ -244,7 +244,7 @@ def test_peft_s_adapter_is_start_and_prior(trained, tmp_path):
     torch.testing.assert_close(prior, mean)
 
 
-def kept_form(exp):
+def form_of(exp):
     """Text form of an experiment, as its configuration has it; nothing else holds the marks."""
     conf = yaml.safe_load((exp / "config.yaml").read_text())["lm_conf"]
     assert conf.get("marks") is None
@@ -260,7 +260,7 @@ def options_from(folder, source):
 
 def test_the_validation_text_chooses_the_form_of_the_training(trained):
     """Of forms with one token before and one after a sentence, by their perplexities."""
-    form, exp = kept_form(trained / "exp"), trained / "exp"
+    form, exp = form_of(trained / "exp"), trained / "exp"
     assert f"text form: --lm_conf text_form={form}" in (exp / "train.log").read_text()
     assert str(espnet_bayeslm.load(exp).reader.form) == form
     costs = {}
@@ -310,19 +310,22 @@ def test_a_form_is_given_to_the_training_and_stays_with_the_adapter(trained, tmp
     ids=str,
 )
 def test_experiments_of_earlier_versions_keep_their_form(trained, tmp_path, conf, form):
-    """Their marks stood beside the form, and a training from them or on from them has both."""
+    """Their marks stood beside the form. A training from them has both, wherever the base is."""
     exp = tmp_path / "old"
     shutil.copytree(trained / "exp", exp)
     content = yaml.safe_load((exp / "config.yaml").read_text())
     del content["lm_conf"]["text_form"]
     content["lm_conf"].pop("marks", None)
     content["lm_conf"].update(conf)
+    moved = {**content, "lm_conf": {**content["lm_conf"], "model": "hf:no/more/there"}}
     (exp / "config.yaml").write_text(yaml.safe_dump(content))
     assert str(espnet_bayeslm.load(exp).reader.form) == form
-    assert f'text_form="{form}"' in options_from(trained, exp)
+    (exp / "config.yaml").write_text(yaml.safe_dump(moved))
+    (on,) = (word for word in options_from(trained, exp) if word.startswith("text_form="))
+    assert TextForm.parse(on.split('"')[1]) == TextForm.parse(form)
     given = TrainOptions(config="lora", exp=exp, train_text=exp, valid_text=exp)
     args = argparse.Namespace(lm_conf=content["lm_conf"], ngpu=0)
-    assert chosen_text_form(given, args) == form
+    assert TextForm.parse(chosen_text_form(given, args)) == TextForm.parse(form)
 
 
 def test_uncertainty_is_that_of_the_samples(trained):
