@@ -40,7 +40,8 @@ def load(
         exp: An experiment folder, or a checkpoint beside its config.yaml; `hf:FOLDER`, `hf:NAME`,
             a GGUF file or the folder of a peft adapter.
         device: Device of the weights, such as `cuda`.
-        text_form: Form in which a causal LM reads text: `auto`, `as_is`, `lower` or `sentence`.
+        text_form: Form in which a causal LM reads text: `auto`, or FORM[,MARKS[,BLANK]] as the
+            option `--text_form`. An adapter reads text in the form of its training.
         precision: Of a causal LM: `float32` or `bfloat16`.
 
     Returns:
@@ -58,7 +59,7 @@ def load(
     from espnet_bayeslm.loading.trained_lm import load_adapted, load_lm
 
     if is_adapted(exp):
-        return load_adapted(exp, device, precision=precision)
+        return load_adapted(exp, device, precision=precision, text_form=text_form)
     return load_lm(exp, device=device)
 
 

@@ -58,6 +58,8 @@ def interpolate(options: InterpolateOptions) -> None:
     for row, weight, component in zip(summaries, weights, components, strict=False):
         named = {"name": row["name"], "kind": row["kind"], "weight": float(weight)}
         rows.append({**named, **figures(row), "fingerprint": component.fingerprint})
+        if component.pretrained is not None:
+            rows[-1]["text_form"] = str(component.pretrained.prepare(lines).form)
     last = summaries[-1]
     counts = {"words": last["words"], "excluded_oovs": last["excluded"]}
     content = {"unit": options.unit, "components": rows, "mixture": {**figures(last), **counts}}

@@ -96,6 +96,7 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lmwt, penalty = self.lmwt, self.word_penalty
         if self.output is None and self.ref is None:
             raise InputError("nothing to do", remedy="Give --output DIR, --ref TEXT, or both.")
@@ -164,11 +165,13 @@ def lattice(options: LatticeOptions) -> None:
             from espnet_bayeslm.rescoring.list_worker import rescored_lattices
 
             pool = stack.enter_context(options.pool(preload=PRELOAD))
-            how = (options.merging(), scales, options.ngpu)
-            mixture, place = part_of(SubtractOptions, options), options.output
-            every = stack.enter_context(
-                rescored_lattices(pool, every, mixture, *how, output=place, total=total)
+            found = rescored_lattices(
+                *(pool, every, part_of(SubtractOptions, options), options.merging(), scales),
+                ngpu=options.ngpu,
+                output=options.output,
+                total=total,
             )
+            every = stack.enter_context(found)
         elif options.prune is not None and options.prune < math.inf:
             every = (pruned(item, scales or item.scales, options.prune) for item in every)
         # 3. Write as they come, and report

@@ -111,13 +111,13 @@ def perplexity(options: PerplexityOptions) -> None:
     options.check_engine()
     sentences = read_text(options)
     lines = list(sentences.values())
-    mixture = part_of(ComponentOptions, options)
+    mixture = part_of(MixtureOptions, options)
     with options.pool(preload=PRELOAD) as pool:
-        work = TextOnWorkers(pool, mixture, ngpu=options.ngpu, context=options.context)
+        work = TextOnWorkers(pool, mixture, lines, ngpu=options.ngpu, context=options.context)
         components = work.components
         names, digests = [c.name for c in components], [c.fingerprint for c in components]
         weights = read_weights(options.weights, names, fingerprints=digests)
-        scores = work.score(lines, output=options.output)
+        scores = work.score(output=options.output)
     for name, found in zip(names, scores, strict=True):
         check_unknown(name, lines, found, max_oov_rate=options.max_oov_rate)
     if not options.keyed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import List, NamedTuple, Protocol, Sequence, Union
+from typing import Any, List, NamedTuple, Optional, Protocol, Sequence, Union
 
 import numpy as np
 
@@ -70,9 +70,12 @@ class Component(NamedTuple):
         kind: "lm", "ngram" or "mixture".
         scorer: Scorer of sentences, word by word.
         fingerprint: A digest of its files: by it weights find their component under any name.
+        pretrained: Scorer of a pretrained LM, which reads text in a form of its own, also where a
+            cache stands before it; None: another LM, or an n-gram.
     """
 
     name: str
     kind: str
     scorer: WordScorer
     fingerprint: str = ""
+    pretrained: Optional[Any] = None

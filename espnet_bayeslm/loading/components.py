@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -14,9 +14,15 @@ from espnet_bayeslm.evaluation.leakage import warn_leakage
 from espnet_bayeslm.evaluation.perplexity import text_blocks, token_counts
 from espnet_bayeslm.evaluation.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.loading.experiment import experiment_name, find_files, fingerprint
-from espnet_bayeslm.loading.weights_file import unique_names
+from espnet_bayeslm.loading.weights_file import (
+    KeptForm,
+    forms_of_weights,
+    unique_names,
+    warn_of_other_forms,
+)
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
+from espnet_bayeslm.pretrained.text_forms import AUTO, TextForm, check_form, first_sentences
 from espnet_bayeslm.scoring import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.utils.blocks import Blocks
@@ -57,10 +63,12 @@ class LMOptions:
         "Largest share of unknown words; more are an error", 0.2, group=GROUP
     )
     text_form: str = option(
-        "Form in which pretrained LMs read the text; sentence: capitals and a full stop; auto: the"
-        " form of lowest perplexity on the first sentences that are scored",
-        "auto",
-        choices=("auto", "as_is", "lower", "sentence"),
+        "Form in which pretrained LMs read the text, FORM[,MARKS[,BLANK]]: as_is, lower or sentence"
+        " (capitals and a full stop); newline or special (the tokenizer's own marks of start and"
+        " end); blank or no_blank (before the first word); auto: for each LM the form of --scales"
+        " or --weights, else the form of lowest perplexity on the first sentences",
+        AUTO,
+        metavar="FORM",
         group=GROUP,
     )
     precision: str = option(
@@ -71,13 +79,18 @@ class LMOptions:
         group=GROUP,
     )
 
-    def check_form(self) -> None:
-        """Check that workers read the text of pretrained LMs in one form."""
-        if self.text_form == "auto" and any(map(is_pretrained, self.lms)):
-            raise InputError(
-                "--workers with --text_form auto: each would choose a form by its own sentences",
-                remedy="Give --text_form as_is, lower or sentence.",
-            )
+    def __post_init__(self) -> None:
+        if self.text_form != AUTO:
+            check_form(self.text_form)
+
+    def chooses_form(self) -> bool:
+        """True if some LM chooses its form of the text by sentences."""
+        return any(map(self._chooses, self.lms))
+
+    def _chooses(self, lm: Any) -> bool:
+        """True for a pretrained LM without a given form of the text."""
+        own = AUTO if is_pretrained(lm) else getattr(lm, "text_form", "")
+        return own == AUTO == self.text_form
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,22 +177,25 @@ class ComponentOptions(LMOptions):
         from espnet_bayeslm.pretrained.scorer import PretrainedScorer  # imports torch
 
         lm: Any = given
-        if isinstance(given, (str, os.PathLike)):
-            if self.cache is not None and self.text_form == "auto" and not is_adapted(given):
-                raise InputError(
-                    "--cache with --text_form auto: the form depends on the sentences that come"
-                    " first",
-                    remedy="Give --text_form as_is, lower or sentence.",
-                )
+        is_loaded = not isinstance(given, (str, os.PathLike))
+        if is_loaded and self.text_form != AUTO:
+            lm = dataclasses.replace(lm, text_form=self.text_form)
+        if not is_loaded:
             options = dict(text_form=self.text_form, precision=self.precision)
             lm = load(given, device=device, **options)
             lm = lm if self.num_samples else lm.at_mean()
         scorer = PretrainedScorer(lm, **reading)
-        if lm is given:
-            return Component(lm.name, "lm", scorer, lm.fingerprint)
-        kept = f"{lm.fingerprint} {dict(reading, text_form=self.text_form)}"
-        kept += f" {self.precision}" if self.precision != "float32" else ""
-        return self._cached(lambda: scorer, lm.name, lm.fingerprint, kept)
+
+        def kept(sentences: Sentences) -> str:
+            """All that scores depend on besides the sentences, which may choose the text form."""
+            form = scorer.prepare(sentences).form
+            return f"{lm.fingerprint} {dict(reading, text_form=str(form))} {self.precision}"
+
+        found = Component(lm.name, "lm", scorer, lm.fingerprint, scorer)
+        if is_loaded or self.cache is None:
+            return found
+        cached = CachedScorer(lambda: scorer, name=lm.name, folder=self.cache, fingerprint=kept)
+        return found._replace(scorer=cached)
 
     def _cached(
         self, make: Callable[[], WordScorer], name: str, digest: str, kept: str
@@ -220,6 +236,10 @@ class SubtractOptions(MixtureOptions):
         group=GROUP,
     )
 
+    def chooses_form(self) -> bool:
+        """True if some LM chooses its form of the text by sentences."""
+        return any(map(self._chooses, (*self.lms, *self.subtract_lms)))
+
     def subtracted(self, names: Sequence[str], device: str, **reading: Any) -> List[Component]:
         """LMs and n-grams that are subtracted, in their order, with other names than `names`."""
         own = part_of(ComponentOptions, self)
@@ -247,18 +267,51 @@ class GPUOptions:
     ngpu: int = option("The number of gpus. 0: CPU mode", 0, group=GROUP)
 
 
+def chosen_forms(
+    components: Sequence[Component], kept: Iterable[KeptForm], sentences: Sentences
+) -> Dict[str, str]:
+    """Form in which each pretrained LM reads text, by the LM's name.
+
+    An LM without a form takes the first that is kept, else the one that the sentences choose.
+    """
+    known = {form.name: form.form for form in reversed(list(kept))}
+    return {
+        c.name: str(c.pretrained.prepare(sentences, known.get(c.name)).form)
+        for c in components
+        if c.pretrained is not None
+    }
+
+
+def read_as(components: Sequence[Component], forms: Mapping[str, str]) -> None:
+    """Let pretrained LMs read text in the forms that were chosen, {name of the LM: form}."""
+    for component in components:
+        if component.pretrained is not None:
+            component.pretrained.read_as(TextForm.parse(forms[component.name]))
+
+
 class TextWorker:
     """LMs and n-grams, loaded by a worker on its GPUs, which scores blocks of sentences."""
 
-    def __init__(self, options: ComponentOptions, ngpu: int, context: int):
-        self._components = options.components(device_of(ngpu), context=context)
+    def __init__(self, options: MixtureOptions, ngpu: int, context: int):
+        own = part_of(ComponentOptions, options)
+        self._components = own.components(device_of(ngpu), context=context)
+        self._weights = options.weights
 
-    def components(self, _: None) -> List[Tuple[str, str, str]]:
-        """Name, kind and digest of each component."""
-        return [(c.name, c.kind, c.fingerprint) for c in self._components]
+    def components(self, sentences: Sentences) -> List[Tuple[str, str, str, str]]:
+        """Name, kind, digest and text form of each component; sentences may choose the form."""
+        forms: Dict[str, str] = {}
+        if any(component.pretrained is not None for component in self._components):
+            names = [component.name for component in self._components]
+            digests = [component.fingerprint for component in self._components]
+            kept = forms_of_weights(self._weights, names, digests)
+            forms = chosen_forms(self._components, kept, sentences)
+        return [(c.name, c.kind, c.fingerprint, forms.get(c.name, "")) for c in self._components]
 
-    def score(self, block: Sentences) -> List[Scored]:
-        """Scores of a block by each component, and the tokens of its words."""
+    def score(self, given: Tuple[Dict[str, str], Sentences]) -> List[Scored]:
+        """Scores of a block by each component, and the tokens of its words, in chosen forms."""
+        forms, block = given
+        if forms:
+            read_as(self._components, forms)
         return [
             (c.scorer.word_scores(block), [token_counts(c.scorer, words) for words in block])
             for c in self._components
@@ -286,24 +339,39 @@ class ScoredText:
 class TextOnWorkers:
     """LMs and n-grams on workers; the scorers of its `components` count tokens after `score`."""
 
-    def __init__(self, pool: Pool, options: ComponentOptions, *, ngpu: int, context: int):
-        if pool.workers > 1:
-            options.check_form()
+    def __init__(
+        self,
+        pool: Pool,
+        options: MixtureOptions,
+        sentences: Sentences,
+        *,
+        ngpu: int,
+        context: int,
+    ):
         self._work = Blocks(pool, TextWorker, options, ngpu, context)
-        known: List[Tuple[str, str, str]] = self._work.ask("components")
-        self._identity, self._context = f"{options!r} {context} {known}", context
+        # one worker chooses the forms of the text, and all read it in these
+        some = first_sentences(sentences) if options.chooses_form() else []
+        known: List[Tuple[str, str, str, str]] = self._work.ask("components", some)
+        own = part_of(ComponentOptions, options)
+        self._identity, self._context = f"{own!r} {context} {known}", context
+        self._sentences = sentences
+        self._forms = {name: form for name, _, _, form in known if form}
         # they have no more to score: no component is asked again
-        self._texts: List[Any] = [ScoredText(name) for name, _, _ in known]
+        self._texts: List[Any] = [ScoredText(name) for name, *_ in known]
         parts = zip(known, self._texts, strict=True)
-        self.components = [Component(n, kind, text, digest) for (n, kind, digest), text in parts]
+        self.components = [Component(n, kind, text, digest) for (n, kind, digest, _), text in parts]
+        if self._forms:
+            names, digests = [name for name, *_ in known], [digest for _, _, digest, _ in known]
+            kept = forms_of_weights(options.weights, names, digests)
+            warn_of_other_forms(kept, self._forms)
 
-    def score(self, sentences: Sentences, *, output: Optional[PathLike]) -> List[List[WordScores]]:
+    def score(self, *, output: Optional[PathLike]) -> List[List[WordScores]]:
         """Scores of each sentence by each component; finished blocks are kept by `output`."""
-        blocks = text_blocks(sentences, context=self._context)
-        total = len(sentences)
+        blocks = text_blocks(self._sentences, context=self._context)
+        total = len(self._sentences)
+        how: Any = dict(desc="scoring", unit="sentence", sent=lambda block: (self._forms, block))
         with self._work.kept(output, self._identity):
-            found = self._work.map("score", blocks, desc="scoring", unit="sentence", total=total)
-            for block, of_components in found:
+            for block, of_components in self._work.map("score", blocks, total=total, **how):
                 for text, of_block in zip(self._texts, of_components, strict=True):
                     text.add(block, of_block)
         return [text.scores for text in self._texts]

@@ -202,8 +202,9 @@ def export_adapter(path: PathLike, output: PathLike) -> None:
     check_folder(output, written=ADAPTER_FILES)
     loaded = load_adapted(path)
     base = read_config(find_files(path)[0]).lm_conf["model"]
+    form = loaded.scorer.prepare([]).form
     with staged(output) as place:
-        write_adapter(loaded.lm, place, base=base, licence=loaded.licence)
+        write_adapter(loaded.lm, place, base=base, licence=loaded.licence, form=form)
 
 
 def write_mixture(

@@ -38,6 +38,7 @@ from espnet_bayeslm.loading.experiment import (
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.names import PRETRAINED
 from espnet_bayeslm.pretrained.scorer import PretrainedLM
+from espnet_bayeslm.pretrained.text_forms import AUTO, check_form
 from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.scoring.uncertainty import LoadedLM
 from espnet_bayeslm.scoring.unknown_words import usual_unk_size
@@ -109,18 +110,20 @@ class TrainedLM(LoadedLM):
 
 
 def load_adapted(
-    path: PathLike, device: str = "cpu", *, precision: str = "float32"
+    path: PathLike, device: str = "cpu", *, precision: str = "float32", text_form: str = AUTO
 ) -> PretrainedLM:
     """Pretrained LM that ESPnet's LM task has adapted, from its folder or checkpoint.
 
-    The `precision` is of the base model, `float32` or `bfloat16`, whatever it was in training.
+    The `precision` is of the base model, `float32` or `bfloat16`, whatever it was in training. The
+    LM reads text in the form of its training; another `text_form` is a warning.
     """
+    check_form(text_form)
     config, checkpoint = find_files(path)
     args = read_config(config)
     args.lm_conf = {**args.lm_conf, "precision": precision}
     lm = load_model(args, checkpoint).to(device).eval().lm
     loaded: PretrainedLM = lm.loaded(experiment_name(checkpoint), fingerprint=fingerprint(path))
-    return loaded
+    return dataclasses.replace(loaded, text_form=text_form)
 
 
 def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
+from espnet_bayeslm.pretrained.text_forms import TextForm
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping
 from espnet_bayeslm.utils.log import LOG
@@ -34,11 +36,63 @@ class NamedWeight(NamedTuple):
         name: The component's name where the weights were estimated.
         weight: Weight of the component.
         fingerprint: Digest of the component's files then; empty where the file does not say.
+        text_form: Form in which a pretrained LM read text then; empty for all other components.
     """
 
     name: str
     weight: float
     fingerprint: str = ""
+    text_form: str = ""
+
+
+class KeptForm(NamedTuple):
+    """Form in which a pretrained LM read text where weights or scales were estimated.
+
+    Attributes:
+        source: The option that gives the weights or scales.
+        name: The LM's name among the components of this run.
+        form: Value of `--text_form`.
+    """
+
+    source: str
+    name: str
+    form: str
+
+
+def checked_form(value: Any) -> str:
+    """Form of the text that a file names, as `--text_form` has it; empty if it names none."""
+    return str(TextForm.parse(value, "text_form")) if value else ""
+
+
+def kept_forms(
+    source: str,
+    known: Sequence[NamedWeight],
+    names: Sequence[str],
+    fingerprints: Sequence[str] = (),
+) -> List[KeptForm]:
+    """Forms of the text that belong to some components.
+
+    A form belongs to the component of the same files, else to the one of its name.
+    """
+    by_digest = {row.fingerprint: row.text_form for row in known if row.fingerprint}
+    by_name = {row.name: row.text_form for row in known}
+    found = []
+    for name, digest in itertools.zip_longest(names, fingerprints, fillvalue=""):
+        form = by_digest.get(digest) or by_name.get(name)
+        if form:
+            found.append(KeptForm(source, name, form))
+    return found
+
+
+def warn_of_other_forms(kept: Sequence[KeptForm], forms: Mapping[str, str]) -> None:
+    """Warn of each LM that reads text in another form than the one that is kept."""
+    for row in kept:
+        if row.name in forms and forms[row.name] != row.form:
+            LOG.warning(
+                f"{row.name}: it reads text by --text_form {forms[row.name]}, and {row.source} was"
+                f" made with --text_form {row.form}: leave out --text_form, or estimate"
+                f" {row.source} again"
+            )
 
 
 def check_subtracted(weights: Sequence[NamedWeight]) -> None:
@@ -91,6 +145,40 @@ def match_weights(
     return [found[index] for index in range(len(names))]
 
 
+def read_named_weights(path: PathLike) -> List[NamedWeight]:
+    """Weights of components, with their names, from a file of `bayeslm interpolate`."""
+    content = read_yaml_mapping(path)
+    try:
+        return [
+            NamedWeight(
+                str(row["name"]),
+                float(row["weight"]),
+                str(row.get("fingerprint", "")),
+                checked_form(row.get("text_form")),
+            )
+            for row in content["components"]
+        ]
+    except InputError as error:
+        raise InputError(str(error), path=path) from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"not a weights file ({error!r})",
+            path=path,
+            remedy="Make it with `bayeslm interpolate`.",
+        ) from error
+
+
+def forms_of_weights(
+    weights: Union[PathLike, Sequence[float], None],
+    names: Sequence[str],
+    fingerprints: Sequence[str] = (),
+) -> List[KeptForm]:
+    """Forms of the text of some components that a file of weights keeps."""
+    if not isinstance(weights, (str, os.PathLike)) or not Path(weights).is_file():
+        return []
+    return kept_forms("--weights", read_named_weights(weights), names, fingerprints)
+
+
 def read_weights(
     weights: Union[PathLike, Sequence[float], None],
     names: Sequence[str],
@@ -105,17 +193,7 @@ def read_weights(
     if weights is None:
         return np.ones(1) if len(names) == 1 else None
     if isinstance(weights, (str, os.PathLike)) and Path(weights).is_file():
-        try:
-            known = [
-                NamedWeight(str(c["name"]), float(c["weight"]), str(c.get("fingerprint", "")))
-                for c in read_yaml_mapping(weights)["components"]
-            ]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"not a weights file ({error!r})",
-                path=weights,
-                remedy="Make it with `bayeslm interpolate`.",
-            ) from error
+        known = read_named_weights(weights)
         try:
             return check_weights(match_weights(known, names, fingerprints), len(names))
         except InputError as error:

@@ -34,9 +34,12 @@ class AdaptedLM(UncertainLM):
         lora: Options of peft's LoRA: `r`, `alpha`, `dropout`, `target_modules` (default: 16,
             2 r, 0, all linear layers but the output projection).
         uncertainty: `{lora_a@LAYERS: bayes, lora_b@LAYERS: bayes}`.
-        text_form: Form in which it reads a sentence: `as_is`, `lower` or `sentence`.
-        marks: Before and after a sentence: `newline`, or `special` for the tokenizer's own marks,
-            as a recogniser with these tokens has them.
+        text_form: Form in which it reads a sentence, `FORM[,MARKS[,BLANK]]`: `as_is`, `lower` or
+            `sentence`; `newline`, or `special` for the tokenizer's own marks before and after a
+            sentence, as a recogniser with these tokens has them; `blank` or `no_blank` before the
+            first word. `bayeslm train` chooses it by the validation text where it is `auto` or not
+            given.
+        marks: Marks of an LM of an earlier version, which `text_form` has now.
         fingerprint: Digest of the base model's weights; training fills it in.
         precision: Of the base model in training: `float32` or `bfloat16`.
         gradient_checkpointing: True to compute activations again in the backward pass, which
@@ -70,7 +73,7 @@ class AdaptedLM(UncertainLM):
         lora: Any = None,
         uncertainty: Any = None,
         text_form: str = "as_is",
-        marks: str = "newline",
+        marks: Optional[str] = None,
         fingerprint: Optional[str] = None,
         precision: str = "float32",
         gradient_checkpointing: bool = False,

@@ -24,7 +24,7 @@ from espnet_bayeslm.pretrained.names import (
     other_options,
 )
 from espnet_bayeslm.pretrained.scorer import PretrainedLM
-from espnet_bayeslm.pretrained.text_forms import AUTO
+from espnet_bayeslm.pretrained.text_forms import AUTO, Reader, TextForm, check_form
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write
 from espnet_bayeslm.utils.log import LOG
@@ -32,6 +32,8 @@ from espnet_bayeslm.utils.log import LOG
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # First values of each weight that a fingerprint covers
 DIGESTED = 4096
+# Key of an adapter's card for the form in which it was trained
+FORM_KEY = "text_form"
 
 
 def load_causal_lm(
@@ -48,6 +50,7 @@ def load_causal_lm(
     Raises:
         InputError: It is not found, not a causal LM, has no tokenizer, or needs code of its own.
     """
+    check_form(text_form)
     if precision not in PRECISIONS:
         raise InputError(f"precision {precision!r}: valid are {', '.join(PRECISIONS)}")
     named = str(source)
@@ -61,7 +64,7 @@ def load_causal_lm(
             f"{named}: its tokenizer does not say where tokens stand in the text",
             remedy="Use a model with a fast tokenizer (tokenizer.json).",
         )
-    licence = _licence(path)
+    licence = _from_card(path, "license")
     LOG.info(
         f"Loaded {named}: {model.config.model_type}, {len(tokenizer)} tokens,"
         f" {sum(p.numel() for p in model.parameters())} weights,"
@@ -69,7 +72,11 @@ def load_causal_lm(
     )
     name, digest = path.stem if path.is_file() else path.name, digest_of_weights(model)
     placed = model.to(device, PRECISIONS[precision]).eval()
-    return PretrainedLM(name, placed, tokenizer, digest, licence, text_form=text_form)
+    form = adapter_form(path)
+    reader = Reader(tokenizer, TextForm.parse(form)) if form else None
+    return PretrainedLM(
+        name, placed, tokenizer, digest, licence, text_form=text_form, reader=reader
+    )
 
 
 def load_tokenizer(source: PathLike) -> Any:
@@ -186,13 +193,23 @@ def _read_adapter(folder: Path) -> Tuple[Any, Any]:
         ) from error
 
 
-def _licence(path: Path) -> str:
-    """Licence that the model card in a folder names; empty if there is none."""
+def _from_card(path: Path, key: str) -> str:
+    """Value of the model card in a folder, as `license`; empty if the card has none."""
     card = (path if path.is_dir() else path.parent) / "README.md"
     if not card.is_file():
         return ""
-    found = re.search(r"^license:\s*(\S+)", card.read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.search(rf"^{key}:\s*(\S+)", card.read_text(encoding="utf-8"), re.MULTILINE)
     return found[1] if found else ""
+
+
+def adapter_form(folder: PathLike) -> str:
+    """Text form that the card of a peft adapter names; empty if the card names none."""
+    path = Path(str(folder).removeprefix(PREFIX))
+    form = _from_card(path, FORM_KEY) if is_adapter(path) else ""
+    try:
+        return str(TextForm.parse(form, FORM_KEY)) if form else ""
+    except InputError as error:
+        raise InputError(str(error), path=path / "README.md") from None
 
 
 def need(package: str, what: str, path: Any = None) -> None:
@@ -265,7 +282,9 @@ def adapter_conf(folder: PathLike) -> Dict[str, Any]:
     targets = config.target_modules
     targets = targets if isinstance(targets, str) else sorted(targets)
     lora = {"r": config.r, "alpha": config.lora_alpha, "dropout": config.lora_dropout}
-    return {"model": base, "lora": {**lora, "target_modules": targets}}
+    form = adapter_form(folder)
+    known = {"text_form": form} if form else {}
+    return {"model": base, "lora": {**lora, "target_modules": targets}, **known}
 
 
 def write_start(folder: PathLike, path: Path) -> Path:
@@ -284,8 +303,8 @@ def write_start(folder: PathLike, path: Path) -> Path:
     return path
 
 
-def write_adapter(model: Any, folder: Path, *, base: str, licence: str) -> None:
-    """Write the adapter of peft's model, with base model and licence (if known) in its card."""
+def write_adapter(model: Any, folder: Path, *, base: str, licence: str, form: TextForm) -> None:
+    """Write the adapter of peft's model; its card has base model, licence if known, text form."""
     from safetensors.torch import save_file
 
     tensors = {
@@ -299,5 +318,6 @@ def write_adapter(model: Any, folder: Path, *, base: str, licence: str) -> None:
     config.inference_mode = True
     config.save_pretrained(str(folder))
     named = f"license: {licence}\n" if licence else ""
+    named += f"{FORM_KEY}: {form}\n"
     card = f"---\nbase_model: {config.base_model_name_or_path}\n{named}library_name: peft\n---\n"
     (folder / "README.md").write_text(card, encoding="utf-8")

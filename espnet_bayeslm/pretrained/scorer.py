@@ -24,7 +24,13 @@ import torch
 
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.pretrained.names import other_options
-from espnet_bayeslm.pretrained.text_forms import AUTO, Reader, candidates
+from espnet_bayeslm.pretrained.text_forms import (
+    AUTO,
+    Reader,
+    TextForm,
+    candidates,
+    first_sentences,
+)
 from espnet_bayeslm.pretrained.tree_scores import TreeScorer
 from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.scoring.log_probs import Ids
@@ -32,9 +38,6 @@ from espnet_bayeslm.scoring.uncertainty import LoadedLM, Uncertainty
 from espnet_bayeslm.scoring.words import check_is_plain, marked_tokens, word_log_probs
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
-
-# Words of the first sentences by which `auto` chooses the form
-WORDS_TO_CHOOSE = 400
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,10 +51,9 @@ class PretrainedLM(LoadedLM):
         fingerprint: Digest of its files.
         licence: Licence that its card names; empty if the card names none.
         sampled: (index) -> context that holds a sample of its random weights; None: there are none.
-        text_form: Form in which it reads text: `as_is`, `lower`, `sentence` (capitals and a full
-            stop), or `auto`: the form with the lowest perplexity on the first sentences that are
-            scored.
-        reader: Writes sentences in the form that an adapted LM was trained with; None: it is
+        text_form: Form in which it reads text, `FORM[,MARKS[,BLANK]]` (`text_forms.TextForm`), or
+            `auto`: the form with the lowest perplexity on the first sentences that are scored.
+        reader: Writes sentences in the form that an adapter was trained with; None: the form is
             chosen by `text_form`.
     """
 
@@ -127,6 +129,13 @@ class PretrainedScorer:
         self.max_context, self.context, self.num_samples = max_context, context, num_samples
         self.reader: Optional[Reader] = None
         self._readers = [lm.reader] if lm.reader else candidates(lm.tokenizer, lm.text_form)
+        if lm.reader and lm.text_form != AUTO:
+            given, own = TextForm.parse(lm.text_form), lm.reader.form
+            if given != own:
+                LOG.warning(
+                    f"{lm.name}: --text_form {given}, and the adapter was trained with --text_form"
+                    f" {own}, in which it reads the text"
+                )
 
     @functools.cached_property
     def _marked(self) -> FrozenSet[str]:
@@ -141,32 +150,42 @@ class PretrainedScorer:
         """True if some of its weights are random."""
         return self.lm.sampled is not None
 
-    def prepare(self, sentences: Sequence[Sequence[str]]) -> Reader:
-        """Reader of the text form, which these sentences choose if it is not chosen yet."""
-        if self.reader is not None:
-            return self.reader
-        some, words = [], 0
-        for sentence in filter(None, sentences):
-            some.append(sentence)
-            words += len(sentence)
-            if words >= WORDS_TO_CHOOSE:
-                break
-        tried, best = self._readers if some else self._readers[:1], 0
-        if len(tried) > 1:
-            costs = [
-                -sum(float(score.log_probs.sum()) for score in self._score(some, reader))
-                for reader in tried
-            ]
-            best, count = int(np.argmin(costs)), words + len(some)
-            LOG.info(
-                f"{self.name}: text form: {tried[best].form}"
-                f" (perplexity {math.exp(costs[best] / count):.1f} on {count} words; the worst of"
-                f" {len(costs)} forms has {math.exp(min(max(costs) / count, 700)):.1f})"
-            )
-        if not self._trees.takes_trees:
-            LOG.info(f"{self.name}: its model reads no prefix trees; padded batches are used")
-        self.reader = tried[best]
+    def prepare(self, sentences: Sequence[Sequence[str]], kept: Optional[str] = None) -> Reader:
+        """Reader of the text form, which is chosen if it is not chosen yet.
+
+        The form is the one that the LM was loaded with. For `auto` it is `kept`, from an earlier
+        choice, else the sentences choose.
+        """
+        if self.reader is None:
+            if kept is not None and len(self._readers) > 1:
+                self.reader = Reader(self.lm.tokenizer, TextForm.parse(kept))
+            else:
+                self.reader = self.choose(sentences, self._readers)
+            if not self._trees.takes_trees:
+                LOG.info(f"{self.name}: its model reads no prefix trees; padded batches are used")
         return self.reader
+
+    def read_as(self, form: TextForm) -> None:
+        """Read sentences in a form from now on."""
+        if self.reader is None or self.reader.form != form:
+            self.reader = Reader(self.lm.tokenizer, form)
+
+    def choose(self, sentences: Sequence[Sequence[str]], readers: Sequence[Reader]) -> Reader:
+        """Reader of the lowest perplexity on the first sentences; the first reader without any."""
+        some = first_sentences(sentences)
+        if len(readers) == 1 or not some:
+            return readers[0]
+        costs = [
+            -sum(float(score.log_probs.sum()) for score in self._score(some, reader))
+            for reader in readers
+        ]
+        best, count = int(np.argmin(costs)), sum(len(words) + 1 for words in some)
+        LOG.info(
+            f"{self.name}: text form: --text_form {readers[best].form}"
+            f" (perplexity {math.exp(min(costs[best] / count, 700)):.1f} on {count} words; the"
+            f" worst of {len(costs)} forms has {math.exp(min(max(costs) / count, 700)):.1f})"
+        )
+        return readers[best]
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence (words without `<s>`, `</s>`), in order."""
@@ -298,7 +317,10 @@ class PretrainedScorer:
     def unknown(self, words: Sequence[str]) -> List[bool]:
         """True for each word that has a token for unknown text."""
         unk = self.lm.tokenizer.unk_token_id
-        return [unk in self._readers[0].encode([word]).ids for word in words]
+        reader = self.reader or self._readers[0]
+        encoded = [reader.encode([word]) for word in words]
+        # without the tokens of the end, as the full stop of `sentence`
+        return [unk in item.ids[: item.starts[-1]] for item in encoded]
 
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
         """(n + 1,) tokens of each word of a sentence and of `</s>`."""

@@ -8,14 +8,17 @@ on the same sentences of meetings.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from typing import Any, List, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
-import torch
 
 from espnet_bayeslm.utils.casing import lower_case
 from espnet_bayeslm.utils.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
 
 FORMS = ("as_is", "lower", "sentence")
 AUTO = "auto"
@@ -23,6 +26,12 @@ AUTO = "auto"
 BEGINS, CONTINUES = ("\u0120", "\u2581", " "), "##"
 # What stands before and after a sentence: a line break, or the LM's own marks
 MARKS = ("newline", "special")
+# True if a blank stands before the first word
+BLANKS = {"blank": True, "no_blank": False}
+VALID = {"FORM": FORMS, "MARKS": MARKS, "BLANK": tuple(BLANKS)}
+"""Parts of a form's value, `FORM[,MARKS[,BLANK]]`, with their valid words."""
+# Words of the first sentences by which `auto` chooses the form
+WORDS_TO_CHOOSE = 400
 
 
 class TextForm(NamedTuple):
@@ -39,7 +48,35 @@ class TextForm(NamedTuple):
     blank: bool = True
 
     def __str__(self) -> str:
-        return f"{self.form}, {self.marks} marks, {'a' if self.blank else 'no'} blank at the start"
+        """Value of `--text_form` that means this form."""
+        return f"{self.form},{self.marks},{'blank' if self.blank else 'no_blank'}"
+
+    @classmethod
+    def parse(cls, value: str, name: str = "--text_form") -> TextForm:
+        """Form of a value `FORM[,MARKS[,BLANK]]`, the inverse of `str`.
+
+        The marks are `newline` where the value lacks them; a blank stands before the first word
+        unless the value says `no_blank`.
+
+        Raises:
+            InputError: A part of the value is unknown; `name` is the option's name.
+        """
+        parts = [part.strip() for part in str(value).split(",")]
+        if len(parts) > len(VALID):
+            raise InputError(
+                f"{name} {value}: {len(parts)} parts, and {','.join(VALID)} was expected",
+                remedy=f"Leave out {','.join(parts[len(VALID) :])}.",
+            )
+        for part, (place, valid) in zip(parts, VALID.items(), strict=False):
+            if part not in valid:
+                shown = f"{place} {part!r}: " if len(parts) > 1 else ""
+                others = f"{AUTO}, " if len(parts) == 1 and name == "--text_form" else ""
+                raise InputError(
+                    f"{name} {value}: {shown}valid are {others}{', '.join(valid)}",
+                    remedy="Give FORM[,MARKS[,BLANK]], as lower or as_is,special,no_blank.",
+                )
+        form, marks, blank = [*parts, *("as_is", "newline", "blank")[len(parts) :]]
+        return cls(form, marks, BLANKS[blank])
 
     def words(self, words: Sequence[str]) -> Tuple[List[str], str]:
         """Words as the LM reads them, and the punctuation after the last."""
@@ -115,6 +152,8 @@ class Reader:
     @functools.cached_property
     def openings(self) -> torch.Tensor:
         """(V,) bool, True for the tokens that end the word before them."""
+        import torch
+
         vocabulary = self.tokenizer.get_vocab()
         opens = torch.zeros(max(vocabulary.values()) + 1, dtype=torch.bool)
         begins = any(token.startswith(BEGINS) for token in vocabulary)
@@ -129,34 +168,95 @@ class Reader:
         return opens
 
 
-def candidates(tokenizer: Any, form: str) -> List[Reader]:
-    """Readers to choose from: of one form if it is given, and for `auto` of all forms and marks."""
-    if form not in (AUTO, *FORMS):
-        raise InputError(f"--text_form {form}: valid are {', '.join((AUTO, *FORMS))}")
-    blanks, forms = ((True, False), FORMS) if form == AUTO else ((True,), (form,))
+def check_form(value: str) -> None:
+    """Raise an InputError where a value is neither a form nor `auto`."""
+    if value != AUTO:
+        TextForm.parse(value)
+
+
+def candidates(tokenizer: Any, value: str) -> List[Reader]:
+    """Readers to choose from: of one form if it is given, and for `auto` of all forms.
+
+    A form without marks has the tokenizer's own marks where the tokenizer has no line break.
+    """
+    if value == AUTO:
+        tried = [TextForm(f, m, b) for m in MARKS for b in (True, False) for f in FORMS]
+    else:
+        given = TextForm.parse(value)
+        if "," in value:
+            return [Reader(tokenizer, given)]
+        tried = [given._replace(marks=marks) for marks in MARKS]
     readers = []
-    for marks in MARKS:
+    for form in tried:
         try:
-            readers += [Reader(tokenizer, TextForm(f, marks, b)) for b in blanks for f in forms]
+            readers.append(Reader(tokenizer, form))
         except InputError:
             continue  # the tokenizer lacks these marks
     if not readers:
         raise InputError("the tokenizer has neither a line break nor a token for ends of text")
-    return readers if form == AUTO else readers[:1]
+    return readers if value == AUTO else readers[:1]
 
 
-def training_reader(tokenizer: Any, form: str, marks: str) -> Reader:
+def training_readers(tokenizer: Any) -> List[Reader]:
+    """Readers of all forms with one token before and one token after a sentence."""
+    found = [r for r in candidates(tokenizer, AUTO) if len(r.start) == len(r.end) == 1]
+    if not found:
+        raise InputError("the tokenizer has neither one token of a line break nor one for an end")
+    return found
+
+
+def training_reader(tokenizer: Any, value: str, marks: Optional[str] = None) -> Reader:
     """Reader of one form, with one token before and one after a sentence.
 
-    Line breaks that the tokenizer writes as several tokens give way to the tokenizer's own marks.
+    In a form without marks, line breaks that the tokenizer writes as several tokens give way to the
+    tokenizer's own marks.
+
+    Args:
+        tokenizer: A fast tokenizer of `transformers`.
+        value: Value of the form.
+        marks: One of `MARKS`, as earlier versions kept the marks beside the form.
 
     Raises:
         InputError: There is no such form, or the tokenizer lacks the marks.
     """
-    for name, value, valid in (("text_form", form, FORMS), ("marks", marks, MARKS)):
-        if value not in valid:
-            raise InputError(f"{name} {value!r}: valid are {', '.join(valid)}")
-    reader = Reader(tokenizer, TextForm(form, marks))
+    form = TextForm.parse(value, "text_form")
+    if marks is not None:
+        if marks not in MARKS:
+            raise InputError(f"marks {marks!r}: valid are {', '.join(MARKS)}")
+        if "," in value and marks != form.marks:
+            raise InputError(
+                f"text_form {value}, and marks {marks}",
+                remedy="Leave out marks, which text_form holds.",
+            )
+        form = form._replace(marks=marks)
+    reader = Reader(tokenizer, form)
     if len(reader.start) > 1:
-        reader = Reader(tokenizer, TextForm(form, "special"))
+        if "," in value:
+            raise InputError(
+                f"text_form {value}: the tokenizer writes a line break as {len(reader.start)}"
+                " tokens, and training needs one before and one after a sentence",
+                remedy=f"Give lm_conf text_form={form._replace(marks='special')}.",
+            )
+        reader = Reader(tokenizer, form._replace(marks="special"))
     return reader
+
+
+def first_sentences(sentences: Iterable[Sequence[str]]) -> List[Sequence[str]]:
+    """First sentences by which `auto` chooses the form; empty ones are left out."""
+    some: List[Sequence[str]] = []
+    words = 0
+    for sentence in filter(None, sentences):
+        some.append(sentence)
+        words += len(sentence)
+        if words >= WORDS_TO_CHOOSE:
+            break
+    return some
+
+
+def best_first(lists: Iterable[Sequence[Sequence[str]]]) -> List[Sequence[str]]:
+    """First distinct sentences of lists: the best of each list, then the second of each, and so on.
+
+    By these `auto` chooses the form in which it reads lists or lattices.
+    """
+    ranks = itertools.zip_longest(*lists, fillvalue=())
+    return first_sentences(dict.fromkeys(map(tuple, itertools.chain.from_iterable(ranks))))

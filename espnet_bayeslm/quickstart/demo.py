@@ -224,7 +224,7 @@ def small_steps(demo: Demo, source: Path) -> Tuple[List[Step], List[Step]]:
         write_parts(demo.texts, exp / "smollm2_data")
     # one short epoch: small batches, a larger rate
     fast = {"max_epoch": 1, "batch_bins": 256, "optim_conf": "lr=0.001"}
-    training = {**fast, "lm_conf": f"precision={precision}"}
+    training = {**fast, "lm_conf": [f"precision={precision}", "text_form=lower"]}
     runner, base = Runner(exp, texts, training, {"precision": precision}), f"{PREFIX}{folder}"
     lists = [demo.rescored(demo.keys[SMALL_START], p) / "best" for p in ("dev", "eval")]
 

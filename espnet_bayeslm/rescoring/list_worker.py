@@ -29,11 +29,12 @@ from espnet_bayeslm.evaluation.counting import UnknownWords
 from espnet_bayeslm.evaluation.interpolation import combined
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
-from espnet_bayeslm.loading.components import PRELOAD, SubtractOptions
-from espnet_bayeslm.nbest.formats import normalized
-from espnet_bayeslm.nbest.lattice import Lattice, PathScales
+from espnet_bayeslm.loading.components import PRELOAD, Sentences, SubtractOptions, read_as
+from espnet_bayeslm.nbest.formats import NBEST_SIZE, normalized
+from espnet_bayeslm.nbest.lattice import Lattice, PathScales, best_paths
 from espnet_bayeslm.nbest.segments import Recording, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.pretrained.text_forms import best_first
 from espnet_bayeslm.rescoring.decision import ListScores, rescored_list
 from espnet_bayeslm.rescoring.options import RescoreOptions, SharedRescoreOptions
 from espnet_bayeslm.rescoring.scales import Weighting, load_mixture
@@ -61,6 +62,8 @@ LATTICES = 32
 
 Found = Tuple[List[T], List[UnknownWords]]
 """Results of a block, and the words that each component does not know."""
+InForms = Tuple[Mapping[str, str], List[T]]
+"""Forms of the text of pretrained LMs, by name, and a block that they read."""
 
 
 @with_options(SharedRescoreOptions)
@@ -163,14 +166,25 @@ def _load(
     return components, weighting._replace(scales=scales, confidence=options.confidence)
 
 
-def blocks_of(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Block, Iterator[Block]]:
-    """First block, where LMs are prepared with it, and all blocks."""
+def blocks_of(
+    lists: Iterable[NBest], options: RescoreOptions, *, chooses: bool
+) -> Tuple[Block, Iterator[Block]]:
+    """First block, where LMs see it before they score, and all blocks.
+
+    With `chooses` an LM may choose the form of its text.
+    """
     segments = options.segments
     # without segments each list is a recording by itself
     every = blocks(([x] for x in lists) if segments is None else recordings(lists, segments))
     # taken only where it is needed: lists are read as they are asked for
-    first: Block = next(every, []) if options.self_normalized else []
+    first: Block = next(every, []) if options.self_normalized or chooses else []
     return first, itertools.chain([first] if first else [], every)
+
+
+def _best_of(block: Block) -> Sentences:
+    """First sentences of a block by which pretrained LMs choose the form of the text."""
+    items = itertools.chain.from_iterable(block)
+    return best_first([hyp.words for hyp in item.hypotheses] for item in items)
 
 
 def checked(scored: Iterable[Tuple[Iterable[T], List[UnknownWords]]]) -> Iterator[T]:
@@ -229,12 +243,14 @@ class ListWorker:
         """Worker of the LMs and n-grams that the options name."""
         return cls(*_load(options, device or device_of(ngpu), tunes=tunes), options, first)
 
-    def weighting(self, _: None) -> Weighting:
-        """Names, weights and digests of the components."""
-        return self._weighting
+    def weighting(self, sentences: Sentences) -> Weighting:
+        """Names, weights, digests and text forms of the components, which sentences may choose."""
+        return self._weighting.with_forms(self._components, sentences)
 
-    def sent(self, block: Block) -> Found[Tuple[np.ndarray, Tuple[Any, ...]]]:
+    def sent(self, given: InForms) -> Found[Tuple[np.ndarray, Tuple[Any, ...]]]:
         """Scores of a block, ln p (K, W) and uncertainty of the words, without its lists."""
+        forms, block = given
+        read_as(self._components, forms)
         lists, unknown = self.score(block)
         found = [(np.concatenate(item.log_probs, axis=1), item.uncertainty) for item in lists]
         return found, unknown
@@ -352,18 +368,19 @@ class ListsOnWorkers:
     ):
         if not tunes:
             options.check_untuned()
-        if pool.workers > 1:
-            options.check_form()
         plain = part_of(RescoreOptions, options)
-        first, todo = blocks_of(lists, plain)
-        seen = _bare(first)
+        first, todo = blocks_of(lists, plain, chooses=plain.chooses_form())
+        seen = _bare(first) if plain.self_normalized else []
         self._work = Blocks(pool, ListWorker.load, plain, ngpu, device, seen, tunes)
         # the first lists are read while the workers load the LMs
         ready = [] if pool.is_here else list(itertools.islice(todo, 1))
         self._todo = itertools.chain(ready, todo)
-        self.weighting: Weighting = self._work.ask("weighting")
+        # one worker chooses the forms of the text, and all read it in these
+        self.weighting: Weighting = self._work.ask("weighting", _best_of(first))
+        self.weighting.warn_of_other_forms()
+        self._forms = self.weighting.text_forms
         same = dataclasses.replace(plain, cache=None)
-        self._identity = f"{same} {self.weighting.digests} {seen}"
+        self._identity = f"{same} {self.weighting.digests} {seen} {self._forms}"
 
     def kept(self, output: PathLike) -> ContextManager[None]:
         """Keep the scores of finished blocks beside the output within a block of code."""
@@ -371,8 +388,10 @@ class ListsOnWorkers:
 
     def scores(self, *, total: Optional[int] = None) -> Iterator[ListScores]:
         """Yield the lists with ln p of their words, `total` of them."""
-        what: Any = {"desc": "rescoring", "unit": "list", "total": total, "sent": _bare}
-        found = self._work.map("sent", self._todo, **what)
+        what: Any = {"desc": "rescoring", "unit": "list", "total": total}
+        found = self._work.map(
+            "sent", self._todo, sent=lambda block: (self._forms, _bare(block)), **what
+        )
         return checked((_whole(block, rows), unknown) for block, (rows, unknown) in found)
 
 
@@ -417,14 +436,16 @@ class LatticeWorker:
         self._merging, self._scales = merging, scales
         self._max_oov_rate = options.max_oov_rate
 
-    def weighting(self, _: None) -> Weighting:
-        """Names, weights and digests of the components."""
-        return self._weighting
+    def weighting(self, sentences: Sentences) -> Weighting:
+        """Names, weights, digests and text forms of the components, which sentences may choose."""
+        return self._weighting.with_forms(self._components, sentences)
 
-    def rescore(self, block: List[Lattice]) -> Found[Lattice]:
+    def rescore(self, given: InForms) -> Found[Lattice]:
         """Lattices with the scores of the components, and the words that these do not know."""
         from espnet_bayeslm.scoring.lattices import rescore_lattices  # imports torch
 
+        forms, block = given
+        read_as(self._components, forms)
         scorers = [uncached(component.scorer) for component in self._components]
         how: Any = {"scales": self._scales, "options": self._merging}
         unknown = []
@@ -451,18 +472,27 @@ def rescored_lattices(
     pool: Pool,
     lattices: Iterable[Lattice],
     options: SubtractOptions,
-    *how: Any,
+    merging: MergeOptions,
+    scales: Optional[PathScales],
+    *,
+    ngpu: int,
     output: Optional[PathLike],
     total: int,
 ) -> Iterator[Iterator[Lattice]]:
     """An iterator of lattices with the scores of LMs and n-grams, to be read within the block."""
-    if pool.workers > 1:
-        options.check_form()
-    work = Blocks(pool, LatticeWorker, options, *how)
-    weighting: Weighting = work.ask("weighting")
+    work = Blocks(pool, LatticeWorker, options, merging, scales, ngpu)
     remaining = iter(lattices)
     todo = iter(lambda: list(itertools.islice(remaining, LATTICES)), [])
-    identity = f"{options!r} {how!r} {weighting.digests}"
+    first = next(todo, []) if options.chooses_form() else []
+    # whole paths: by beginnings of sentences an LM would choose another form
+    paths = (best_paths(item, scales or item.scales, NBEST_SIZE) for item in first)
+    seen = best_first([path.words for path in of_one] for of_one in paths)
+    weighting: Weighting = work.ask("weighting", seen)
+    forms = weighting.text_forms
+    weighting.warn_of_other_forms()
+    identity = f"{options!r} {merging!r} {scales!r} {ngpu} {weighting.digests} {forms}"
+    how: Any = dict(desc="rescoring", unit="lattice", sent=lambda block: (forms, block))
     with work.kept(output, identity):
-        found = work.map("rescore", todo, desc="rescoring", unit="lattice", total=total)
+        every = itertools.chain([first] if first else [], todo)
+        found = work.map("rescore", every, total=total, **how)
         yield checked(result for _, result in found)

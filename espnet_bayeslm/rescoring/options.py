@@ -74,6 +74,7 @@ class RescoreOptions(CountingOptions, SubtractOptions):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.context != "none" and self.segments is None:
             raise InputError(
                 f"--context {self.context} needs to know the recordings",

@@ -26,12 +26,17 @@ import numpy as np
 import yaml
 
 from espnet_bayeslm.evaluation.word_scores import Component
-from espnet_bayeslm.loading.components import SubtractOptions
+from espnet_bayeslm.loading.components import Sentences, SubtractOptions, chosen_forms
 from espnet_bayeslm.loading.weights_file import (
+    KeptForm,
     NamedWeight,
     check_subtracted,
+    checked_form,
+    forms_of_weights,
+    kept_forms,
     match_weights,
     read_weights,
+    warn_of_other_forms,
 )
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, Posterior
 from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, SUBTRACTED
@@ -58,6 +63,7 @@ class Scales:
             not tuned.
         subtracted: Weights of the subtracted LMs, at or below zero; they are added to both sums.
         fingerprints: Digests of the LMs that they were tuned with, by name, where a file says so.
+        text_forms: Forms in which pretrained LMs read the text in the tuning, by name.
 
     Raises:
         ValueError: `lmwt` is not positive, one is not finite, or a subtracted LM has a weight
@@ -72,6 +78,9 @@ class Scales:
     control: Optional[Scales] = None
     subtracted: Tuple[NamedWeight, ...] = ()
     fingerprints: Mapping[str, str] = dataclasses.field(
+        default_factory=dict, compare=False, repr=False
+    )
+    text_forms: Mapping[str, str] = dataclasses.field(
         default_factory=dict, compare=False, repr=False
     )
 
@@ -96,6 +105,12 @@ class Scales:
             own = dict(self.features)
         less = {f"{SUBTRACTED}.{row.name}": row.weight for row in self.subtracted if row.weight}
         return {**own, **less}
+
+    def kept_forms(self, names: Sequence[str], fingerprints: Sequence[str]) -> List[KeptForm]:
+        """Forms of the text that belong to some LMs."""
+        digests = self.fingerprints
+        known = [NamedWeight(n, 0.0, digests.get(n, ""), f) for n, f in self.text_forms.items()]
+        return kept_forms("--scales", known, names, fingerprints)
 
     @property
     def has_lmwt(self) -> bool:
@@ -190,6 +205,7 @@ def _scales_of(content: Mapping[str, Any]) -> Scales:
         *(lmwt, penalty, features, posterior, decision, control),
         subtracted=subtracted_of(content),
         fingerprints=dict(content.get("fingerprints") or {}),
+        text_forms={n: checked_form(f) for n, f in (content.get("text_forms") or {}).items()},
     )
 
 
@@ -211,6 +227,8 @@ class Weighting(NamedTuple):
         scales: Weights of the acoustic score and the number of words, or of features.
         fingerprints: The digests of the components' files, where they are known.
         confidence: True for confidences with "max" too.
+        text_forms: Form in which each pretrained LM reads the text, by name, once it is chosen.
+        kept: Forms in which the LMs read the text where scales and weights were estimated.
     """
 
     names: Sequence[str]
@@ -218,6 +236,8 @@ class Weighting(NamedTuple):
     scales: Scales
     fingerprints: Sequence[str] = ()
     confidence: bool = False
+    text_forms: Mapping[str, str] = {}
+    kept: Sequence[KeptForm] = ()
 
     @classmethod
     def of(
@@ -256,6 +276,17 @@ class Weighting(NamedTuple):
         found.update((row.name, row.fingerprint) for row in self.scales.subtracted)
         return {name: digest for name, digest in found.items() if digest}
 
+    def with_forms(self, components: Sequence[Component], sentences: Sentences) -> Weighting:
+        """Weighting with the text forms of pretrained LMs, which sentences choose if need be."""
+        if all(component.pretrained is None for component in components):
+            return self
+        return self._replace(text_forms=chosen_forms(components, self.kept, sentences))
+
+    def warn_of_other_forms(self) -> None:
+        """Warn where scales or weights were estimated with another form of the text."""
+        if self.kept:
+            warn_of_other_forms(self.kept, self.text_forms)
+
     def warn_of_other_lms(self) -> None:
         """Warn where the scales were tuned with other LMs than these."""
         then, now = self.scales.fingerprints, self.digests
@@ -275,6 +306,8 @@ class Weighting(NamedTuple):
             content["decision"] = self.scales.decision
         if self.digests:
             content["fingerprints"] = self.digests
+        if self.text_forms:
+            content["text_forms"] = dict(self.text_forms)
         return content
 
 
@@ -301,7 +334,10 @@ def load_mixture(
         tunes=tunes,
     )
     found = dataclasses.replace(weighting.scales, subtracted=weights)
-    return [*components, *subtracted], weighting._replace(scales=found)
+    every = [*components, *subtracted]
+    own = [c.name for c in every], [c.fingerprint for c in every]
+    kept = [*found.kept_forms(*own), *forms_of_weights(options.weights, *own)]
+    return every, weighting._replace(scales=found, kept=kept)
 
 
 def subtracted_weights(

@@ -5,7 +5,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from types import MappingProxyType
-from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 
@@ -214,7 +225,8 @@ def tune_mixture(
     firsts = [units(nbest.hypotheses[0].words) for nbest in nbests]
     pairs = zip(spoken, firsts, strict=True)
     num_words = sum(len(closest_reading(units(ref), first)) for ref, first in pairs)
-    scales = dataclasses.replace(scales, decision=decision, control=own)
+    made_with: Any = {"fingerprints": weighting.digests, "text_forms": weighting.text_forms}
+    scales = dataclasses.replace(scales, decision=decision, control=own, **made_with)
     return Tuned(scales, found, control, picture, num_words, by_risk)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from pathlib import Path
-from typing import Any, Callable, List, Sequence
+from typing import Any, Callable, List, Sequence, Union
 
 import numpy as np
 
@@ -21,11 +21,17 @@ CONVENTION = "a word's score has its end in it"
 class CachedScorer:
     """A scorer that is loaded only where its scores are not in the cache yet.
 
-    Its fingerprint is a digest of all that scores depend on besides the sentences.
+    Its fingerprint is a digest of all that scores depend on besides the sentences, or a function
+    of the sentences that are scored first, by which an LM chooses how it reads text.
     """
 
     def __init__(
-        self, load: Callable[[], WordScorer], *, name: str, folder: PathLike, fingerprint: str
+        self,
+        load: Callable[[], WordScorer],
+        *,
+        name: str,
+        folder: PathLike,
+        fingerprint: Union[str, Callable[[Sequence[Sequence[str]]], str]],
     ):
         self.name = name
         self._load, self._folder, self._fingerprint = load, Path(folder), fingerprint
@@ -39,7 +45,9 @@ class CachedScorer:
         """Scores of each sentence, from the cache where they are there."""
         if not sentences:
             return []
-        digest = hashlib.sha256(f"{CONVENTION} {self._fingerprint}".encode())
+        known = self._fingerprint
+        known = known(sentences) if callable(known) else known
+        digest = hashlib.sha256(f"{CONVENTION} {known}".encode())
         for words in sentences:
             digest.update(b"\n" + " ".join(words).encode())
         path = self._folder / f"{digest.hexdigest()}.npz"

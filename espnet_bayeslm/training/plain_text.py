@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
@@ -25,7 +26,8 @@ from espnet_bayeslm.pretrained.names import (
     is_adapter,
     is_pretrained,
 )
-from espnet_bayeslm.utils.cli import PROGRESS, log_to
+from espnet_bayeslm.pretrained.text_forms import AUTO
+from espnet_bayeslm.utils.cli import PROGRESS, device_of, log_to
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping
 from espnet_bayeslm.utils.locks import folder_lock
@@ -128,10 +130,16 @@ def train(**options: Any) -> None:
             f"--from {source} is a pretrained LM, and {config.name} trains lm: {args.lm}",
             remedy="Give --config lora or --config bayes_lora.",
         )
+    check_exp(exp, ",")
+    form = ""
     if args.lm == PRETRAINED:
         wanted.check()
+        # marks without a form are of a command for an earlier version
+        if args.lm_conf.get("text_form", AUTO) == AUTO and "marks" not in args.lm_conf:
+            form = chosen_text_form(wanted, args)
+            words += ["--lm_conf", f"text_form={form}"]
+            args.lm_conf = {**args.lm_conf, "text_form": form}
     given = pretrained_tokens(args.lm_conf) if args.lm == PRETRAINED else given_tokens(wanted)
-    check_exp(exp, ",")
     start = ["--config", str(config), "--output_dir", str(exp), "--resume", "true"]
     # as the recipes, for batches of type `folded`
     start += [] if args.fold_length else ["--fold_length", "150"]
@@ -142,6 +150,8 @@ def train(**options: Any) -> None:
         pass  # refused before anything is written
     with log_to(exp / LOG):
         PROGRESS.info(f"{exp}: reading {texts[0]} and {texts[1]}; the log is in {exp / LOG}")
+        if form:
+            PROGRESS.info(f"{exp}: text form: --lm_conf text_form={form}")
         with folder_lock(exp):
             start += prepare(texts, exp / "data", wanted=wanted, given=given, reading=reading)
         BayesLMTask.main(cmd=[*start, *words])
@@ -154,8 +164,8 @@ def lm_options(wanted: TrainOptions, config: Path) -> List[str]:
     source = wanted.source
     if source and is_adapted(source):
         conf = read_config(find_files(source)[0]).lm_conf
-        kept = ("model", "lora", "text_form", "marks")
-        return lm_conf_options({key: conf[key] for key in kept if key in conf})
+        kept = {key: conf[key] for key in ("model", "lora") if key in conf}
+        return lm_conf_options({**kept, "text_form": kept_form(conf)})
     if source and is_adapter(source):
         return lm_conf_options(adapter_conf(source))
     if source and is_pretrained(source):
@@ -170,6 +180,34 @@ def lm_options(wanted: TrainOptions, config: Path) -> List[str]:
         return []
     theirs, lm = read_config(find_files(source)[0]), read_yaml_mapping(config).get("lm")
     return inherited_size_options(config, lm, theirs.lm_conf) if lm == theirs.lm else []
+
+
+def kept_form(lm_conf: Mapping[str, Any]) -> str:
+    """Value of the text form of an adapter's experiment; earlier versions kept the marks apart."""
+    form, marks = str(lm_conf.get("text_form", "as_is")), lm_conf.get("marks")
+    # line breaks are what a form without marks has
+    return form if marks in (None, "newline") else f"{form},{marks}"
+
+
+def chosen_text_form(wanted: TrainOptions, args: argparse.Namespace) -> str:
+    """Form in which a pretrained LM reads text in training: as before in a run that goes on.
+
+    Otherwise the validation text chooses.
+    """
+    from espnet_bayeslm.training.text import base_model, chosen_form
+
+    config = wanted.exp / "config.yaml"
+    if (wanted.exp / "checkpoint.pth").is_file() and config.is_file():
+        with contextlib.suppress(InputError):  # a kill may have cut it short
+            return kept_form(read_config(config).lm_conf)
+    # an adapter that does not say its form
+    source = wanted.source if wanted.source and is_adapter(wanted.source) else None
+    return chosen_form(
+        source or base_model(args.lm_conf),
+        wanted.valid_text,
+        device=device_of(args.ngpu),
+        precision=args.lm_conf.get("precision", "float32"),
+    )
 
 
 def starting_point(source: Optional[Path], args: argparse.Namespace, *, folder: Path) -> List[str]:

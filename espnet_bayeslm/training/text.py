@@ -23,13 +23,14 @@ from espnet_bayeslm.loading.experiment import (
 )
 from espnet_bayeslm.loading.trained_lm import text_reader
 from espnet_bayeslm.pretrained.adapted import vocabulary
-from espnet_bayeslm.pretrained.causal_lm import load_tokenizer
+from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, load_tokenizer
 from espnet_bayeslm.pretrained.names import TOKEN_TYPE
-from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
+from espnet_bayeslm.pretrained.text_forms import Reader, training_reader, training_readers
 from espnet_bayeslm.scoring.unknown_words import unknown_words
 from espnet_bayeslm.training.plain_text import TokenOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
+    PathLike,
     atomic_write,
     read_entries,
     read_lines,
@@ -295,13 +296,24 @@ def check_pieces(tokens: Sequence[str], bpemodel: str, *, path: Path) -> None:
         )
 
 
-def reader_of(lm_conf: Mapping[str, Any]) -> Reader:
-    """Reader of the sentences of an LM `pretrained`."""
+def base_model(lm_conf: Mapping[str, Any]) -> str:
+    """Base model of an LM `pretrained`, as `--from` names it."""
     if not lm_conf.get("model"):
         raise InputError("lm pretrained: lm_conf has no `model`", remedy="Give --from hf:NAME.")
-    tokenizer = load_tokenizer(lm_conf["model"])
-    form, marks = lm_conf.get("text_form", "as_is"), lm_conf.get("marks", "newline")
-    return training_reader(tokenizer, form, marks)
+    return str(lm_conf["model"])
+
+
+def reader_of(lm_conf: Mapping[str, Any]) -> Reader:
+    """Reader of the sentences of an LM `pretrained`."""
+    tokenizer = load_tokenizer(base_model(lm_conf))
+    return training_reader(tokenizer, lm_conf.get("text_form", "as_is"), lm_conf.get("marks"))
+
+
+def chosen_form(model: PathLike, text: Path, *, device: str, precision: str) -> str:
+    """Form of the lowest perplexity of a text under a pretrained LM, of those for training."""
+    lm = load_causal_lm(model, device=device, precision=precision)
+    sentences = [line.split() for _, line in read_lines(text)]
+    return str(lm.scorer.choose(sentences, training_readers(lm.tokenizer)).form)
 
 
 def pretrained_tokens(lm_conf: Mapping[str, Any]) -> Tokens:

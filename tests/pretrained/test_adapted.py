@@ -1,10 +1,14 @@
 """Adaptation of pretrained LMs through ESPnet's LM task, against peft in a plain loop."""
 
+import argparse
+import itertools
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from peft import PeftModel
 from pretrained.tiny_models import FAMILIES, SMALL, assert_near, write_adapter, write_model
 from tiny_training import words
@@ -13,9 +17,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Gemma2Config
 import espnet_bayeslm
 from espnet_bayeslm.bin import export
 from espnet_bayeslm.bin import train as bin_train
+from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
+from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
 from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.training.plain_text import TrainOptions, chosen_text_form, lm_options
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
 
@@ -134,7 +141,7 @@ def train(folder, exp, config, source, *more):
 
 def test_training_by_the_command_line(trained):
     loaded = espnet_bayeslm.load(trained / "exp")
-    base = espnet_bayeslm.load(f"hf:{trained / 'base'}", text_form="as_is")
+    base = espnet_bayeslm.load(f"hf:{trained / 'base'}", text_form=str(loaded.reader.form))
     text = "so we could put the remote on the table"
     assert loaded.score(text) > base.score(text) + 1
     assert (trained / "exp/checkpoint.pth").stat().st_size < 2_000_000
@@ -237,6 +244,90 @@ def test_peft_s_adapter_is_start_and_prior(trained, tmp_path):
     torch.testing.assert_close(prior, mean)
 
 
+def form_of(exp):
+    """Text form of an experiment, as its configuration has it; nothing else holds the marks."""
+    conf = yaml.safe_load((exp / "config.yaml").read_text())["lm_conf"]
+    assert conf.get("marks") is None
+    return conf["text_form"]
+
+
+def options_from(folder, source):
+    """ESPnet's options of a training from an LM."""
+    texts = {"train_text": folder / "train.txt", "valid_text": folder / "valid.txt"}
+    given = TrainOptions(config="lora", exp=folder / "new", source=source, **texts)
+    return lm_options(given, find_config("lora"))
+
+
+def test_the_validation_text_chooses_the_form_of_the_training(trained):
+    """Of forms with one token before and one after a sentence, by their perplexities."""
+    form, exp = form_of(trained / "exp"), trained / "exp"
+    assert f"text form: --lm_conf text_form={form}" in (exp / "train.log").read_text()
+    assert str(espnet_bayeslm.load(exp).reader.form) == form
+    costs = {}
+    tokenizer = AutoTokenizer.from_pretrained(trained / "base")
+    for value in map(str, itertools.starmap(TextForm, itertools.product(FORMS, MARKS, [1, 0]))):
+        reader = Reader(tokenizer, TextForm.parse(value))
+        assert len(reader.start) == len(reader.end) == 1
+        base = espnet_bayeslm.load(f"hf:{trained / 'base'}", text_form=value)
+        costs[value] = -sum(map(base.score, SENTENCES))
+    assert costs[form] == pytest.approx(min(costs.values()), abs=1e-3)
+    assert costs[form] < max(costs.values()) - 1
+
+
+def test_a_form_is_given_to_the_training_and_stays_with_the_adapter(trained, tmp_path, caplog):
+    """In its experiment, in peft's folder, and in a training from either."""
+    form = "sentence,special,no_blank"
+    given = ["--lm_conf", f"text_form={form}", "--max_epoch", "1"]
+    train(trained, tmp_path / "exp", "lora", f"hf:{trained / 'base'}", *given)
+    export.main(words(lm=tmp_path / "exp", format="peft", output=tmp_path / "peft"))
+    for source in (tmp_path / "exp", tmp_path / "peft"):
+        assert str(espnet_bayeslm.load(source).scorer.prepare([]).form) == form
+        assert f'text_form="{form}"' in options_from(trained, source)
+    text = "so we could put the remote"
+    expected = espnet_bayeslm.load(tmp_path / "exp").score(text)
+    assert espnet_bayeslm.load(tmp_path / "peft").score(text) == pytest.approx(expected, abs=1e-4)
+    assert "--text_form" not in caplog.text
+    for source in (tmp_path / "exp", tmp_path / "peft"):
+        caplog.clear()
+        found = espnet_bayeslm.load(source, text_form="lower").score(text)
+        assert found == pytest.approx(expected, abs=1e-4)
+        assert "--text_form lower,newline,blank, and the adapter was trained with" in caplog.text
+        assert f"--text_form {form}" in caplog.text
+    card = tmp_path / "peft/README.md"
+    card.write_text(card.read_text().replace(form, "upper"))
+    with pytest.raises(InputError, match=r"README\.md: text_form upper: valid are as_is"):
+        espnet_bayeslm.load(tmp_path / "peft")
+
+
+@pytest.mark.parametrize(
+    "conf, form",
+    [
+        ({}, "as_is,newline,blank"),
+        ({"text_form": "lower"}, "lower,newline,blank"),
+        ({"text_form": "lower", "marks": "special"}, "lower,special,blank"),
+        ({"marks": "special"}, "as_is,special,blank"),
+    ],
+    ids=str,
+)
+def test_experiments_of_earlier_versions_keep_their_form(trained, tmp_path, conf, form):
+    """Their marks stood beside the form. A training from them has both, wherever the base is."""
+    exp = tmp_path / "old"
+    shutil.copytree(trained / "exp", exp)
+    content = yaml.safe_load((exp / "config.yaml").read_text())
+    del content["lm_conf"]["text_form"]
+    content["lm_conf"].pop("marks", None)
+    content["lm_conf"].update(conf)
+    moved = {**content, "lm_conf": {**content["lm_conf"], "model": "hf:no/more/there"}}
+    (exp / "config.yaml").write_text(yaml.safe_dump(content))
+    assert str(espnet_bayeslm.load(exp).reader.form) == form
+    (exp / "config.yaml").write_text(yaml.safe_dump(moved))
+    (on,) = (word for word in options_from(trained, exp) if word.startswith("text_form="))
+    assert TextForm.parse(on.split('"')[1]) == TextForm.parse(form)
+    given = TrainOptions(config="lora", exp=exp, train_text=exp, valid_text=exp)
+    args = argparse.Namespace(lm_conf=content["lm_conf"], ngpu=0)
+    assert TextForm.parse(chosen_text_form(given, args)) == TextForm.parse(form)
+
+
 def test_uncertainty_is_that_of_the_samples(trained):
     """Entropies of the first word by each sample's own distribution, computed by hand."""
     loaded = espnet_bayeslm.load(trained / "exp")
@@ -267,6 +358,7 @@ def test_uncertainty_is_that_of_the_samples(trained):
         ("lora", "nowhere", [], "no such folder of a pretrained LM"),
         ("lora", "base", ["--lm_conf", "lora.rank=3"], "expected a mapping of r, alpha, dropout"),
         ("lora", "base", ["--vocab_size", "9"], "--from brings its own tokens"),
+        ("lora", "base", ["--lm_conf", "text_form=lower,new"], "MARKS 'new': valid are newline"),
     ],
 )
 def test_bad_input(trained, tmp_path, capsys, config, source, options, message):

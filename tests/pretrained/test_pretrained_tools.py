@@ -12,7 +12,6 @@ from tiny_training import words
 import espnet_bayeslm
 from espnet_bayeslm.bin import export, lattice, perplexity, rescore
 from espnet_bayeslm.nbest.formats import read_nbest
-from espnet_bayeslm.utils.errors import InputError
 
 LISTS = {
     "u1": ["so we could put the remote", "so we could put a remote", "so"],
@@ -80,15 +79,6 @@ def test_lattices(model, files):
     for hyp in item.hypotheses[:3]:
         expected = lm.word_scores([hyp.words])[0].log_probs.sum()
         assert hyp.lm_score == pytest.approx(expected, abs=1e-3)
-
-
-def test_auto_needs_all_sentences_at_once(model, files, fails):
-    with pytest.raises(InputError, match="--text_form auto"):
-        lists = read_nbest(files / "nbest.jsonl", "jsonl")
-        espnet_bayeslm.rescore(lists, lms=[model], cache=files / "kept")
-    given = {"lm": f"hf:{model}", "nbest": files / "nbest.jsonl", "lmwt": 1}
-    command = words(**given, workers=2, output=files / "out")
-    assert "--workers with --text_form auto" in fails(rescore.main, command)
 
 
 def test_an_exported_folder_is_the_lm(model, tmp_path, fails):

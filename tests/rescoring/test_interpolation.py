@@ -269,7 +269,7 @@ def test_blocks_have_as_many_hypotheses_as_are_wanted(sizes, size):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_SIZE", size)
         whole = list(blocks([item] for item in nbests))
-        first, work = blocks_of(nbests, AS_USUAL)
+        first, work = blocks_of(nbests, AS_USUAL, chooses=False)
         worker = ListWorker(LM, Weighting.of(LM, None, None), AS_USUAL, first)
         scored = [x.nbest for x in checked(map(worker.score, work))]
     assert [items[0] for block in whole for items in block] == nbests == scored

@@ -60,7 +60,7 @@ for seed in ${seeds}; do
         [[ ${options[${name}]} != *uncertainty* ]] || words+=(--lm_conf "${options[${name}]##*--lm_conf }")
         "${bayeslm[@]}" train "${words[@]}" --from "${base}" --train_text "${part}" --valid_text "${exp}/valid.txt" \
             --exp "${exp}/${name}.${seed}" --seed "${seed}" --max_epoch "${epochs}" --num_workers 0 \
-            --lm_conf "precision=${precision}"
+            --lm_conf "precision=${precision}" --lm_conf text_form=as_is
         "${bayeslm[@]}" perplexity --text "${exp}/eval.txt" --lm "${exp}/${name}.${seed}" | tee "${exp}/${name}.${seed}/eval.txt"
         [[ ${name} == lora* ]] || "${bayeslm[@]}" perplexity --text "${exp}/eval.txt" --lm "${exp}/${name}.${seed}" \
             --num_samples 8 | tee "${exp}/${name}.${seed}/eval_samples.txt"
