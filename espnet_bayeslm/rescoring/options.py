@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import Mapping, Optional, Union
 
 from espnet_bayeslm.evaluation.counting import CountingOptions
@@ -84,11 +85,18 @@ class RescoreOptions(CountingOptions, SubtractOptions):
             )
 
     def check_untuned(self) -> None:
-        """Raise an InputError where options ask for tuning, and there is none."""
-        if self.folds is not None or self.tune_lms:
-            name = "--tune_lms" if self.folds is None else "--folds"
+        """Check options of tuning where nothing is tuned: scales of a tuned run hold its weights.
+
+        Raises:
+            InputError: There are no such scales.
+        """
+        asked = {"--folds": self.folds is not None, "--tune_lms": self.tune_lms}
+        names = " and ".join(name for name, is_asked in asked.items() if is_asked)
+        if names and self.scales is None:
             raise InputError(
-                f"{name} needs references to tune on, and no other scales",
+                f"{names}: no references to tune on, and no scales of a tuned run",
                 remedy="Give --tune_ref, or lists that hold references (jsonl's `ref`); in Python"
-                " tune=True.",
+                " tune=True. Or give the --scales of a tuned run.",
             )
+        if names:
+            logging.info("%s: --scales holds the tuned weights, and nothing is tuned again", names)
