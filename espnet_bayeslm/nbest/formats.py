@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import Callable, ContextManager, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
+from espnet_bayeslm.evaluation.agreement import Sample
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
 from espnet_bayeslm.nbest import kaldi
@@ -279,6 +280,7 @@ class CheckedLists:
         utts: The utterances, in their order.
         refs: Utterance id -> words of the reference, for utterances that have one.
         scales: Scales of lattices, and their first utterances; empty for lists.
+        firsts: Best hypotheses, normalised, of some lists where there are many.
     """
 
     def __init__(
@@ -297,8 +299,10 @@ class CheckedLists:
         self.utts: Dict[str, None] = {}
         self.refs: Dict[str, Tuple[str, ...]] = {}
         unscored: List[str] = []
+        self.firsts = Sample()
         for item in self._lists(report=True):
             self.utts[item.utt] = None
+            self.firsts.add(item.utt, item.hypotheses[0].words)
             if item.hypotheses[0].am_score is None:
                 unscored.append(item.utt)
             if item.ref is not None:

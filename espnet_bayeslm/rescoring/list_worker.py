@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
+from collections import Counter
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -21,7 +23,8 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.counting import UnknownWords
+from espnet_bayeslm.evaluation.agreement import warn_of_spelling
+from espnet_bayeslm.evaluation.counting import LOOKED_AT, UnknownWords, mending_lines
 from espnet_bayeslm.evaluation.interpolation import combined
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
@@ -93,8 +96,12 @@ def rescore(
     if normalization:
         lists = normalized(lists, normalization)
         refs = None if refs is None else normalization.text(refs)
-    if not tune:
+    if refs is None:
         given.check_untuned()
+    else:
+        lists = list(lists)
+        first_pass = {item.utt: item.hypotheses[0].words for item in lists}
+        warn_of_spelling(refs, first_pass, given.counting, given=normalization.steps)
     components, weighting = _load(given, device, tunes=tune)
     scores = score_lists(lists, components, weighting, given)
     return Rescoring(scores, weighting, given, refs=refs)
@@ -149,19 +156,34 @@ def blocks_of(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Block, I
     return first, itertools.chain([first] if first else [], every)
 
 
-def checked(scored: Iterable[Tuple[Iterable[T], List[UnknownWords]]]) -> Iterator[T]:
-    """Yield the lists or lattices of blocks; the words that components do not know are checked."""
+def checked(
+    scored: Iterable[Tuple[Iterable[T], List[UnknownWords]]], work: Optional[Blocks] = None
+) -> Iterator[T]:
+    """Yield the lists or lattices of blocks; the words that components do not know are checked.
+
+    Where workers have the LMs, one of them (`mends`) says how these words differ from known ones.
+    """
     total: Sequence[UnknownWords] = []
     for items, unknown in scored:
         for count, more in zip(total, unknown, strict=False):  # none before the first block
             count.join(more)
-        total = total or unknown
+        if not total:
+            total = unknown
+            for k, count in enumerate(total):
+                if work is not None:
+                    count.mends = functools.partial(_mends_of, work, k)
         for count in total:
             if count.num_words >= ENOUGH:
                 count.check()
         yield from items
     for count in total:
         count.check(report=True)
+
+
+def _mends_of(work: Blocks, component: int, words: Counter[str]) -> List[str]:
+    """Lines about the most frequent unknown words of a component that a worker has."""
+    found: List[str] = work.ask("mends", (component, Counter(dict(words.most_common(LOOKED_AT)))))
+    return found
 
 
 class ListWorker:
@@ -206,6 +228,11 @@ class ListWorker:
     def weighting(self, _: None) -> Weighting:
         """Names, weights and digests of the components."""
         return self._weighting
+
+    def mends(self, asked: Tuple[int, Counter[str]]) -> List[str]:
+        """Lines that say how unknown words differ from words that a component knows."""
+        component, words = asked
+        return mending_lines(words, self._components[component].scorer)
 
     def sent(self, block: Block) -> Found[Tuple[np.ndarray, Tuple[Any, ...]]]:
         """Scores of a block, ln p (K, W) and uncertainty of the words, without its lists."""
@@ -322,8 +349,6 @@ def rescored_on(
 
     The lists come normalised. Scores of finished blocks are kept beside the output.
     """
-    if refs is None:
-        options.check_untuned()
     if pool.workers > 1:
         options.check_form()
     plain = part_of(RescoreOptions, options)
@@ -344,7 +369,7 @@ def rescored_on(
     with work.kept(output, f"{same} {weighting.digests} {seen}"):
         found = work.map("sent", todo, desc="rescoring", unit="list", total=total, sent=_bare)
         scores = ((whole(block, rows), unknown) for block, (rows, unknown) in found)
-        yield Rescoring(checked(scores), weighting, options, refs=refs)
+        yield Rescoring(checked(scores, work), weighting, options, refs=refs)
 
 
 class LatticeWorker:
@@ -364,6 +389,11 @@ class LatticeWorker:
     def weighting(self, _: None) -> Weighting:
         """Names, weights and digests of the components."""
         return self._weighting
+
+    def mends(self, asked: Tuple[int, Counter[str]]) -> List[str]:
+        """Lines that say how unknown words differ from words that a component knows."""
+        component, words = asked
+        return mending_lines(words, self._components[component].scorer)
 
     def rescore(self, block: List[Lattice]) -> Found[Lattice]:
         """Lattices with the scores of the components, and the words that these do not know."""
@@ -409,4 +439,4 @@ def rescored_lattices(
     identity = f"{options!r} {how!r} {weighting.digests}"
     with work.kept(output, identity):
         found = work.map("rescore", todo, desc="rescoring", unit="lattice", total=total)
-        yield checked(result for _, result in found)
+        yield checked((result for _, result in found), work)

@@ -1,0 +1,103 @@
+"""Normalisation with which hypotheses and references agree better."""
+
+from __future__ import annotations
+
+import logging
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from espnet_bayeslm.evaluation.counting import Counting
+from espnet_bayeslm.evaluation.normalization import STEPS, Normalization
+from espnet_bayeslm.evaluation.wer import NO_WORDS, ErrorCounts
+from espnet_bayeslm.utils.errors import InputError
+
+# Steps that only write the same words in another way: `whisper` also leaves some out
+REWRITING_STEPS = tuple(name for name in STEPS if name != "whisper")
+# Sentences on which steps are tried, and on which the error rates are counted
+TRIED, COUNTED = 300, 2000
+# A gain is told above this rate, and this part of the errors
+LEAST_GAIN, LEAST_PART = 0.001, 0.02
+
+Pairs = Sequence[Tuple[Sequence[str], Sequence[str]]]
+
+
+class Sample:
+    """Some of many sentences by utterance id, at even distances, in one reading."""
+
+    def __init__(self) -> None:
+        self.texts: Dict[str, Sequence[str]] = {}
+        self._seen, self._step = 0, 1
+
+    def add(self, utt: str, words: Sequence[str]) -> None:
+        """Take a sentence, or leave it out."""
+        if self._seen % self._step == 0:
+            self.texts[utt] = words
+        self._seen += 1
+        if len(self.texts) > COUNTED:
+            self.texts = {utt: self.texts[utt] for utt in list(self.texts)[::2]}
+            self._step *= 2
+
+
+def warn_of_spelling(
+    refs: Mapping[str, Sequence[str]],
+    hyps: Mapping[str, Sequence[str]],
+    counting: Counting,
+    *,
+    given: Sequence[str] = (),
+) -> None:
+    """Warn where a normalisation lowers the error rate of a first pass noticeably.
+
+    Args:
+        refs: Utterance id -> words, which the `given` steps have normalised.
+        hyps: Best hypotheses, of some utterances at least, normalised by the same steps.
+        counting: How errors are counted.
+        given: Steps that are never left out.
+    """
+    pairs = [(refs[utt], words) for utt, words in hyps.items() if utt in refs]
+    steps = None
+    for known in (REWRITING_STEPS, [n for n in REWRITING_STEPS if n != "numbers"]):
+        try:
+            steps = _better_steps(pairs, counting, given, known)
+            break
+        except InputError:  # a number that has no name
+            continue
+    if steps is None:
+        return
+    before, after = (_errors(pairs, names, counting) for names in ((), steps))
+    if _is_gain(before, after):
+        logging.warning(
+            "--normalize %s: first pass %.2f -> %.2f %%; references and hypotheses are written"
+            " differently",
+            ",".join(steps),
+            100 * before.rate,
+            100 * after.rate,
+        )
+
+
+def _better_steps(
+    pairs: Pairs, counting: Counting, given: Sequence[str], known: Sequence[str]
+) -> Optional[List[str]]:
+    """The given steps and those of the known ones that are needed for a lower error rate."""
+    tried = pairs[:: max(len(pairs) // TRIED, 1)]
+    before = _errors(tried, (), counting)
+    steps = [name for name in STEPS if name in {*given, *known}]
+    after = _errors(tried, steps, counting)
+    for name in reversed(known):
+        if name in given:
+            continue
+        rest = [other for other in steps if other != name]
+        without = _errors(tried, rest, counting)
+        if not _is_gain(without, after):
+            steps, after = rest, without
+    return steps if _is_gain(before, after) else None
+
+
+def _errors(pairs: Pairs, steps: Sequence[str], counting: Counting) -> ErrorCounts:
+    """Errors of hypotheses after some steps."""
+    words = Normalization(",".join(steps), kept=counting.ignored).words
+    return sum((counting.errors(words(ref), words(hyp)) for ref, hyp in pairs), NO_WORDS)
+
+
+def _is_gain(before: ErrorCounts, after: ErrorCounts) -> bool:
+    """True if errors, and their rate, fall by more than a trifle."""
+    fewer = before.errors - after.errors > LEAST_PART * before.errors
+    return fewer and before.rate - after.rate > LEAST_GAIN
