@@ -195,3 +195,43 @@ def test_lists_that_lack_a_score_of_the_control_have_none(tmp_path):
     assert "without the LM" not in {**tally.errors, **tally.tests()}
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"nbest.jsonl", "lmwt.nn", "text", "trn"}
+
+
+def too_short(num_lists, *, know=0.0, seed=0):
+    """Return lists whose errors the number of words tells, and an LM that may know them."""
+    rng, lm_rng = np.random.default_rng(seed), np.random.default_rng(seed + 1000)
+    lists, refs = [], {}
+    for number in range(num_lists):
+        ref = tuple(rng.choice(list("abcdef"), size=8))
+        missing, wrong = rng.integers(0, 3, (2, 4))
+        scores = rng.normal(size=4)
+        hyps, log_probs = [], []
+        for k in np.argsort(-scores):
+            added = ("y",) * int(rng.integers(3) == 0)
+            words = ("x",) * wrong[k] + ref[wrong[k] : 8 - missing[k]] + added
+            hyps.append(Hypothesis(words, float(scores[k])))
+            score = lm_rng.normal() - know * (wrong[k] + missing[k]) - len(words)
+            log_probs.append(np.full((1, len(words) + 1), score / (len(words) + 1)))
+        lists.append(ListScores(NBest(f"u{number}", tuple(hyps)), tuple(log_probs)))
+        refs[f"u{number}"] = ref
+    return lists, refs
+
+
+@pytest.mark.parametrize("know, seeds", [(0.0, (1, 4, 6)), (1.0, (1, 4))])
+def test_the_gain_of_length_is_not_the_lms(know, seeds, caplog):
+    """A blind LM is not credited, and never has a negative weight; one that knows is kept."""
+    for seed in seeds:
+        caplog.clear()
+        lists, refs = too_short(40, know=know, seed=seed)
+        done = Rescoring(lists, WEIGHTING, RescoreOptions(tune_folds=3), refs=refs)
+        tally, scales = tallied(done, refs), done.weighting.scales
+        errors = tally.errors
+        assert errors["without the LM"].errors < 0.9 * errors["first pass"].errors
+        weight = scales.weights(("am_score",)).get("log_prob", 0.0)
+        last = [*tally.tests().values()][-1]
+        lines = sum(line.startswith("the LM is not used: ") for line in caplog.messages)
+        assert lines == (weight == 0)
+        assert weight > 0 if know else weight >= 0 and last.p > 0.05
+        assert errors["rescored"].errors <= errors["without the LM"].errors
+        if know:
+            assert errors["rescored"].errors < 0.9 * errors["without the LM"].errors
