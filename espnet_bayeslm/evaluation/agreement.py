@@ -13,7 +13,7 @@ from espnet_bayeslm.utils.errors import InputError
 # Steps that only write the same words in another way: `whisper` also leaves some out
 REWRITING_STEPS = tuple(name for name in STEPS if name != "whisper")
 # Sentences on which steps are tried, and on which the error rates are counted
-TRIED, COUNTED = 300, 2000
+TRIED, COUNTED = 300, 5000
 # A gain is told above this rate, and this part of the errors
 LEAST_GAIN, LEAST_PART = 0.001, 0.02
 

@@ -23,7 +23,7 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.agreement import warn_of_spelling
+from espnet_bayeslm.evaluation.agreement import Sample, warn_of_spelling
 from espnet_bayeslm.evaluation.counting import LOOKED_AT, UnknownWords, mending_lines
 from espnet_bayeslm.evaluation.interpolation import combined
 from espnet_bayeslm.evaluation.normalization import Normalization
@@ -100,8 +100,10 @@ def rescore(
         given.check_untuned()
     else:
         lists = list(lists)
-        first_pass = {item.utt: item.hypotheses[0].words for item in lists}
-        warn_of_spelling(refs, first_pass, given.counting, given=normalization.steps)
+        firsts = Sample()
+        for item in lists:
+            firsts.add(item.utt, item.hypotheses[0].words)
+        warn_of_spelling(refs, firsts.texts, given.counting, given=normalization.steps)
     components, weighting = _load(given, device, tunes=tune)
     scores = score_lists(lists, components, weighting, given)
     return Rescoring(scores, weighting, given, refs=refs)
