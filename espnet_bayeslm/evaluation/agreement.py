@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.counting import Counting
 from espnet_bayeslm.evaluation.normalization import STEPS, Normalization
@@ -12,29 +12,12 @@ from espnet_bayeslm.utils.errors import InputError
 
 # Steps that only write the same words in another way: `whisper` also leaves some out
 REWRITING_STEPS = tuple(name for name in STEPS if name != "whisper")
-# Sentences on which steps are tried, and on which the error rates are counted
-TRIED, COUNTED = 300, 5000
+# Sentences on which steps are tried, at least
+TRIED = 300
 # A gain is told above this rate, and this part of the errors
 LEAST_GAIN, LEAST_PART = 0.001, 0.02
 
 Pairs = Sequence[Tuple[Sequence[str], Sequence[str]]]
-
-
-class Sample:
-    """Some of many sentences by utterance id, at even distances, in one reading."""
-
-    def __init__(self) -> None:
-        self.texts: Dict[str, Sequence[str]] = {}
-        self._seen, self._step = 0, 1
-
-    def add(self, utt: str, words: Sequence[str]) -> None:
-        """Take a sentence, or leave it out."""
-        if self._seen % self._step == 0:
-            self.texts[utt] = words
-        self._seen += 1
-        if len(self.texts) > COUNTED:
-            self.texts = {utt: self.texts[utt] for utt in list(self.texts)[::2]}
-            self._step *= 2
 
 
 def warn_of_spelling(

@@ -12,7 +12,6 @@ import re
 from pathlib import Path
 from typing import Callable, ContextManager, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
-from espnet_bayeslm.evaluation.agreement import Sample
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
 from espnet_bayeslm.nbest import kaldi
@@ -34,6 +33,7 @@ from espnet_bayeslm.nbest.srilm import read_srilm
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_seekable, read_lines
+from espnet_bayeslm.utils.subset import Subset
 
 READERS: Dict[str, Callable[[PathLike], Iterator[NBest]]] = {
     "kaldi": kaldi.read_kaldi,
@@ -299,7 +299,7 @@ class CheckedLists:
         self.utts: Dict[str, None] = {}
         self.refs: Dict[str, Tuple[str, ...]] = {}
         unscored: List[str] = []
-        self.firsts = Sample()
+        self.firsts = Subset()
         for item in self._lists(report=True):
             self.utts[item.utt] = None
             self.firsts.add(item.utt, item.hypotheses[0].words)

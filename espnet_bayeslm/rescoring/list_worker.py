@@ -23,7 +23,7 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.agreement import Sample, warn_of_spelling
+from espnet_bayeslm.evaluation.agreement import warn_of_spelling
 from espnet_bayeslm.evaluation.counting import LOOKED_AT, UnknownWords, mending_lines
 from espnet_bayeslm.evaluation.interpolation import combined
 from espnet_bayeslm.evaluation.normalization import Normalization
@@ -44,6 +44,7 @@ from espnet_bayeslm.utils.engine import Pool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.options import part_of, with_options
+from espnet_bayeslm.utils.subset import Subset
 
 if TYPE_CHECKING:
     from espnet_bayeslm.scoring.lattices import MergeOptions
@@ -100,7 +101,7 @@ def rescore(
         given.check_untuned()
     else:
         lists = list(lists)
-        firsts = Sample()
+        firsts = Subset()
         for item in lists:
             firsts.add(item.utt, item.hypotheses[0].words)
         warn_of_spelling(refs, firsts.texts, given.counting, given=normalization.steps)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from espnet_bayeslm.evaluation import agreement
-from espnet_bayeslm.evaluation.agreement import Sample, warn_of_spelling
+from espnet_bayeslm.evaluation.agreement import warn_of_spelling
 from espnet_bayeslm.evaluation.counting import Counting
 from espnet_bayeslm.evaluation.normalization import STEPS, Normalization
 from espnet_bayeslm.evaluation.wer import count_errors
+from espnet_bayeslm.utils import subset
 
 WORDS = [
     *["the", "red", "boat", "sails", "far", "from", "home", "we", "saw", "lights", "at", "night"],
@@ -107,12 +108,12 @@ def test_numbers_without_a_name_do_not_hide_the_rest(caplog):
 
 
 @pytest.mark.parametrize("num", [1, 7, 8, 9, 100])
-def test_a_sample_is_of_all_parts(num, monkeypatch):
-    monkeypatch.setattr(agreement, "COUNTED", 8)
-    sample = Sample()
+def test_a_subset_is_of_all_parts(num, monkeypatch):
+    monkeypatch.setattr(subset, "MOST", 8)
+    some = subset.Subset()
     for n in range(num):
-        sample.add(f"u{n}", (str(n),))
-    places = [int(words[0]) for words in sample.texts.values()]
+        some.add(f"u{n}", (str(n),))
+    places = [int(words[0]) for words in some.texts.values()]
     steps = {b - a for a, b in itertools.pairwise(places)}
     assert len(steps) <= 1 and len(places) <= 8 and places[0] == 0
     assert num - places[-1] <= max(steps, default=1) and 2 * len(places) >= min(num, 8)
