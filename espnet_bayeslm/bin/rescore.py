@@ -9,6 +9,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence
 
 import yaml
 
+from espnet_bayeslm.evaluation.agreement import warn_of_spelling
 from espnet_bayeslm.evaluation.counting import warn_without_blanks
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
@@ -141,6 +142,8 @@ def rescore(options: RescoreCommand) -> None:
     if (written := written_format(lists.format)) != lists.format:
         LOG.info("lists of the format %s are written as %s", lists.format, written)
     refs = read_references(options.tune_ref, lists) if given is None else None
+    if refs is None:
+        options.check_untuned()
     if lists.scales and options.word_penalty is not None and options.lmwt is None:
         raise InputError(NO_LMWT, remedy="Give both.")
     if lists.scales and given is None and refs is None:
@@ -151,6 +154,8 @@ def rescore(options: RescoreCommand) -> None:
         LOG.info("the weights of the scores are tuned on the lists' own references")
     scored = read_references(options.ref or options.tune_ref, lists)
     warn_without_blanks(scored or {}, options.counting)
+    first_pass = lists.firsts.texts
+    warn_of_spelling(scored or {}, first_pass, options.counting, given=normalization.steps)
     if scored is not None:
         options.warn_leakage(options.lms, scored.values(), what=options.ref or "the references")
     # 2. Scores and choices, a stream of lists

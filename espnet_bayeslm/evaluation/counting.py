@@ -115,7 +115,7 @@ ALL_WORDS = Counting()
 class UnknownWords:
     """Counts the words that a component does not know, at most `max_oov_rate` of all.
 
-    Without the component's scorer no differences from known words are told.
+    Without the component's scorer, which no other process gets, no differences are told.
     """
 
     def __init__(
@@ -123,13 +123,16 @@ class UnknownWords:
     ):
         check_least(0, max_oov_rate=max_oov_rate)
         self.name, self.max_oov_rate, self.counting = name, max_oov_rate, counting
-        self.scorer = scorer
+        # Lines that say how words differ from known words
+        self.mends: Callable[[Counter[str]], List[str]] = functools.partial(
+            mending_lines, scorer=scorer
+        )
         self.words: Counter = Counter()
         self.num_words = 0
 
     def __getstate__(self) -> Dict[str, Any]:
         """Counts as another process gets them, without the LM."""
-        return {**vars(self), "scorer": None}
+        return {**vars(self), "mends": mending_lines}
 
     def add(self, sentences: Sequence[Sequence[str]], scores: Sequence[WordScores]) -> None:
         """Count the words of some sentences."""
@@ -160,18 +163,13 @@ class UnknownWords:
                 "Do text and LM agree in case, spelling and tokens?"
                 " `--normalize lower,punct` makes text in upper case or with punctuation agree."
             )
-            if mends := self.mends():
+            if mends := self.mends(self.words):
                 remedy += f" {'; '.join(mends)}."
             problem = f"{message}, and --max_oov_rate is {self.max_oov_rate}"
             raise InputError(problem, remedy=remedy)
         if report:
-            lines = self.mends() if rate > HIGH_OOV_RATE else []
+            lines = self.mends(self.words) if rate > HIGH_OOV_RATE else []
             (LOG.warning if lines else LOG.info)("\n  ".join([message, *lines]))
-
-    def mends(self) -> List[str]:
-        """Lines that say how the words differ from known words, where the scorer can tell."""
-        unknown = getattr(self.scorer, "unknown", None)
-        return [] if unknown is None else mending_lines(self.words, unknown)
 
 
 def differences(words: Counter[str], unknown: Unknown) -> Dict[str, List[Tuple[str, int, str]]]:
@@ -198,11 +196,14 @@ def _difference(word: str, unknown: Unknown) -> Tuple[str, str]:
     return OTHERS, ""
 
 
-def mending_lines(words: Counter[str], unknown: Unknown) -> List[str]:
+def mending_lines(words: Counter[str], scorer: Any = None) -> List[str]:
     """Lines that say how unknown words differ, and the option that mends each difference.
 
-    There are none where all are words of another kind.
+    There are none where all are words of another kind, or no scorer tells which words it knows.
     """
+    unknown = getattr(scorer, "unknown", None)
+    if unknown is None:
+        return []
     lines = []
     found = differences(words, unknown)
     for name, rows in found.items() if found.keys() != {OTHERS} else ():

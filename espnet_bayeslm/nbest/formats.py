@@ -34,6 +34,7 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_seekable, read_lines
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.packed_files import PACKED, unpacked_name
+from espnet_bayeslm.utils.subset import Subset
 
 READERS: Dict[str, Callable[[PathLike], Iterator[NBest]]] = {
     "kaldi": kaldi.read_kaldi,
@@ -288,6 +289,7 @@ class CheckedLists:
         utts: The utterances, in their order.
         refs: Utterance id -> words of the reference, for utterances that have one.
         scales: Scales of lattices, and their first utterances; empty for lists.
+        firsts: Best hypotheses, normalised, of some lists where there are many.
     """
 
     def __init__(
@@ -306,8 +308,10 @@ class CheckedLists:
         self.utts: Dict[str, None] = {}
         self.refs: Dict[str, Tuple[str, ...]] = {}
         unscored: List[str] = []
+        self.firsts = Subset()
         for item in self._lists(report=True):
             self.utts[item.utt] = None
+            self.firsts.add(item.utt, item.hypotheses[0].words)
             if item.hypotheses[0].am_score is None:
                 unscored.append(item.utt)
             if item.ref is not None:

@@ -181,7 +181,7 @@ def test_table(views: Sequence[View]) -> Table:
     ]
     caption = "MAPSSWE: does the rescoring make fewer errors (z > 0)?"
     if any(CONTROL in view.tests for view in views):
-        caption += " The second step is that of the LM"
+        caption += " The last step of a system is that of the LM"
     return Table(caption, ["system", "step", "z", "p"], rows, words=(1,))
 
 

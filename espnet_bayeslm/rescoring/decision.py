@@ -290,8 +290,12 @@ class ListTally:
             self._sure.append(np.stack([item.masses, item.confidences, correct]))
 
     def tests(self) -> Dict[str, Mapsswe]:
-        """The first pass or the control (A) -> its test against the new best (B)."""
-        return {name: compare_segments(segments) for name, segments in self._segments.items()}
+        """The first pass or the control (A) -> its test against the new best (B).
+
+        The better one comes last: its test is that of the LM.
+        """
+        names = sorted(self._segments, key=lambda name: -self.errors[name].errors)
+        return {name: compare_segments(self._segments[name]) for name in names}
 
     def calibration(self) -> Dict[str, float]:
         """Calibration error (`ece`) and AUROC of posterior masses and of confidences, by name.

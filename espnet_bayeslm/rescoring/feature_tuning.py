@@ -7,7 +7,9 @@ counted on that one. The lists stay as they came where no gain holds.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple
+import dataclasses
+import functools
+from typing import Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -18,7 +20,7 @@ from espnet_bayeslm.rescoring.features import (
     Features,
     best_place,
     feature_table,
-    is_subtracted,
+    sign_of,
 )
 from espnet_bayeslm.rescoring.weight_search import Problem, folds, make_problem, mert, normalised
 
@@ -83,8 +85,8 @@ def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> Dict[str, 
     middle = {f"{name}, {more[0]}": (*columns, more) for name, columns in small.items()}
     hidden = set() if normalised_scores else {LENGTH_TIMES}
     own_lm: Columns = ((new,),) if new in known else ()
-    subtracted: Columns = tuple((name,) for name in names if is_subtracted(name))
-    rest = [(n,) for n in names if not is_subtracted(n) and n not in {*bases[:1], new, *hidden}]
+    subtracted: Columns = tuple((name,) for name in names if sign_of(name) < 0)
+    rest = [(n,) for n in names if sign_of(n) >= 0 and n not in {*bases[:1], new, *hidden}]
     sets = {**small, **middle, "all features": ((bases[0],), *own_lm, *rest)}
     if not subtracted:
         return sets
@@ -92,45 +94,123 @@ def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> Dict[str, 
     return {**sets, **{f"{name}, subtracted": (*sets[name], *subtracted) for name in chosen}}
 
 
-def tune_features(
+@dataclasses.dataclass(frozen=True, eq=False)
+class Validated:
+    """Candidates on tuning lists, and their errors where each list was held out.
+
+    Attributes:
+        lists, errors: Features and word errors of each list's hypotheses.
+        problem: The features as the search sees them.
+        sets: Candidate -> its columns.
+        held_out: Candidate -> word errors of each list, (L,), "as it came" among them.
+        num_folds: Of the cross-validation.
+    """
+
+    lists: Sequence[Features]
+    errors: Sequence[np.ndarray]
+    problem: Problem
+    sets: Mapping[str, Columns]
+    held_out: Mapping[str, np.ndarray]
+    num_folds: int
+
+    @functools.cached_property
+    def found(self) -> Dict[str, np.ndarray]:
+        """Weights of each candidate on all lists, in units of spread."""
+        return solve(self.problem, self.sets)
+
+    def best(self, names: Optional[Iterable[str]] = None) -> str:
+        """Candidate with the fewest errors on held-out lists, the first of equals."""
+        return min(names or self.held_out, key=lambda name: self.held_out[name].sum())
+
+    def choice(self, names: Optional[Iterable[str]] = None) -> str:
+        """Best candidate where its gain is sure, else the lists as they came."""
+        best = self.best(names)
+        gains = self.held_out[AS_IT_CAME] - self.held_out[best]
+        # the gain's standard error, lists being independent
+        error = np.sqrt(len(gains)) * gains.std(ddof=1) if len(gains) > 1 else 0.0
+        return best if gains.sum() > SURE * error else AS_IT_CAME
+
+    def tuned(self, kept: str) -> TunedWeights:
+        """Weights of a candidate; the first pass's where they make more errors on these lists."""
+        weights: Weights = FIRST_PASS
+        scaled: Ranked = ()
+        if kept != AS_IT_CAME:
+            columns = self.sets[kept]
+            spreads = self.problem.columns(columns).spreads
+            weights, scaled = _named(columns, self.found[kept], spreads)
+        first = sum(int(counts[0]) for counts in self.errors)
+        tuned = chosen_errors(self.lists, self.errors, dict(weights))
+        if tuned > first:
+            kept, weights, scaled, tuned = AS_IT_CAME, FIRST_PASS, (), first
+        oracle = sum(int(counts.min()) for counts in self.errors)
+        counts = {"first pass": first, "tuned": tuned, "oracle": oracle}
+        held_out = {name: int(own.sum()) for name, own in self.held_out.items()}
+        return TunedWeights(kept, weights, counts, held_out, self.num_folds, scaled)
+
+    def chosen(self) -> TunedWeights:
+        """Weights of the choice; never worse on these lists than without subtracted LMs."""
+        plain = [n for n in self.held_out if not _subtracts(self.sets.get(n, ()))]
+        names = dict.fromkeys([self.choice(), self.choice(plain)])
+        return min(map(self.tuned, names), key=lambda found: found.errors["tuned"])
+
+
+def _subtracts(columns: Columns) -> bool:
+    """True if columns have the score of a subtracted LM."""
+    return any(sign_of(name) < 0 for column in columns for name in column)
+
+
+def validate(
     lists: Sequence[Features],
     errors: Sequence[np.ndarray],
     *,
     groups: Sequence[str],
     normalised_scores: bool = False,
     num_folds: int = NUM_FOLDS,
-) -> TunedWeights:
-    """Weights with the fewest word errors, of the features that cross-validation keeps.
+) -> Validated:
+    """Cross-validation of all candidates.
 
-    Never worse on the tuning lists than the first pass, nor than without subtracted LMs. `errors`
-    are the word errors of each list's hypotheses. Lists of one group (a recording, a speaker) are
-    in one fold of the cross-validation. `normalised_scores` may be divided by the length.
+    `errors` are the word errors of each list's hypotheses. Lists of one group (a recording, a
+    speaker) are in one fold. `normalised_scores` may be divided by the length.
     """
     problem, sets = make_candidates(lists, errors, normalised_scores=normalised_scores)
     parts = folds(groups, num_folds)
     if len(parts) < 2:  # one recording: utterances are better than nothing
         parts = folds([str(n) for n in range(len(lists))], num_folds)
     held_out = held_out_errors(problem, sets, parts)
-    kept = _choose(held_out)
-    weights: Weights = FIRST_PASS
-    scaled: Ranked = ()
-    if kept != AS_IT_CAME:
-        found = solve(problem, sets)[kept]
-        weights, scaled = _named(sets[kept], found, problem.columns(sets[kept]).spreads)
-    first = sum(int(counts[0]) for counts in errors)
-    tuned = chosen_errors(lists, errors, dict(weights))
-    if tuned > first:
-        kept, weights, scaled, tuned = AS_IT_CAME, FIRST_PASS, (), first
-    oracle = sum(int(counts.min()) for counts in errors)
-    totals = {name: int(counts.sum()) for name, counts in held_out.items()}
-    counts = {"first pass": first, "tuned": tuned, "oracle": oracle}
-    result = TunedWeights(kept, weights, counts, totals, len(parts), scaled)
-    if not any(is_subtracted(name) for features in lists for name in features):
-        return result
-    others = [{n: v for n, v in item.items() if not is_subtracted(n)} for item in lists]
-    how: Dict[str, Any] = {"normalised_scores": normalised_scores, "num_folds": num_folds}
-    plain = tune_features(others, errors, groups=groups, **how)
-    return result if tuned <= plain.errors["tuned"] else plain
+    return Validated(lists, errors, problem, sets, held_out, len(parts))
+
+
+def with_control(every: Validated, without_lm: Validated) -> Tuple[TunedWeights, TunedWeights]:
+    """Weights with the new LMs, and those of the control, which are tuned without them.
+
+    Where the gain with the LMs is sure, the control is the candidate without them that has the
+    fewest errors on the tuning lists, of those with no more weights. No rule keeps it at the first
+    pass, so that the gain of length and rank is not credited to the LMs. These are used where they
+    have fewer errors than every candidate without them on held-out lists, and no more than the
+    control on the tuning lists; else both are one.
+    """
+    found, control = every.chosen(), without_lm.chosen()
+    if found.kept == AS_IT_CAME:
+        return control, control
+    size, fewest = len(every.sets[found.kept]), without_lm.best()
+    names = [name for name, own in without_lm.sets.items() if len(own) <= size] or [AS_IT_CAME]
+    control = min(map(without_lm.tuned, names), key=lambda tuned: tuned.errors["tuned"])
+    helps = found.held_out[found.kept] < without_lm.held_out[fewest].sum()
+    no_worse = found.errors["tuned"] <= control.errors["tuned"]
+    if helps and no_worse and any(sign_of(name) for name, _ in found.weights):
+        return found, control
+    control = without_lm.tuned(fewest)
+    return control, control
+
+
+def unused_line(every: Validated, without_lm: Validated) -> str:
+    """Line that says that the new LMs are not used; empty where the lists are too few to try."""
+    if not every.sets:
+        return ""
+    with_lm = int(every.held_out[every.best(every.sets)].sum())
+    without = int(without_lm.held_out[without_lm.best()].sum())
+    line = f"the LM is not used: {with_lm} errors on held-out lists with it, {without} without it"
+    return line if with_lm >= without else f"{line}, and the gain is not sure"
 
 
 def chosen_errors(
@@ -167,8 +247,8 @@ def solve(whole: Problem, sets: Mapping[str, Columns]) -> Dict[str, np.ndarray]:
     for name, columns in sets.items():
         problem = whole.columns(columns)
         starts = [_start(columns, share) for share in LM_SHARES]
-        if problem.subtracted.any():
-            starts.append(np.where(problem.subtracted, SUBTRACTED_SHARE, starts[-1]))
+        if (problem.signs < 0).any():
+            starts.append(np.where(problem.signs < 0, SUBTRACTED_SHARE, starts[-1]))
         # as it came: all weight on the recogniser's own choice
         own_choice = ("is_first",), columns[0]
         starts.append(np.array([float(column in own_choice) for column in columns]))
@@ -212,15 +292,6 @@ def held_out_errors(
             held = problem.only(part).columns(columns)
             found[name][part] = held.list_errors(weights[name])
     return found
-
-
-def _choose(held_out: Mapping[str, np.ndarray]) -> str:
-    """Name of the candidate with the fewest errors on held-out lists, where its gain is sure."""
-    best = min(held_out, key=lambda name: held_out[name].sum())
-    gains = held_out[AS_IT_CAME] - held_out[best]
-    # the gain's standard error, lists being independent
-    error = np.sqrt(len(gains)) * gains.std(ddof=1) if len(gains) > 1 else 0.0
-    return best if gains.sum() > SURE * error else AS_IT_CAME
 
 
 def _named(columns: Columns, weights: np.ndarray, spreads: np.ndarray) -> Tuple[Weights, Ranked]:

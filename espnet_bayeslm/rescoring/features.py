@@ -84,9 +84,10 @@ def _possible(nbest: NBest, name: str, log_probs: np.ndarray) -> np.ndarray:
     return np.where(finite, log_probs, lowest - IMPOSSIBLE)
 
 
-def is_subtracted(name: str) -> bool:
-    """True for ln P under a subtracted LM, which never gets a weight above zero."""
-    return name.startswith(f"{SUBTRACTED}.")
+def sign_of(name: str) -> int:
+    """Sign of a feature's weight: 1 for ln P under an LM, -1 under a subtracted one, 0: either."""
+    kind = name.partition(".")[0]
+    return (kind == LM) - (kind == SUBTRACTED)
 
 
 def totals(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> np.ndarray:

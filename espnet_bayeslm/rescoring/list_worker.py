@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 import sys
 import weakref
+from collections import Counter
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -25,7 +27,8 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.counting import UnknownWords
+from espnet_bayeslm.evaluation.agreement import warn_of_spelling
+from espnet_bayeslm.evaluation.counting import LOOKED_AT, UnknownWords, mending_lines
 from espnet_bayeslm.evaluation.interpolation import combined
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
@@ -46,6 +49,7 @@ from espnet_bayeslm.utils.engine import Pool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.options import part_of, with_options
+from espnet_bayeslm.utils.subset import Subset
 
 if TYPE_CHECKING:
     from espnet_bayeslm.scoring.lattices import MergeOptions
@@ -103,6 +107,12 @@ def rescore(
     if normalization:
         lists = normalized(lists, normalization)
         refs = None if refs is None else normalization.text(refs)
+    if refs is not None:
+        lists = list(lists)
+        firsts = Subset()
+        for item in lists:
+            firsts.add(item.utt, item.hypotheses[0].words)
+        warn_of_spelling(refs, firsts.texts, given.counting, given=normalization.steps)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(given.pool(preload=PRELOAD, in_program=True))
         if not pool.is_here:
@@ -187,19 +197,34 @@ def _best_of(block: Block) -> Sentences:
     return best_first([hyp.words for hyp in item.hypotheses] for item in items)
 
 
-def checked(scored: Iterable[Tuple[Iterable[T], List[UnknownWords]]]) -> Iterator[T]:
-    """Yield the lists or lattices of blocks; the words that components do not know are checked."""
+def checked(
+    scored: Iterable[Tuple[Iterable[T], List[UnknownWords]]], work: Optional[Blocks] = None
+) -> Iterator[T]:
+    """Yield the lists or lattices of blocks; the words that components do not know are checked.
+
+    Where workers have the LMs, one of them (`mends`) says how these words differ from known ones.
+    """
     total: Sequence[UnknownWords] = []
     for items, unknown in scored:
         for count, more in zip(total, unknown, strict=False):  # none before the first block
             count.join(more)
-        total = total or unknown
+        if not total:
+            total = unknown
+            for k, count in enumerate(total):
+                if work is not None:
+                    count.mends = functools.partial(_mends_of, work, k)
         for count in total:
             if count.num_words >= ENOUGH:
                 count.check()
         yield from items
     for count in total:
         count.check(report=True)
+
+
+def _mends_of(work: Blocks, component: int, words: Counter[str]) -> List[str]:
+    """Lines about the most frequent unknown words of a component that a worker has."""
+    found: List[str] = work.ask("mends", (component, Counter(dict(words.most_common(LOOKED_AT)))))
+    return found
 
 
 class ListWorker:
@@ -246,6 +271,11 @@ class ListWorker:
     def weighting(self, sentences: Sentences) -> Weighting:
         """Names, weights, digests and text forms of the components, which sentences may choose."""
         return self._weighting.with_forms(self._components, sentences)
+
+    def mends(self, asked: Tuple[int, Counter[str]]) -> List[str]:
+        """Lines that say how unknown words differ from words that a component knows."""
+        component, words = asked
+        return mending_lines(words, self._components[component].scorer)
 
     def sent(self, given: InForms) -> Found[Tuple[np.ndarray, Tuple[Any, ...]]]:
         """Scores of a block, ln p (K, W) and uncertainty of the words, without its lists."""
@@ -392,7 +422,8 @@ class ListsOnWorkers:
         found = self._work.map(
             "sent", self._todo, sent=lambda block: (self._forms, _bare(block)), **what
         )
-        return checked((_whole(block, rows), unknown) for block, (rows, unknown) in found)
+        scores = ((_whole(block, rows), unknown) for block, (rows, unknown) in found)
+        return checked(scores, self._work)
 
 
 def _whole(block: Block, rows: Iterable[Tuple[np.ndarray, Any]]) -> Iterator[ListScores]:
@@ -439,6 +470,11 @@ class LatticeWorker:
     def weighting(self, sentences: Sentences) -> Weighting:
         """Names, weights, digests and text forms of the components, which sentences may choose."""
         return self._weighting.with_forms(self._components, sentences)
+
+    def mends(self, asked: Tuple[int, Counter[str]]) -> List[str]:
+        """Lines that say how unknown words differ from words that a component knows."""
+        component, words = asked
+        return mending_lines(words, self._components[component].scorer)
 
     def rescore(self, given: InForms) -> Found[Lattice]:
         """Lattices with the scores of the components, and the words that these do not know."""
@@ -495,4 +531,4 @@ def rescored_lattices(
     with work.kept(output, identity):
         every = itertools.chain([first] if first else [], todo)
         found = work.map("rescore", every, total=total, **how)
-        yield checked(result for _, result in found)
+        yield checked((result for _, result in found), work)

@@ -16,6 +16,7 @@ from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 
 T = TypeVar("T", bound="RescoreOptions")
@@ -115,14 +116,21 @@ class RescoreOptions(CountingOptions, SubtractOptions):
         return dataclasses.replace(self, scales=scales, lmwt=None, word_penalty=None)
 
     def check_untuned(self) -> None:
-        """Raise an InputError where options ask for tuning, and there is none."""
-        if self.folds is not None or self.tune_lms:
-            name = "--tune_lms" if self.folds is None else "--folds"
+        """Check options of tuning where nothing is tuned: scales of a tuned run hold its weights.
+
+        Raises:
+            InputError: There are no such scales.
+        """
+        asked = {"--folds": self.folds is not None, "--tune_lms": self.tune_lms}
+        names = " and ".join(name for name, is_asked in asked.items() if is_asked)
+        if names and self.scales is None:
             raise InputError(
-                f"{name} needs references to tune on, and no other scales",
+                f"{names}: no references to tune on, and no scales of a tuned run",
                 remedy="Give --tune_ref, or lists that hold references (jsonl's `ref`); in Python"
-                " tune=True.",
+                " tune=True. Or give the --scales of a tuned run.",
             )
+        if names:
+            LOG.info("%s: --scales holds the tuned weights, and nothing is tuned again", names)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,15 @@ from espnet_bayeslm.rescoring.decision import (
     ScoredList,
     rescored_list,
 )
-from espnet_bayeslm.rescoring.feature_tuning import AS_IT_CAME, Column, TunedWeights, tune_features
+from espnet_bayeslm.rescoring.feature_tuning import (
+    AS_IT_CAME,
+    Column,
+    TunedWeights,
+    Validated,
+    unused_line,
+    validate,
+    with_control,
+)
 from espnet_bayeslm.rescoring.features import (
     FIRST_PASS,
     LM,
@@ -92,12 +100,14 @@ class Tuned(NamedTuple):
     Attributes:
         scales: The scales.
         found: The errors of the candidates.
-        control: The errors of the candidates without the scores of the new LMs.
+        control: The errors of the candidates without the scores of the new LMs; `found` itself
+            where these LMs are not used.
         sweep: The errors around the scales.
         words: Of the references.
         risk_errors: Word errors of the tuning lists by least expected errors, where that was asked
             for.
         folds: The folds of `--folds`; empty without it.
+        unused: Line that says why the new LMs are not used; empty where they are.
     """
 
     scales: Scales
@@ -107,6 +117,7 @@ class Tuned(NamedTuple):
     words: int
     risk_errors: Optional[int] = None
     folds: Tuple[Fold, ...] = ()
+    unused: str = ""
 
     def fold_lines(self) -> List[str]:
         """Choice and errors of each fold, and the errors of all lists; for people."""
@@ -166,7 +177,8 @@ def tune_mixture(
 ) -> Tuned:
     """Scales with the fewest word errors.
 
-    They are never worse on these lists than the first pass, nor than the control without the LM.
+    They are never worse on these lists than the first pass, nor than the control without the LM
+    (`with_control`).
     Of the scales that are given the decision and the names of subtracted LMs are read. The groups,
     {utterance id: recording}, stay in one fold; where there is one recording at most, the lists'
     speakers stay whole, or each list.
@@ -176,10 +188,10 @@ def tune_mixture(
     spoken = [refs[nbest.utt] for nbest in nbests]
     units_of_folds = _groups(nbests, groups)
 
-    def tuned(scored: Sequence[ScoredList]) -> TunedWeights:
-        """Weights with the fewest errors."""
+    def validated(scored: Sequence[ScoredList]) -> Validated:
+        """Candidates with their errors on held-out lists."""
         features = [item.features for item in scored]
-        return tune_features(
+        return validate(
             features,
             errors,
             groups=units_of_folds,
@@ -197,13 +209,9 @@ def tune_mixture(
 
     final = [item.scored(weighting, of_each=options.tune_lms) for item in lists]
     without_lm = [item.without_lm() for item in final]
-    found, control = tuned(final), tuned(without_lm)
-    if (fewest := control.errors["tuned"]) < found.errors["tuned"]:
-        LOG.warning(
-            f"the tuning lists have {found.errors['tuned']} errors with the LM, {fewest} without:"
-            " it gets no weight"
-        )
-        found = control
+    every, plain = validated(final), validated(without_lm)
+    found, control = with_control(every, plain)
+    unused = unused_line(every, plain) if found is control else ""
     scales, own = scales_by(found, final), scales_by(control, without_lm)
     decision, first = weighting.scales.decision, found.errors["first pass"]
     by_risk = None
@@ -227,7 +235,7 @@ def tune_mixture(
     num_words = sum(len(closest_reading(units(ref), first)) for ref, first in pairs)
     made_with: Any = {"fingerprints": weighting.digests, "text_forms": weighting.text_forms}
     scales = dataclasses.replace(scales, decision=decision, control=own, **made_with)
-    return Tuned(scales, found, control, picture, num_words, by_risk)
+    return Tuned(scales, found, control, picture, num_words, by_risk, unused=unused)
 
 
 def _in_lm_units(weights: Mapping[str, float]) -> Dict[str, float]:
@@ -343,6 +351,8 @@ class Rescoring:
             return weighting._replace(scales=tuned.scales, confidence=weighting.sure), tuned
 
         self.weighting, self.tuned = tune(lists, refs)
+        if self.tuned.unused:
+            LOG.warning(self.tuned.unused)
         if options.folds is None:
             self._rescored = map(rescored_list, lists, itertools.repeat(self.weighting))
             return

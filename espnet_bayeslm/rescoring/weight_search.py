@@ -12,7 +12,7 @@ from typing import List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.rescoring.features import is_subtracted
+from espnet_bayeslm.rescoring.features import sign_of
 
 # Edges that are nearer to each other, as an angle, are one: nothing between them is meant.
 SAME_EDGE = 1e-9
@@ -136,10 +136,10 @@ class Problem(NamedTuple):
         return self.errors[np.arange(len(winners)), winners]
 
     @property
-    def subtracted(self) -> np.ndarray:
-        """(F,) True for the features whose weight is at or below zero."""
+    def signs(self) -> np.ndarray:
+        """(F,) 1 for weights at or above zero, those of LMs; -1 for those at or below; else 0."""
         names = self.names or ((),) * len(self.spreads)
-        return np.array([any(map(is_subtracted, column)) for column in names], dtype=bool)
+        return np.array([sum({sign_of(name) for name in column}) for column in names], dtype=int)
 
 
 def make_problem(features: np.ndarray, errors: np.ndarray, sizes: np.ndarray) -> Problem:
@@ -215,7 +215,7 @@ def step(
     tried /= np.linalg.norm(tried, axis=1, keepdims=True)
     penalty = PENALTY * problem.errors[:, 0].sum() / 2
     values = means + penalty * ((tried - anchor) ** 2).sum(axis=1)
-    values[(tried[:, problem.subtracted] > 0).any(axis=1)] = np.inf
+    values[(tried * problem.signs < 0).any(axis=1)] = np.inf
     k = int(values.argmin())
     return (tried[k], float(values[k])) if values[k] < cost - 1e-9 else (weights, cost)
 

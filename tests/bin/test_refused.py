@@ -155,5 +155,5 @@ def test_scales_and_references_of_options():
     ):
         assert command(**given).given_scales() == scales
     for name, value in {"folds": 2, "tune_lms": True}.items():
-        with pytest.raises(ValueError, match=f"--{name} needs references to tune on"):
+        with pytest.raises(ValueError, match=f"--{name}: no references to tune on"):
             command(**{name: value}).check_untuned()

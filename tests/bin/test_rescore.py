@@ -1,6 +1,7 @@
 """`bayeslm rescore`: scales of another set, context, uncertainty; whole outputs or none."""
 
 import json
+import logging
 import shutil
 
 import numpy as np
@@ -18,6 +19,7 @@ from command_lines import (
 from tiny_training import words
 from written_files import write
 
+import espnet_bayeslm
 from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation.wer import count_errors, read_transcripts
@@ -179,8 +181,10 @@ def test_normalised_text_is_scored_and_counted_and_what_is_written_stays(
     ref, output = tmp_path / "ref", tmp_path / "out"
     for path, source in ((lists / "words_text", lists / "words_text"), (ref, nbest / "dev.ref")):
         path.write_text("".join(f"{shouted(x)}\n" for x in source.read_text().splitlines()))
-    # lists that the LM does not know name the option that mends it
-    refused(main, words(nbest=lists, lm=point, output=output), "--normalize lower,punct")
+    # lists that the LM does not know name the option that mends it, here and from workers
+    for workers in (1, 2):
+        loud = words(nbest=lists, lm=point, output=output, workers=workers)
+        refused(main, loud, "case and punctuation (", ": --normalize lower,punct")
     lms = {"lm": point, "ngram": ngram, "weights": "0.5,0.5"}
     plain = run(**tuning, **lms, output=tmp_path / "plain")
     loud = {**tuning, "nbest": lists, "tune_ref": ref, "normalize": "lower,punct"}
@@ -260,3 +264,42 @@ def test_the_sweep_is_written_with_its_heat_map(nbest, outputs):
     assert sweep["rescored"] == pytest.approx(100 * count_errors(refs, best).rate, abs=1e-3)
     assert sweep["oracle"] <= sweep["rescored"] <= sweep["first_pass"]
     assert is_whole_png(output / "sweep.png")
+
+
+def test_the_command_of_a_tuned_run_applies_its_scales(nbest, tuning, mixture, tmp_path, caplog):
+    """With --scales in place of --tune_ref: whatever tuning was told may stay."""
+    caplog.set_level(logging.INFO)
+    common = {"nbest": nbest / "dev", "tune_lms": "true", "tune_folds": 2, **mixture}
+    tuned = run(**common, tune_ref=tuning["tune_ref"], output=tmp_path / "tuned")
+    scales = {"scales": tuned / "scales.yaml", "output": tmp_path / "applied"}
+    applied = run(**common, **scales, folds=2, ref=tuning["tune_ref"])
+    assert "--folds and --tune_lms: --scales holds the tuned weights" in caplog.text
+    assert same_files(tuned, applied, "text", "lmwt.nn", "text_without_lm")
+    assert settings(applied)["wer"] == settings(tuned)["wer"]
+
+
+@pytest.mark.parametrize("given", [["tune_ref"], ["ref"], []])
+def test_a_normalisation_that_lowers_the_error_rate_is_said_first(
+    given, nbest, ngram, tmp_path, caplog, monkeypatch
+):
+    """With references at hand, whichever these are; an LM that knows each word says nothing."""
+    lists = tmp_path / "nbest.jsonl"
+    texts = read_transcripts(nbest / "dev.ref")
+    with open(lists, "w") as f:
+        for utt, ref in texts.items():
+            own = {} if given else {"ref": " ".join(ref).title()}
+            f.write(json.dumps({"utt": utt, "hypotheses": [" ".join(ref)], **own}) + "\n")
+    (tmp_path / "ref").write_text("".join(f"{u} {' '.join(w).title()}\n" for u, w in texts.items()))
+    refs = dict.fromkeys(given, tmp_path / "ref")
+    scored = []
+    whole = rescore.rescored_on
+    monkeypatch.setattr(
+        rescore, "rescored_on", lambda *a, **k: scored.append(caplog.text) or whole(*a, **k)
+    )
+    run(nbest=lists, nbest_format="jsonl", ngram=ngram, **refs, output=tmp_path / "out")
+    assert "--normalize lower: first pass 100.00 -> 0.00 %" in scored[0]
+    assert caplog.text.count("first pass 100.00") == 1
+    caplog.clear()
+    refs = {"refs": read_transcripts(tmp_path / "ref")} if given else {}
+    espnet_bayeslm.rescore(read_nbest(lists, format="jsonl"), ngrams=[ngram], tune=True, **refs)
+    assert caplog.text.count("--normalize lower: first pass 100.00 -> 0.00 %") == 1

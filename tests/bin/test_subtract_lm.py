@@ -22,7 +22,7 @@ from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report.nbest_section import make_view
 from espnet_bayeslm.report.rescored_lists import read_rescored
-from espnet_bayeslm.rescoring.feature_tuning import chosen_errors, tune_features
+from espnet_bayeslm.rescoring.feature_tuning import chosen_errors, validate
 from espnet_bayeslm.rescoring.scales import Scales
 
 # the source prefers a and b, the target a and c: no weight of the target alone mends that
@@ -146,9 +146,9 @@ def simulated(seed, *, num_lists=36):
 def test_tuning_is_never_worse_than_without_and_never_adds(seed):
     lists, errors = simulated(seed)
     groups = [f"u{n}" for n in range(len(lists))]
-    found = tune_features(lists, errors, groups=groups, num_folds=2)
+    found = validate(lists, errors, groups=groups, num_folds=2).chosen()
     plain = [{n: v for n, v in item.items() if n != "subtracted.source"} for item in lists]
-    without = tune_features(plain, errors, groups=groups, num_folds=2)
+    without = validate(plain, errors, groups=groups, num_folds=2).chosen()
     assert found.errors["tuned"] <= without.errors["tuned"] <= found.errors["first pass"]
     weights = dict(found.weights)
     assert weights.get("subtracted.source", 0.0) <= 0

@@ -166,7 +166,7 @@ def test_lines_name_the_option_that_makes_words_known(caplog):
         mended = Normalization(MENDING_STEPS[name]).words([word for word, _, _ in found[name]])
         assert set(mended) <= KNOWN
     words = Counter({"The": 5, "[laugh]": 3, "boston": 2, "zebra": 1})
-    assert mending_lines(words, unknown) == [
+    assert mending_lines(words, SimpleNamespace(unknown=unknown)) == [
         "5 of them: case ('The' for 'the'): --normalize lower",
         "3 of them: fillers and noises ('[laugh]'): --ignore_words FILE leaves them out of the"
         " counts",
@@ -174,7 +174,7 @@ def test_lines_name_the_option_that_makes_words_known(caplog):
         " text in lower case",
         "1 of them: other words ('zebra')",
     ]
-    assert mending_lines(Counter(["zebra", "yak"]), unknown) == []
+    assert mending_lines(Counter(["zebra", "yak"]), SimpleNamespace(unknown=unknown)) == []
     caplog.set_level(logging.INFO)
     count(["the"] * 99 + ["The"])  # one in a hundred
     assert [r.levelname for r in caplog.records] == ["INFO"]

@@ -8,9 +8,11 @@ import yaml
 
 from espnet_bayeslm.bin.rescore import write_settings
 from espnet_bayeslm.evaluation.counting import ALL_WORDS
+from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListScores, ListTally, rescored_list
 from espnet_bayeslm.rescoring.feature_tuning import AS_IT_CAME, feature_sets
+from espnet_bayeslm.rescoring.features import sign_of
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.output_files import written_lists
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales
@@ -73,21 +75,41 @@ def test_without_a_new_lm_the_recognisers_own_takes_its_place(names, small):
     assert not any("LM" in name for name in sets)
 
 
-@pytest.mark.parametrize("options, decision", [({}, "max"), ({}, "mbr"), ({"folds": 2}, "max")])
+def several(lists):
+    """Return lists with the scores of two more LMs of the same knowledge, the last subtracted."""
+    found = []
+    for item in lists:
+        rows = [np.concatenate([each, each, -2 * each]) for each in item.log_probs]
+        found.append(item._replace(log_probs=tuple(rows)))
+    return found
+
+
+TWO_LMS = Weighting(["a", "b"], np.full(2, 0.5), Scales(subtracted=(NamedWeight("c", 0.0),)))
+
+
+@pytest.mark.parametrize(
+    "options, decision",
+    [({}, "max"), ({}, "mbr"), ({"folds": 2}, "max"), ({"tune_lms": True}, "max")],
+)
 def test_the_control_does_not_depend_on_the_lm(options, decision):
-    weighting = WEIGHTING._replace(scales=Scales(decision=decision))
+    """Not on its mixture, nor on an LM's own column, nor on a subtracted LM."""
     found = []
     for know in (0.0, 3.0):
         # a set of three weights needs 24 lists
-        lists, refs = simulated(48 if options else 24, know=know)
+        lms = TWO_LMS if options.get("tune_lms") else WEIGHTING
+        num_lists = 64 if lms is TWO_LMS else 48 if options else 24
+        lists, refs = simulated(num_lists, know=know)
+        weighting = lms._replace(scales=dataclasses.replace(lms.scales, decision=decision))
+        lists = several(lists) if lms is TWO_LMS else lists
         done = rescoring(lists, refs, weighting=weighting, **options)
-        found.append((done.weighting.scales.control, [item.control for item in done]))
-    assert found[0] == found[1]
-    control, places = found[0]
-    assert control is not None and None not in places
-    assert not any(name.startswith("log_prob") for name, _ in control.features)
-    # the recogniser's own score is worth weighing again
-    assert any(places)
+        found.append(done.tuned.control.held_out)
+        control, places = done.weighting.scales.control, [item.control for item in done]
+        assert control is not None and None not in places
+        own = control.weights(())
+        assert own == dict(control.features) and not any(map(sign_of, own))
+        # the recogniser's own score is worth weighing again
+        assert any(places)
+    assert found[0] == found[1] and (lms is WEIGHTING or "all features" in found[0])
 
 
 def test_an_lm_that_knows_nothing_gains_nothing_over_the_control():
@@ -95,9 +117,8 @@ def test_an_lm_that_knows_nothing_gains_nothing_over_the_control():
     for know in (0.0, 3.0):
         lists, refs = simulated(60, know=know, own=1.0)
         tallies[know] = tallied(rescoring(lists, refs, folds=2), refs)
-    blind, good = (tally.errors for tally in tallies.values())
+    good = tallies[3.0].errors
     assert list(good) == ["first pass", "without the LM", "rescored", "oracle"]
-    assert blind["without the LM"] == good["without the LM"]
     assert good["rescored"].errors < 0.8 * good["without the LM"].errors
     assert good["without the LM"].errors < 0.8 * good["first pass"].errors
     tests = [tally.tests() for tally in tallies.values()]
@@ -174,3 +195,43 @@ def test_lists_that_lack_a_score_of_the_control_have_none(tmp_path):
     assert "without the LM" not in {**tally.errors, **tally.tests()}
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"nbest.jsonl", "lmwt.nn", "text", "trn"}
+
+
+def too_short(num_lists, *, know=0.0, seed=0):
+    """Return lists whose errors the number of words tells, and an LM that may know them."""
+    rng, lm_rng = np.random.default_rng(seed), np.random.default_rng(seed + 1000)
+    lists, refs = [], {}
+    for number in range(num_lists):
+        ref = tuple(rng.choice(list("abcdef"), size=8))
+        missing, wrong = rng.integers(0, 3, (2, 4))
+        scores = rng.normal(size=4)
+        hyps, log_probs = [], []
+        for k in np.argsort(-scores):
+            added = ("y",) * int(rng.integers(3) == 0)
+            words = ("x",) * wrong[k] + ref[wrong[k] : 8 - missing[k]] + added
+            hyps.append(Hypothesis(words, float(scores[k])))
+            score = lm_rng.normal() - know * (wrong[k] + missing[k]) - len(words)
+            log_probs.append(np.full((1, len(words) + 1), score / (len(words) + 1)))
+        lists.append(ListScores(NBest(f"u{number}", tuple(hyps)), tuple(log_probs)))
+        refs[f"u{number}"] = ref
+    return lists, refs
+
+
+@pytest.mark.parametrize("know, seeds", [(0.0, (1, 4, 6)), (1.0, (1, 4))])
+def test_the_gain_of_length_is_not_the_lms(know, seeds, caplog):
+    """A blind LM is not credited, and never has a negative weight; one that knows is kept."""
+    for seed in seeds:
+        caplog.clear()
+        lists, refs = too_short(40, know=know, seed=seed)
+        done = Rescoring(lists, WEIGHTING, RescoreOptions(tune_folds=3), refs=refs)
+        tally, scales = tallied(done, refs), done.weighting.scales
+        errors = tally.errors
+        assert errors["without the LM"].errors < 0.9 * errors["first pass"].errors
+        weight = scales.weights(("am_score",)).get("log_prob", 0.0)
+        last = [*tally.tests().values()][-1]
+        lines = sum(line.startswith("the LM is not used: ") for line in caplog.messages)
+        assert lines == (weight == 0)
+        assert weight > 0 if know else weight >= 0 and last.p > 0.05
+        assert errors["rescored"].errors <= errors["without the LM"].errors
+        if know:
+            assert errors["rescored"].errors < 0.9 * errors["without the LM"].errors

@@ -252,3 +252,14 @@ def test_errors_and_words_with_confidences_are_counted():
     assert ", AUROC " in calibration_text(calibration)
     del calibration["auroc_of_posterior"]
     assert "AUROC" not in calibration_text(calibration)
+
+
+@pytest.mark.parametrize("control, last", [(1, "without the LM"), (2, "first pass")])
+def test_the_last_step_is_from_the_better_control(control, last):
+    """A control that is worse than the first pass does not make an LM look better."""
+    hyps = tuple(map(Hypothesis, (("a", "x"), ("a", "b"), ("x", "y"), ("a", "b"))))
+    tally = ListTally({"u": ("a", "b")})
+    tally.add(RescoredList(NBest("u", hyps), (), (), 3, control=control))
+    found = tally.tests()
+    assert {*found} == {"first pass", "without the LM"} and [*found][-1] == last
+    assert list(tally.errors) == ["first pass", "without the LM", "rescored", "oracle"]

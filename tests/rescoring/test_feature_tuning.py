@@ -1,5 +1,7 @@
 """Tuned weights: never worse than the first pass, kept only where cross-validation holds."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,9 +10,13 @@ from hypothesis import strategies as st
 from espnet_bayeslm.rescoring import feature_tuning, weight_search
 from espnet_bayeslm.rescoring.feature_tuning import (
     AS_IT_CAME,
+    Validated,
     chosen_errors,
     feature_sets,
-    tune_features,
+    make_candidates,
+    unused_line,
+    validate,
+    with_control,
 )
 from espnet_bayeslm.rescoring.features import FIRST_PASS, best_place
 
@@ -46,7 +52,7 @@ def simulated(num_lists, *, seed, am=1.0, lm=0.5, old=0.5, num_hyps=8):
 
 def tune(lists, errors, **options):
     groups = [f"u{n}" for n in range(len(lists))]
-    return tune_features(lists, errors, groups=groups, **options)
+    return validate(lists, errors, groups=groups, **options).chosen()
 
 
 def test_a_good_lm_lowers_the_errors_and_one_that_knows_nothing_does_no_harm():
@@ -120,10 +126,10 @@ def test_what_validates_nothing_stays_as_it_came(lists):
 def test_folds_are_of_groups_and_sets_need_lists():
     """A score that knows each speaker's errors only helps where the speaker was seen."""
     lists, errors = simulated(60, seed=8, lm=2.0)
-    tuned = tune_features(lists, errors, groups=[f"s{n % 3}" for n in range(60)])
+    tuned = validate(lists, errors, groups=[f"s{n % 3}" for n in range(60)])
     assert tuned.num_folds == 3
     # one group cannot be divided: utterances are
-    assert tune_features(lists, errors, groups=["s"] * 60).num_folds == 5
+    assert validate(lists, errors, groups=["s"] * 60).num_folds == 5
     lists, errors = simulated(30, seed=6, lm=2.0)
     assert list(tune(lists, errors).held_out) == [AS_IT_CAME, "am_score, LM, words"]
 
@@ -158,7 +164,7 @@ def test_a_gain_is_sure_above_the_standard_error_of_its_sum(better, sure):
     """Of 100 gains of 1 and losses of 1 the sum has the standard error 10, and not 1."""
     gains = np.where(np.arange(100) < better, 1, -1)
     held_out = {AS_IT_CAME: np.full(100, 3), "all features": 3 - gains}
-    assert (feature_tuning._choose(held_out) != AS_IT_CAME) == sure
+    assert (Validated([], [], None, {}, held_out, 5).choice() != AS_IT_CAME) == sure
 
 
 def test_weights_of_a_larger_set_are_the_start_of_a_smaller_one():
@@ -166,3 +172,80 @@ def test_weights_of_a_larger_set_are_the_start_of_a_smaller_one():
     known = dict(zip([("lm",), ("graph",), ("penalty",)], weights / spreads, strict=True))
     start = feature_tuning._spread_over([("lm",), ("penalty",)], known, spreads[[0, 2]])
     np.testing.assert_allclose(start, feature_tuning.normalised(weights[[0, 2]]))
+
+
+def with_lms(num_lists=72, *, seed=0, size=5):
+    """Return features and errors of lists; LMs and subtracted LMs of which half are misleading."""
+    rng = np.random.default_rng(seed)
+    knows = {"am_score": 0.3, "log_prob": -1.0, "log_prob.good": 1.0, "log_prob.bad": -1.0}
+    knows |= {"subtracted.good": 1.0, "subtracted.bad": -1.0}
+    lists, errors = [], []
+    for _ in range(num_lists):
+        wrong, rank = rng.integers(0, 5, size), np.arange(float(size))
+        features = {name: rng.normal(size=size) - k * wrong for name, k in knows.items()}
+        features |= {"rank": -np.log(rank + 1), "is_first": (rank == 0) * 1.0}
+        lists.append({**features, "words": rng.integers(3, 9, size) * 1.0})
+        errors.append(wrong)
+    return lists, errors
+
+
+def test_each_weight_has_the_sign_of_its_feature():
+    """At or above zero for LMs, at or below for subtracted ones, whatever the data asks for.
+
+    An LM that prefers errors is worth subtracting, and one that is subtracted may be worth adding.
+    """
+    lists, errors = with_lms()
+    found = validate(lists, errors, groups=[f"u{n}" for n in range(len(lists))], num_folds=2)
+    kinds = {"log_prob": 1, "subtracted": -1}
+    used = set()
+    for name, columns in found.sets.items():
+        for column, weight in zip(columns, found.found[name], strict=True):
+            sign = kinds.get(column[-1].partition(".")[0], 0)
+            assert weight * sign >= 0, (name, column)
+            used |= {column[-1]} if weight and sign else set()
+    assert {"log_prob.good", "subtracted.bad"} <= used
+
+
+def choices(*, without, with_lm, lm=1.0, seed=0):
+    """Return the choices with and without an LM, and their line, for some held-out gains.
+
+    The gains are how many of 96 lists gain an error, where the others lose one.
+    """
+    lists, errors = simulated(96, seed=seed, am=1.0, lm=lm, num_hyps=4)
+    groups = [f"u{n}" for n in range(96)]
+    bare = [{k: v for k, v in item.items() if k != "log_prob"} for item in lists]
+    found = []
+    for features, better in ((lists, with_lm), (bare, without)):
+        every = candidates_of(features, errors, groups)
+        gains = np.where(np.arange(96) < better, 1, -1)
+        held_out = {AS_IT_CAME: np.full(96, 3), **{name: 3 - gains for name in every.sets}}
+        found.append(dataclasses.replace(every, held_out=held_out))
+    return *with_control(*found), unused_line(*found)
+
+
+def candidates_of(lists, errors, groups):
+    """Return candidates whose held-out errors are not needed."""
+    problem, sets = make_candidates(lists, errors, normalised_scores=False)
+    return Validated(lists, errors, problem, sets, {}, 2)
+
+
+def test_the_control_is_chosen_by_no_stricter_rule():
+    """What length and rank gain is the control's, however unsure by itself it is."""
+    found, control, _ = choices(without=52, with_lm=60)
+    assert "log_prob" in dict(found.weights) and control.kept != AS_IT_CAME
+    assert found.errors["tuned"] <= control.errors["tuned"] < control.errors["first pass"]
+    # where no gain with the LM is sure, nothing is: the lists stay as they came
+    found, control, line = choices(without=49, with_lm=50)
+    assert found is control and found.kept == AS_IT_CAME
+    assert line.endswith("with it, 286 without it, and the gain is not sure")
+
+
+@pytest.mark.parametrize("without, kept", [(60, True), (65, True), (59, False)])
+def test_an_lm_is_used_below_the_held_out_errors_of_the_control_only(without, kept):
+    found, control, line = choices(without=without, with_lm=60)
+    assert (found is control) == kept == ("log_prob" not in dict(found.weights))
+    if kept:
+        assert line == (
+            "the LM is not used: 264 errors on held-out lists with it,"
+            f" {3 * 96 - 2 * without + 96} without it"
+        )
