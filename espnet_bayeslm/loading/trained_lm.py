@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import hashlib
 import logging
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence, Tuple
@@ -63,6 +64,7 @@ class TrainedLM(LoadedLM):
         name: The experiment's name.
         path: The checkpoint.
         config: The configuration file.
+        fingerprint: Digest of all files that loading has read.
         model: ESPnet's model around the LM.
         token_list: All tokens; the index is the id.
         token_type: `word`, `bpe` or `char`.
@@ -73,6 +75,7 @@ class TrainedLM(LoadedLM):
     name: str
     path: Path
     config: Path
+    fingerprint: str
     model: ESPnetLanguageModel
     token_list: List[str]
     token_type: str
@@ -115,7 +118,9 @@ def load_adapted(
     args = read_config(config)
     args.lm_conf = {**args.lm_conf, "precision": precision}
     lm = load_model(args, checkpoint).to(device).eval().lm
-    loaded: PretrainedLM = lm.loaded(experiment_name(checkpoint), fingerprint=fingerprint(path))
+    # not every config.yaml has a digest of the whole base model
+    digest = hashlib.sha256(f"{fingerprint(path)} {lm.fingerprint}".encode()).hexdigest()
+    loaded: PretrainedLM = lm.loaded(experiment_name(checkpoint), fingerprint=digest)
     return loaded
 
 
@@ -136,7 +141,7 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
         f"Loaded {checkpoint}: {args.lm}, {len(args.token_list)} {args.token_type} tokens,"
         f" {sum(p.numel() for p in model.parameters())} weights, {kind}"
     )
-    files = experiment_name(checkpoint), checkpoint, config
+    files = experiment_name(checkpoint), checkpoint, config, fingerprint(path)
     return TrainedLM(*files, model, args.token_list, args.token_type, *reader)
 
 
