@@ -5,6 +5,7 @@ import importlib.util
 import itertools
 import json
 import logging
+import math
 
 import numpy as np
 import pytest
@@ -185,6 +186,23 @@ def test_the_words_after_a_prefix_sum_to_one(marks, before):
     assert longer > 1e-3
     rest = longer / begun[opening].sum() if before else longer + begun[going_on].sum()
     assert total + rest == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("packed", [1, 10_000])
+def test_half_precision_sums_probabilities_in_single(tmp_path, monkeypatch, packed):
+    """An LM without an opinion gives each of its V tokens 1 / V, which bfloat16 cannot hold."""
+    monkeypatch.setattr(tree_scores, "PACKED", packed)
+    lm = load_causal_lm(write_model(tmp_path / "lm"), precision="bfloat16")
+    with torch.no_grad():
+        lm.model.get_output_embeddings().weight.zero_()
+    scorer = scorer_of(lm)
+    for words, scores in zip(SENTENCES, scorer.word_scores(SENTENCES), strict=True):
+        count = len(scorer.reader.encode(words).ids)
+        expected = -count * math.log(lm.model.config.vocab_size)
+        assert scores.log_probs.sum() == pytest.approx(expected, rel=1e-6)
+        (found,) = scorer.uncertainty([words])
+        assert found.log_probs.sum() == pytest.approx(expected, rel=1e-6)
+        assert found.entropy.sum() == pytest.approx(-expected, rel=1e-5)
 
 
 def gpt_neo(window, positions=512):
