@@ -32,7 +32,8 @@ def digest_of_model(model: Any, tokenizer: Any) -> str:
     """
     configs = [model.config, *getattr(model, "peft_config", {}).values()]
     settings = [*map(_options, configs), _tokenizer_options(tokenizer)]
-    digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=32)
+    # a GB takes half a second where the CPU has instructions for it
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     seen = set()
     for name, value in model.state_dict(keep_vars=True).items():
         # tied weights have several names
