@@ -164,13 +164,16 @@ class ComponentOptions(LMOptions):
             return NeuralScorer(trained, unk_size=size, max_tokens=self.max_tokens, **reading)
 
         if not isinstance(lm, (str, os.PathLike)):
-            return Component(lm.name, "lm", scorer())
-        kept = {name: reading[name] for name in ("num_samples", "self_normalized", "context")}
+            return Component(lm.name, "lm", scorer(), lm.fingerprint)
+        name, digest = experiment_name(find_files(lm)[1]), fingerprint(lm)
+        if reading["self_normalized"]:
+            # not kept: the scores depend on the ln Z of the sentences that come first
+            return Component(name, "lm", scorer(), digest)
+        kept = {key: reading[key] for key in ("num_samples", "self_normalized", "context")}
         kept["unk_size"] = self.unk_size
         if unit != "word":
             kept["unit"] = unit
-        digest = fingerprint(lm)
-        return self._cached(scorer, experiment_name(find_files(lm)[1]), digest, f"{digest} {kept}")
+        return self._cached(scorer, name, digest, f"{digest} {kept}")
 
     def _pretrained(self, given: Any, device: str, **reading: Any) -> Component:
         """Component of a causal LM of transformers, or of what `load` returned."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import hashlib
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
@@ -64,6 +65,7 @@ class TrainedLM(LoadedLM):
         name: The experiment's name.
         path: The checkpoint.
         config: The configuration file.
+        fingerprint: Digest of all files that loading has read.
         model: ESPnet's model around the LM.
         token_list: All tokens; the index is the id.
         token_type: `word`, `bpe` or `char`.
@@ -74,6 +76,7 @@ class TrainedLM(LoadedLM):
     name: str
     path: Path
     config: Path
+    fingerprint: str
     model: ESPnetLanguageModel
     token_list: List[str]
     token_type: str
@@ -122,7 +125,9 @@ def load_adapted(
     args = read_config(config)
     args.lm_conf = {**args.lm_conf, "precision": precision}
     lm = load_model(args, checkpoint).to(device).eval().lm
-    loaded: PretrainedLM = lm.loaded(experiment_name(checkpoint), fingerprint=fingerprint(path))
+    # not every config.yaml has a digest of the whole base model
+    digest = hashlib.sha256(f"{fingerprint(path)} {lm.fingerprint}".encode()).hexdigest()
+    loaded: PretrainedLM = lm.loaded(experiment_name(checkpoint), fingerprint=digest)
     return dataclasses.replace(loaded, text_form=text_form)
 
 
@@ -143,7 +148,7 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
         f"Loaded {checkpoint}: {args.lm}, {len(args.token_list)} {args.token_type} tokens,"
         f" {sum(p.numel() for p in model.parameters())} weights, {kind}"
     )
-    files = experiment_name(checkpoint), checkpoint, config
+    files = experiment_name(checkpoint), checkpoint, config, fingerprint(path)
     return TrainedLM(*files, model, args.token_list, args.token_type, *reader)
 
 

@@ -15,6 +15,7 @@ from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.pretrained.causal_lm import add_adapter, load_causal_lm
+from espnet_bayeslm.pretrained.digest import digest_of_first_values
 from espnet_bayeslm.pretrained.names import is_adapter
 from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
@@ -40,7 +41,7 @@ class AdaptedLM(UncertainLM):
             first word. `bayeslm train` chooses it by the validation text where it is `auto` or not
             given.
         marks: Marks of an LM of an earlier version, which `text_form` has now.
-        fingerprint: Digest of the base model's weights; training fills it in.
+        fingerprint: Digest of the base model; training fills it in.
         precision: Of the base model in training: `float32` or `bfloat16`.
         gradient_checkpointing: True to compute activations again in the backward pass, which
             saves memory; not with random weights.
@@ -93,7 +94,7 @@ class AdaptedLM(UncertainLM):
             )
         base = load_causal_lm(model, precision=precision)
         self.fingerprint = base.fingerprint
-        if fingerprint not in (None, self.fingerprint):
+        if fingerprint not in (None, self.fingerprint, digest_of_first_values(base.model)):
             raise InputError(
                 f"the base model {model} has changed since the adapter was trained",
                 remedy="Restore the model, or name the right one: lm_conf model.",

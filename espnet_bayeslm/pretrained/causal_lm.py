@@ -7,7 +7,6 @@ Code from a model's folder is never run.
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.util
 import os
 import re
@@ -16,6 +15,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 import torch
 
+from espnet_bayeslm.pretrained.digest import digest_of_model
 from espnet_bayeslm.pretrained.names import (
     ADAPTER,
     PREFIX,
@@ -30,8 +30,6 @@ from espnet_bayeslm.utils.files import PathLike, atomic_write
 from espnet_bayeslm.utils.log import LOG
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-# First values of each weight that a fingerprint covers
-DIGESTED = 4096
 # Key of an adapter's card for the form in which it was trained
 FORM_KEY = "text_form"
 
@@ -70,7 +68,7 @@ def load_causal_lm(
         f" {sum(p.numel() for p in model.parameters())} weights,"
         f" licence: {licence or 'not named by its card'}"
     )
-    name, digest = path.stem if path.is_file() else path.name, digest_of_weights(model)
+    name, digest = path.stem if path.is_file() else path.name, digest_of_model(model, tokenizer)
     placed = model.to(device, PRECISIONS[precision]).eval()
     form = adapter_form(path)
     reader = Reader(tokenizer, TextForm.parse(form)) if form else None
@@ -92,17 +90,6 @@ def _last_tokenizer(named: str, _times: Tuple[int, ...]) -> Any:
     from transformers import AutoTokenizer
 
     return _read(functools.partial(AutoTokenizer.from_pretrained, trust_remote_code=False), named)
-
-
-def digest_of_weights(model: Any) -> str:
-    """Digest of the first values of each weight of a model, whatever file they came from."""
-    digest = hashlib.sha256()
-    for name, value in model.named_parameters():
-        digest.update(f"{name} {tuple(value.shape)}\n".encode())
-        # half precision: a file may hold either
-        some = value.detach().flatten()[:DIGESTED].to("cpu", torch.bfloat16)
-        digest.update(some.view(torch.int16).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _read(load: Callable[..., Any], named: str) -> Any:

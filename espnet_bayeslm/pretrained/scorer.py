@@ -48,7 +48,7 @@ class PretrainedLM(LoadedLM):
         name: Its name in tables.
         model: A model of `transformers` in evaluation mode, or a peft model around one.
         tokenizer: Its tokenizer, with offsets.
-        fingerprint: Digest of its files.
+        fingerprint: Digest of its weights, configuration and tokenizer.
         licence: Licence that its card names; empty if the card names none.
         sampled: (index) -> context that holds a sample of its random weights; None: there are none.
         text_form: Form in which it reads text, `FORM[,MARKS[,BLANK]]` (`text_forms.TextForm`), or

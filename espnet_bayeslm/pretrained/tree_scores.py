@@ -39,7 +39,11 @@ TOLERANCE = 1e-2
 LOGIT_TOLERANCE = 1e-3
 
 
-WINDOWS = {"sliding_window": 1, "window_size": 1, "attention_chunk_size": 1, "local_attention": 2}
+WINDOWS = {
+    **{"sliding_window": 1, "window_size": 1, "attention_chunk_size": 1, "local_attention": 2},
+    # some models have a mask of so many places
+    "max_position_embeddings": 1,
+}
 """Names that configurations give an attention's reach, and what they are divided by."""
 
 
@@ -47,7 +51,7 @@ def attention_window(causal: Any) -> int:
     """Number of tokens that every layer reads, the token itself among them."""
     config = causal.config.get_text_config()
     found = ((getattr(config, name, None) or 0) // part for name, part in WINDOWS.items())
-    return min(filter(None, found), default=sys.maxsize)
+    return min((size for size in found if size > 0), default=sys.maxsize)
 
 
 class TreeScorer:

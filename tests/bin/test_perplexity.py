@@ -1,5 +1,6 @@
 """`bayeslm perplexity` and `interpolate`: by hand, by ESPnet; names, and texts that leak."""
 
+import dataclasses
 import math
 import random
 
@@ -10,8 +11,9 @@ from command_lines import espnet_perplexity, perplexities
 from tiny_training import words
 from written_files import write
 
+import espnet_bayeslm
 from espnet_bayeslm.bin import interpolate
-from espnet_bayeslm.loading.components import TrainTextOptions
+from espnet_bayeslm.loading.components import ComponentOptions, TrainTextOptions
 from espnet_bayeslm.loading.experiment import fingerprint
 from espnet_bayeslm.loading.export import write_mixture
 from espnet_bayeslm.loading.trained_lm import load_lm
@@ -173,6 +175,33 @@ def test_the_cache_knows_all_that_is_read(named, point, plain_text, tmp_path):
         (tmp_path / "bpe").write_text(content)
         digests.add(fingerprint(exp))
     assert len(digests) == 2
+
+
+def test_a_loaded_lm_has_the_digest_of_the_files_that_were_loaded(point, plain_text, tmp_path):
+    """So its weights are found, and no weights of the files that replace them later."""
+    exp = tmp_path / "exp"
+    exp.mkdir()
+    for name in ("config.yaml", "valid.loss.ave.pth"):
+        (exp / name).write_bytes((point / name).read_bytes())
+    loaded, digest = espnet_bayeslm.load(exp), fingerprint(exp)
+    (exp / "config.yaml").write_text((exp / "config.yaml").read_text() + "\n")
+    assert fingerprint(exp) != digest
+    (component,) = ComponentOptions(lms=[loaded]).components()
+    assert component.fingerprint == loaded.fingerprint == digest
+
+
+def test_the_cache_keeps_no_scores_by_the_ln_z_of_other_sentences(point, tmp_path):
+    """With --self_normalized the sentences that come first give one number for all."""
+    texts = [["a", "b", "c"], ["j"]], [["d", "e"], []]
+    options = ComponentOptions(lms=[point], cache=tmp_path / "cache")
+
+    def scores(options, *texts):
+        (component,) = options.components(self_normalized=True)
+        return [component.scorer.word_scores(text)[0].log_probs for text in texts][-1]
+
+    expected = scores(dataclasses.replace(options, cache=None), texts[1])
+    assert abs(scores(options, *texts) - expected).max() > 1e-3
+    np.testing.assert_array_equal(scores(options, texts[1]), expected)
 
 
 def test_training_texts_that_are_given_or_an_experiments_own(tmp_path, caplog):

@@ -20,6 +20,7 @@ from espnet_bayeslm.evaluation.calibration import (
 from espnet_bayeslm.evaluation.perplexity import (
     Perplexity,
     Tally,
+    TextScores,
     perplexity_text,
     sentence_perplexity,
     token_counts,
@@ -35,6 +36,7 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     zero_means,
 )
 from espnet_bayeslm.evaluation.transcripts import read_sentences
+from espnet_bayeslm.evaluation.word_scores import Component, WordScores
 from espnet_bayeslm.utils.errors import InputError
 
 # multiples of 1/8 add without rounding
@@ -82,6 +84,20 @@ def test_counts_of_nothing_and_of_tokens():
     assert token_counts(object(), ["ab", "c"]).tolist() == [1, 1, 1]
     letters = SimpleNamespace(token_counts=lambda words: np.array([*map(len, words), 1]))
     assert token_counts(letters, ["ab", "c"]).tolist() == [2, 1, 1]
+
+
+def test_words_that_any_component_does_not_know_are_left_out_for_all():
+    """Each of two components does not know a word of its own."""
+    values = np.log([[0.5, 0.25, 0.125, 0.5], [0.25, 0.5, 0.5, 0.125]])
+    unknown = [[False, True, False, False], [False, False, True, False]]
+    scores = [[WordScores(v, np.array(u))] for v, u in zip(values, unknown, strict=True)]
+    components = [Component(name, "ngram", None) for name in "xy"]
+    found = TextScores(components, {"u": ["a", "b", "c"]}, scores, np.array([0.5, 0.5])).summaries()
+    assert [row["excluded"] for row in found] == [2, 2, 2]
+    known = [row["perplexity_without_oov"]["word"] for row in found]
+    expected = [np.exp(-v[[0, 3]].mean()) for v in (*values, np.log(np.exp(values).mean(0)))]
+    assert known == pytest.approx(expected)
+    assert [row["known_sentences"] for row in found] == [0, 0, 0]
 
 
 def test_plain_and_keyed_sentences(tmp_path):

@@ -1,6 +1,7 @@
 """All noise comes from `drawn`: within it there is one draw, outside of it the mean."""
 
 import ast
+import math
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 import espnet_bayeslm
 from espnet_bayeslm.bayes import noise_generator
 from espnet_bayeslm.bayes.posterior import MEANS
+from espnet_bayeslm.layers.gp import BASIS
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.nll import batch_nll, token_batch
@@ -113,6 +115,38 @@ TRANSFORMER = (
     dict(att_unit=4, head=2, unit=6, layer=2),
     ["", "embed", "blocks.0"],
 )
+
+
+@pytest.mark.parametrize(
+    "family, location, native",
+    [
+        (LSTM, "cell_input@1", "tanh"),
+        (LSTM, "cell_state@1", None),
+        (LSTM, "layer_input@2", None),
+        (TRANSFORMER, "ffn@1", "gelu"),
+    ],
+)
+def test_the_prior_of_coefficients_is_the_function_that_they_start_as(family, location, native):
+    """So their KL is at its least there, also where a point-estimate LM is the prior."""
+    cls, conf, _ = family
+    kind = {"kind": "gp", "random": ["coefficients"], "init_std": 0.2, "prior_variance": 0.5}
+    lm = cls(VOCAB, uncertainty={location: kind}, **conf)
+    (block,) = lm.posterior.blocks()
+    start = torch.zeros_like(block.mean)
+    if native is not None:
+        start[BASIS.index(native)] = 1.0
+    ratio = 0.2**2 / 0.5
+    least = block.mean.numel() * (ratio - 1 - math.log(ratio)) / 2
+    for prior in ({}, cls(VOCAB, **conf).state_dict()):
+        if prior:
+            lm.posterior.set_prior_means(prior)
+        torch.testing.assert_close(block.tensor("_prior_mean"), start)
+        assert float(lm.kl()) == pytest.approx(least, rel=1e-5)
+    with torch.no_grad():
+        block.mean.zero_()
+    assert float(lm.kl()) == pytest.approx(least + float(start.sum()), rel=1e-5)
+
+
 CHECKPOINTED = [
     ("encoder", LSTM, {"embedding": "bayes"}),
     ("rnn", LSTM, {"cell_input@1": "bayes"}),

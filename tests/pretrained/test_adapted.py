@@ -155,6 +155,19 @@ def test_training_by_the_command_line(trained):
     assert low - 1 < loaded.score(text, num_samples=2) < high + 1
 
 
+def test_the_digest_of_an_adapted_lm_covers_the_base(trained, tmp_path):
+    """Though an old config.yaml has no digest of the whole base, with which it would be refused."""
+    shutil.copytree(trained / "base", tmp_path / "base")
+    shutil.copytree(trained / "exp", tmp_path / "exp")
+    config = tmp_path / "exp/config.yaml"
+    lines = config.read_text().replace(str(trained), str(tmp_path)).splitlines(keepends=True)
+    config.write_text("".join(line for line in lines if "fingerprint:" not in line))
+    digests = [espnet_bayeslm.load(tmp_path / "exp").fingerprint for _ in range(2)]
+    write_model(tmp_path / "base", scale=7.0)
+    digests.append(espnet_bayeslm.load(tmp_path / "exp").fingerprint)
+    assert digests[0] == digests[1] != digests[2]
+
+
 def test_batches_have_sentences_of_all_lengths(trained, tmp_path, monkeypatch):
     """Though ESPnet sorts them by their lengths."""
     lines = [" ".join(["table"] * (1 + 5 * (n % 2))) for n in range(120)]

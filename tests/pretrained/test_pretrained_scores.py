@@ -5,6 +5,7 @@ import importlib.util
 import itertools
 import json
 import logging
+import math
 
 import numpy as np
 import pytest
@@ -12,13 +13,21 @@ import torch
 from peft import LoraConfig
 from tiny_models import FAMILIES, SMALL, assert_near, own_log_prob, write_adapter, write_model
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModel, BertConfig, LlamaConfig, PreTrainedTokenizerFast, T5Config
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    BertConfig,
+    GPTNeoConfig,
+    LlamaConfig,
+    PreTrainedTokenizerFast,
+    T5Config,
+)
 
 from espnet_bayeslm.loading.components import is_ngram
 from espnet_bayeslm.pretrained import tree_scores
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, load_tokenizer
 from espnet_bayeslm.pretrained.names import is_pretrained
-from espnet_bayeslm.pretrained.scorer import PretrainedScorer
+from espnet_bayeslm.pretrained.scorer import PretrainedLM, PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
 from espnet_bayeslm.pretrained.tree_scores import TreeScorer
 from espnet_bayeslm.utils.errors import InputError
@@ -83,8 +92,23 @@ def test_context_is_the_sentences_before(lm):
     assert given[0].log_probs.sum() == pytest.approx(expected, abs=1e-4)
     rows = scorer_of(lm, context=1).word_scores([other, first, second])
     assert rows[2].log_probs.sum() == pytest.approx(expected, abs=1e-4)
-    scorer.max_context = 3
-    assert len(scorer.extended([history], [first])[0]) == 3
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_the_last_tokens_of_the_context_are_read(lm, most):
+    """Of a recording and of a text, whose sentences have more tokens than that."""
+    first, second, third = SENTENCES[0], SENTENCES[3], SENTENCES[2]
+    scorer = scorer_of(lm, context=2, max_context=most)
+    scorer.prepare([first])
+    expected = own_log_prob(lm, scorer.reader, third, first, second, max_context=most)
+    assert expected != pytest.approx(
+        own_log_prob(lm, scorer.reader, third, first, second), abs=1e-2
+    )
+    history = scorer.extended(scorer.extended([None], [first]), [second])
+    ((given,),) = scorer.scores_in_context([[third]], history)
+    assert given.log_probs.sum() == pytest.approx(expected, abs=1e-4)
+    rows = scorer.word_scores([first, second, third])
+    assert rows[2].log_probs.sum() == pytest.approx(expected, abs=1e-4)
 
 
 def test_the_words_after_a_prefix_and_the_end_sum_to_one_at_most(lm):
@@ -101,6 +125,129 @@ def test_the_words_after_a_prefix_and_the_end_sum_to_one_at_most(lm):
     mass = sum(np.exp(s.log_probs[1]) for s in scores)
     end = np.exp(scorer.word_scores([("so",)])[0].log_probs[1])
     assert 0 < mass < 1 + 1e-6 and 0 < end < 1 and mass + end < 1 + 1e-6
+
+
+CLOSED = {
+    # pieces that tell where a word begins, and pieces that tell where a word goes on
+    "begins": (["\u2581a", "\u2581b", "c", "d"], lambda word: [f"\u2581{word[0]}", *word[1:]]),
+    "continues": (["a", "b", "##c", "##d"], lambda w: [w[0], *(f"##{sign}" for sign in w[1:])]),
+}
+
+
+def closed_lm(pieces):
+    """Return an LM in whose language each sequence of pieces is one text, and its vocabulary."""
+    vocab = {piece: n for n, piece in enumerate(["<|end|>", *pieces])}
+    if "##c" in vocab:
+        tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="a"))
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    else:
+        tokenizer = Tokenizer(models.Unigram([(piece, 0.0) for piece in vocab], unk_id=0))
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    marks = dict(bos_token="<|end|>", eos_token="<|end|>")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **marks)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(FAMILIES["llama"](len(vocab))).double().eval()
+    with torch.no_grad():  # away from uniform probabilities
+        for parameter in model.parameters():
+            parameter.mul_(8.0 if parameter.dim() > 1 else 1.0)
+    return PretrainedLM("closed", model, fast, "", text_form="as_is"), vocab
+
+
+@pytest.mark.parametrize("before", [[], ["a"], ["ad", "bcc"]], ids=str)
+@pytest.mark.parametrize("marks", CLOSED)
+def test_the_words_after_a_prefix_sum_to_one(marks, before):
+    """All words of up to five pieces, the end, and all that goes on after five pieces.
+
+    The LM's own softmax gives the last of the three. At a sentence's start the probability of
+    pieces that begin no word is lost.
+    """
+    pieces, cut = CLOSED[marks]
+    lm, vocab = closed_lm(pieces)
+    opening, going_on = [0, 1, 2], [3, 4]
+
+    @torch.no_grad()
+    def next_probs(words):
+        """P of each piece after some words."""
+        ids = [0, *(vocab[piece] for word in words for piece in cut(word))]
+        return lm.model(input_ids=torch.tensor([ids])).logits[0, -1].softmax(0).numpy()
+
+    ends = [["".join(x) for x in itertools.product("cd", repeat=n)] for n in range(5)]
+    words = [first + end for of_length in ends for end in of_length for first in "ab"]
+    sentences = [(*before, word) for word in words]
+    n, scores = len(before), scorer_of(lm, "as_is").word_scores([*sentences, tuple(before)])
+    total = sum(np.exp(found.log_probs[n]) for found in scores)
+    begun = next_probs(before)
+    longer = 0.0
+    for word in (first + end for end in ends[-1] for first in "ab"):
+        p = begun[vocab[cut(word)[0]]]
+        for m in range(1, len(word)):
+            p *= next_probs([*before, word[:m]])[vocab[cut(word)[m]]]
+        longer += p * next_probs([*before, word])[going_on].sum()
+    assert longer > 1e-3
+    rest = longer / begun[opening].sum() if before else longer + begun[going_on].sum()
+    assert total + rest == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("packed", [1, 10_000])
+def test_half_precision_sums_probabilities_in_single(tmp_path, monkeypatch, packed):
+    """An LM without an opinion gives each of its V tokens 1 / V, which bfloat16 cannot hold."""
+    monkeypatch.setattr(tree_scores, "PACKED", packed)
+    lm = load_causal_lm(write_model(tmp_path / "lm"), precision="bfloat16")
+    with torch.no_grad():
+        lm.model.get_output_embeddings().weight.zero_()
+    scorer = scorer_of(lm)
+    for words, scores in zip(SENTENCES, scorer.word_scores(SENTENCES), strict=True):
+        count = len(scorer.reader.encode(words).ids)
+        expected = -count * math.log(lm.model.config.vocab_size)
+        assert scores.log_probs.sum() == pytest.approx(expected, rel=1e-6)
+        (found,) = scorer.uncertainty([words])
+        assert found.log_probs.sum() == pytest.approx(expected, rel=1e-6)
+        assert found.entropy.sum() == pytest.approx(-expected, rel=1e-5)
+
+
+def gpt_neo(window, positions=512):
+    """Configuration of a family whose local layers count their window in places."""
+    kinds = [[["global", "local"], 1]]
+    sizes = dict(hidden_size=16, num_layers=2, num_heads=2, intermediate_size=24)
+    return lambda v: GPTNeoConfig(
+        vocab_size=v,
+        attention_types=kinds,
+        window_size=window,
+        max_position_embeddings=positions,
+        **sizes,
+    )
+
+
+@pytest.mark.parametrize("beyond", [False, True], ids=["in the window", "beyond the window"])
+@pytest.mark.parametrize("window", [8, 40])
+def test_trees_larger_than_an_attention_s_window(tmp_path, window, beyond):
+    """Each sentence has the score that it alone has, be it as short as the window or longer.
+
+    Nodes of one tree are farther apart than the window where the sentences are not.
+    """
+    lm = load_causal_lm(write_model(tmp_path / "lm", gpt_neo(window)))
+    rng, length = np.random.default_rng(0), window + 5 if beyond else window // 2 - 1
+    stem = rng.choice(["x", "y", "z"], length - 2).tolist()
+    sentences = [(*stem[: rng.integers(length)], *rng.choice(list("abcxyz"), 2)) for _ in range(90)]
+    scorer = scorer_of(lm)
+    found = scorer.word_scores(sentences)
+    longest = max(len(scorer.reader.encode(words).ids) for words in sentences)
+    nodes = {words[:n] for words in sentences for n in range(len(words))}
+    assert scorer._trees.takes_trees and len(nodes) > 1.5 * window
+    assert (longest + len(scorer.reader.start) - 1 > window) == beyond
+    for words, scores in zip(sentences, found, strict=True):
+        expected = own_log_prob(lm, scorer.reader, words)
+        assert scores.log_probs.sum() == pytest.approx(expected, abs=1e-4)
+
+
+def test_trees_larger_than_the_positions(tmp_path):
+    """Some models have masks of as many places as they have positions."""
+    lm = load_causal_lm(write_model(tmp_path / "lm", gpt_neo(256, positions=48)))
+    sentences = [tuple(words) for words in itertools.permutations("abcd")]
+    scorer = scorer_of(lm)
+    for words, scores in zip(sentences, scorer.word_scores(sentences), strict=True):
+        expected = own_log_prob(lm, scorer.reader, words)
+        assert scores.log_probs.sum() == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("form", FORMS)

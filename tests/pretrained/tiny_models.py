@@ -70,9 +70,13 @@ def write_adapter(base, folder, config=None):
     return model.eval()
 
 
-def own_log_prob(lm, reader, words, *before):
-    """Ln P of a sentence after others, by transformers' loss, which is a mean over tokens."""
-    given = [*reader.start, *(token for other in before for token in reader.encode(other).ids)]
+def own_log_prob(lm, reader, words, *before, max_context=10_000):
+    """Ln P of a sentence after others, by transformers' loss, which is a mean over tokens.
+
+    The LM sees the last `max_context` tokens of the others.
+    """
+    said = [token for other in before for token in reader.encode(other).ids]
+    given = [*reader.start, *said[max(0, len(said) - max_context) :]]
     ids = reader.encode(words).ids
     labels = torch.tensor([[*[-100] * len(given), *ids]])
     with torch.no_grad():

@@ -15,7 +15,8 @@ from espnet_bayeslm.nbest.segments import Segment, read_segments, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import list_worker as module
 from espnet_bayeslm.rescoring.list_worker import ListWorker, blocks, blocks_of, checked
-from espnet_bayeslm.rescoring.scales import Weighting
+from espnet_bayeslm.rescoring.options import RescoreOptions
+from espnet_bayeslm.rescoring.scales import Scales, Weighting
 from espnet_bayeslm.rescoring.tuning import AS_USUAL
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.utils.errors import InputError
@@ -229,6 +230,41 @@ def test_other_sentences_or_another_lm_are_scored_anew(tmp_path, sentences, fing
 
 
 LM = [Component("table", "ngram", Table("table", "a", 0))]
+
+
+class Parrot:
+    """An LM that likes the words that it has heard, and b and c before it has heard any."""
+
+    name = "parrot"
+
+    def scores_in_context(self, groups, histories):
+        """Return 0 of each word that was heard, and -9 of each other word."""
+        pairs = zip(groups, histories, strict=True)
+        return [[self._scores(words, heard or "bc") for words in g] for g, heard in pairs]
+
+    def _scores(self, words, heard):
+        values = [0.0 if word in heard else -9.0 for word in words]
+        return WordScores(np.array([*values, 0.0]), np.zeros(len(words) + 1, bool))
+
+    def extended(self, histories, sentences):
+        """Return what was heard so far."""
+        pairs = zip(histories, sentences, strict=True)
+        return [(*(heard or ()), *words) for heard, words in pairs]
+
+
+def test_context_is_the_best_of_the_rescored_list():
+    """Neither the recogniser's best nor the LM's."""
+    best = [Hypothesis(("a",), 0.0), Hypothesis(("b", "c"), -1.0), Hypothesis(("b",), -20.0)]
+    following = [Hypothesis((word,), 0.0) for word in "abc"]
+    recording = [NBest("u1", tuple(best)), NBest("u2", tuple(following))]
+    segments = {f"u{n}": Segment("r", float(n)) for n in (1, 2)}
+    options = RescoreOptions(context="previous", segments=segments)
+    weighting = Weighting(["parrot"], np.ones(1), Scales(lmwt=1.0))
+    first, work = blocks_of(recording, options, chooses=False)
+    worker = ListWorker([Component("parrot", "lm", Parrot())], weighting, options, first)
+    found = list(checked(map(worker.score, work)))
+    totals = [float(p.sum()) for p in found[1].log_probs]
+    assert totals == [-9.0, 0.0, 0.0]
 
 
 def make(sizes):

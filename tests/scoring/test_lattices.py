@@ -10,7 +10,7 @@ from test_neural import make
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.lm.mixture import MixtureLM
-from espnet_bayeslm.nbest.lattice import PathScales, best_paths, kaldi_scales
+from espnet_bayeslm.nbest.lattice import Arc, Lattice, PathScales, best_paths, kaldi_scales
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.scoring.lattices import MergeOptions, rescore_lattices
@@ -150,6 +150,16 @@ def test_a_short_order_and_a_beam_leave_less_and_nothing_better(lattices, tmp_pa
             # the 1-best is a real path, with the score that its own words have
             assert best.total == pytest.approx(expected[best.words])
     assert sizes[:4] == sorted(set(sizes[:4])) and sizes[4] < sizes[3]
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_the_beginning_of_a_sentence_is_merged_with_nothing(tmp_path, order):
+    """Though later words are the same: an LM knows that the sentence has begun with them."""
+    arcs, words = [Arc(0, 1, "dog"), Arc(0, 1, "")], ["cat", "the"][:order]
+    arcs += [Arc(n, n + 1, word) for n, word in enumerate(words, 1)]
+    lattice = Lattice("u", order + 2, order + 1, tuple(arcs), ("am_score",))
+    scorer = neural("word", tmp_path)
+    check_exact([lattice], [scorer], [1.0], EXACT._replace(order=order))
 
 
 def words_on_nodes(seed):

@@ -86,6 +86,23 @@ def test_an_lm_whose_training_has_diverged():
     assert lm.training
 
 
+@pytest.mark.parametrize("name", ["espnet transformer", "transformer"])
+def test_half_precision_sums_probabilities_in_single(name):
+    """An LM without an opinion gives each of its V tokens 1 / V, which bfloat16 cannot hold."""
+    lm, texts = make_lm(name).bfloat16(), sentences(7)
+    with torch.no_grad():
+        for parameter in lm.decoder.parameters():
+            parameter.zero_()
+    openings = torch.arange(VOCAB) < 3
+    for values in token_log_probs(lm, texts, openings=openings):
+        np.testing.assert_allclose(values[0], -np.log(VOCAB), rtol=1e-6)
+        np.testing.assert_allclose(values[1], np.log(3 / VOCAB), rtol=1e-6)
+    if name == "transformer":
+        for found in token_uncertainty(lm, texts, num_samples=1):
+            np.testing.assert_allclose(found.entropy, np.log(VOCAB), rtol=1e-5)
+        assert measure_normalizer(lm, texts).mean == pytest.approx(np.log(VOCAB), rel=1e-6)
+
+
 FLAT = Normalizer(0.0, 0.0)
 OURS, RANGE = "needs an LM of espnet_bayeslm, got SequentialRNNLM", "but the LM has 0 to"
 

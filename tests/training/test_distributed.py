@@ -50,13 +50,21 @@ def test_two_processes_have_the_loss_of_one(corpus, train_lm, tmp_path, lm, unce
         assert stats(two, 1, part)["loss"] == pytest.approx(stats(one, 1, part)["loss"], abs=1e-6)
 
 
-def test_two_processes_learn_as_one(corpus, train_lm, tmp_path):
-    """The gradient counts the KL once: the same weights after an epoch of steps.
+LEARNT = {
+    # the gradient counts the KL once
+    "bound": [*CELL, *QUIET, *words(optim="sgd", optim_conf="lr=0.5", model_conf="kl_weight=0.1")],
+    # all ranks draw one sample: the gradient of their mean is taken at it
+    "ivon": words(optim="ivon", optim_conf=["lr=0.5", "hess_init=0.001"], train_dtype="float64"),
+}
+
+
+@pytest.mark.parametrize("options", LEARNT.values(), ids=LEARNT)
+def test_two_processes_learn_as_one(corpus, train_lm, tmp_path, options):
+    """The same weights after an epoch of steps.
 
     One process with twice the batch makes the same steps as two, where a batch is split.
     """
-    options = [*LSTM, *CELL, *QUIET, "--optim", "sgd", "--optim_conf", "lr=0.5"]
-    options += ["--model_conf", "kl_weight=0.1"]
+    options = [*LSTM, *options]
     two = run_two(corpus, tmp_path / "two", *options)
     one = train_lm(tmp_path / "one", *options)
     assert_same(two / "1epoch.pth", one / "1epoch.pth", rtol=1e-5, atol=1e-5)

@@ -1,10 +1,14 @@
 """The NLL of a batch, on real tokens only, is ESPnet's; the variance of ln Z in the loss."""
 
+import contextlib
+import math
+
 import pytest
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from training_options import batch
 
+from espnet_bayeslm import kernels
 from espnet_bayeslm.kernels import product
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training import nll
@@ -43,9 +47,23 @@ def test_sum_and_gradients_are_espnets(name):
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
 
 
-def test_nll_in_half_precision_is_summed_in_single():
-    model = BayesLanguageModel(LMS["espnet's transformer"]().bfloat16(), VOCAB).eval()
-    assert model(*batch())[0].dtype == torch.float32
+@pytest.mark.parametrize("way", ["fused", "plain", "of logits"])
+@pytest.mark.parametrize("name", ["espnet's transformer", "transformer"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_nll_in_half_precision_is_summed_in_single(name, dtype, way):
+    """Of an LM without an opinion, in bfloat16 or under autocast: ln V, which bfloat16 rounds."""
+    options = dict(autocast="bfloat16", num_train_tokens=100)
+    model = BayesLanguageModel(LMS[name]().to(dtype), VOCAB, **options)
+    with torch.no_grad():
+        for parameter in model.lm.decoder.parameters():
+            parameter.zero_()
+    if way == "of logits":
+        model.lm.outputs = lambda *_: None
+    for is_training in (True, False):
+        with kernels.plain() if way == "plain" else contextlib.nullcontext():
+            loss, stats, _ = model.train(is_training)(*batch())
+        assert loss.dtype == torch.float32
+        assert float(stats["nll"]) == pytest.approx(math.log(VOCAB), rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["random output", "espnet's transformer"])
