@@ -116,6 +116,7 @@ def train(**options: Any) -> None:
         InputError: Text, configuration or the trained LM cannot be used, or another process trains
             in the folder.
     """
+    from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
     from espnet_bayeslm.training.task import BayesLMTask
     from espnet_bayeslm.training.text import given_tokens, prepare, pretrained_tokens
 
@@ -130,6 +131,8 @@ def train(**options: Any) -> None:
         )
     if args.lm == PRETRAINED:
         wanted.check()
+    if source and is_pretrained(source) and Path(source).suffix.lower() != ".gguf":  # slow
+        load_causal_lm(source)  # refused before anything is written
     given = pretrained_tokens(args.lm_conf) if args.lm == PRETRAINED else given_tokens(wanted)
     check_exp(exp, ",")
     start = ["--config", str(config), "--output_dir", str(exp), "--resume", "true"]
@@ -149,7 +152,7 @@ def train(**options: Any) -> None:
 
 def lm_options(wanted: TrainOptions, config: Path) -> List[str]:
     """ESPnet's options for the LM's size, or its base model: those of `size`, or of `source`."""
-    from espnet_bayeslm.pretrained.causal_lm import adapter_conf
+    from espnet_bayeslm.pretrained.adapters import adapter_conf
 
     source = wanted.source
     if source and is_adapted(source):
@@ -178,7 +181,7 @@ def starting_point(source: Optional[Path], args: argparse.Namespace, *, folder: 
     If the LM is a peft adapter, the start is written to `folder`.
     """
     from espnet_bayeslm.loading.trained_lm import TRAINED_CLASSES
-    from espnet_bayeslm.pretrained.causal_lm import write_start
+    from espnet_bayeslm.pretrained.adapters import write_start
 
     if source is None or (is_pretrained(source) and not is_adapter(source)):
         return []
