@@ -49,38 +49,36 @@ def put_on(model: Any, folder: Path, config: Any) -> Any:
         InputError: The adapter does not fit, or has no weights for its own tokens.
     """
     from peft import get_peft_model
-    from peft.utils import load_peft_weights
 
     config.inference_mode = True
-    before = embedding_rows(model)
+    before, tensors = embedding_rows(model), read_tensors(folder)
     try:
-        tensors = load_peft_weights(str(folder), device="cpu")
         rows = _rows(model, tensors, config)
         if rows != before:
             _resize(model, rows)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a base with another name, as by --base
             adapted = get_peft_model(model, config)
+        state = adapted.state_dict()
+        places = {name.replace(".default", ""): value for name, value in state.items()}
+        both = [(name, value, places[name]) for name, value in tensors.items() if name in places]
+        shapes = [(name, a.shape, b.shape) for name, a, b in both if a.shape != b.shape]
+        check_places((), (), shapes, path=folder, remedy=FITTING)
         names = getattr(model, "_checkpoint_conversion_mapping", None)
         found = adapted.load_adapter(str(folder), "default", key_mapping=names)
-    except Exception as error:  # damaged bytes may end in any
-        if pointer := find_pointer(folder):
-            raise pointer_error(folder / pointer) from error
+    except InputError:
+        raise
+    except Exception as error:  # adapters may fail to fit in many ways
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
             f"the adapter does not fit its base {model.name_or_path}: {reason[:300]}",
             path=folder,
             remedy=FITTING,
         ) from error
-    state = adapted.state_dict()
     missing = _unloaded(state, [name for name in found.missing_keys if "default" in name])
     # of new tokens peft writes some tensors twice, under the names of two of its classes
-    twice = {name.replace(".default", ""): value for name, value in state.items()}
-    others = [
-        name
-        for name in found.unexpected_keys
-        if name not in twice or not torch.equal(twice[name], tensors[name].to(twice[name]))
-    ]
+    twice = {name for name, value, own in both if torch.equal(own, value.to(own))}
+    others = set(found.unexpected_keys) - twice
     check_places(missing, others, path=folder, model="adapter's base", remedy=FITTING)
     _check_new_rows(adapted, folder, before)
     return adapted
@@ -168,8 +166,11 @@ def add_adapter(model: Any, conf: Optional[Mapping[str, Any]]) -> Any:
         raise InputError(f"lora: {str(error).splitlines()[0][:300]}") from error
 
 
-def read_adapter_config(folder: PathLike) -> Tuple[Any, str]:
-    """Configuration of a peft adapter, by peft, and its base model as `--lm` names it."""
+def read_adapter_config(folder: PathLike, base: Optional[str] = None) -> Tuple[Any, str]:
+    """Configuration of a peft adapter, by peft, and its base model as `--lm` names it.
+
+    A `base` takes the place of the one that the configuration names.
+    """
     need("peft", "an adapter", folder)
     from peft import PeftConfig
 
@@ -181,9 +182,13 @@ def read_adapter_config(folder: PathLike) -> Tuple[Any, str]:
             path=folder,
             remedy="Restore the file, or install the peft that has written it.",
         ) from error
-    base = config.base_model_name_or_path
+    base = base or config.base_model_name_or_path
     if not base:
-        raise InputError("the adapter names no base model", path=folder)
+        raise InputError(
+            "the adapter names no base model",
+            path=folder,
+            remedy=f"Write its path at base_model_name_or_path in {ADAPTER}, or give --base.",
+        )
     return config, base if is_pretrained(base) else f"{PREFIX}{base}"
 
 
@@ -202,14 +207,29 @@ def adapter_conf(folder: PathLike) -> Dict[str, Any]:
     return {"model": base, "lora": {**lora, "target_modules": targets}}
 
 
-def write_start(folder: PathLike, path: Path) -> Path:
-    """Write the weights of a peft adapter to `path`, as a checkpoint to start a training from."""
+def read_tensors(folder: PathLike) -> Dict[str, torch.Tensor]:
+    """Tensors of a peft adapter, by their names in its file."""
     from peft.utils import load_peft_weights
 
     place = Path(str(folder).removeprefix(PREFIX))
     if not any((place / name).is_file() for name in WEIGHTS):
         raise InputError(f"found no {' or '.join(WEIGHTS)}", path=folder)
-    tensors = load_peft_weights(str(place), device="cpu")
+    try:
+        tensors: Dict[str, torch.Tensor] = load_peft_weights(str(place), device="cpu")
+    except Exception as error:  # damaged bytes may end in any
+        if pointer := find_pointer(place):
+            raise pointer_error(place / pointer) from error
+        raise InputError(
+            f"the adapter's weights cannot be read ({str(error).splitlines()[0]:.300})",
+            path=folder,
+            remedy="Restore the file.",
+        ) from error
+    return tensors
+
+
+def write_start(folder: PathLike, path: Path) -> Path:
+    """Write the weights of a peft adapter to `path`, as a checkpoint to start a training from."""
+    tensors = read_tensors(folder)
     others = {name: value for name, value in tensors.items() if not IS_LORA.search(name)}
     if others:
         name, value = next(iter(others.items()))

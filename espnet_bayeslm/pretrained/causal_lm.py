@@ -158,9 +158,8 @@ def _read(load: Callable[..., Any], named: str) -> Any:
 
 def _read_adapter(folder: Path, base: Optional[str]) -> Tuple[Any, Any]:
     """A base model with a peft adapter on it, and the tokenizer of both."""
-    config, named = read_adapter_config(folder)
+    config, named = read_adapter_config(folder, base)
     check_type(config, folder)
-    named = base or named
     try:
         has_own = any((folder / name).is_file() for name in TOKENIZER_FILES)
         model, tokenizer = _read(_model, named), load_tokenizer(folder if has_own else named)

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM as Auto
 import espnet_bayeslm
 from espnet_bayeslm.bin import export
 from espnet_bayeslm.bin import train as bin_train
+from espnet_bayeslm.loading.checkpoint import load_state
 from espnet_bayeslm.loading.components import ComponentOptions, SubtractOptions
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.adapters import adapter_conf, write_start
@@ -227,6 +228,7 @@ def test_training_and_export_need_a_whole_base(changed, tmp_path, fails):
             "2 weights of the file have no place",
         ),
         (without("layers.1.self_attn.q_proj.lora_B"), "1 weight is not in the file"),
+        (lambda s: {n: v[:1] if "lora_A" in n else v for n, v in s.items()}, "[1, 16] in the file"),
     ],
 )
 def test_adapters_whose_names_do_not_fit(base, tmp_path, changed, edit, expected, fails):
@@ -389,6 +391,11 @@ def test_a_base_that_stands_elsewhere(base, tmp_path):
     assert len(less.subtracted(["adapter"], "cpu")) == 1
     with pytest.raises(InputError, match="no such folder"):
         espnet_bayeslm.load(adapter, base="hf:/no/where")
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = None
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+    assert "names no base model" in message(adapter)
+    assert espnet_bayeslm.load(adapter, **given).score("so we") == expected
     with pytest.raises(InputError, match="--base, and no --lm is an adapter"):
         ComponentOptions(lms=[moved], **given).components()
 
@@ -420,6 +427,10 @@ def test_pointers_of_git_lfs(base, tmp_path, name):
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
     (folder / name).write_text(pointer)
     (adapter / ADAPTER).write_text(pointer)
+    checkpoint = tmp_path / "valid.loss.ave.pth"
+    checkpoint.write_text(pointer)
+    with pytest.raises(InputError, match="pointer of git-lfs"):
+        load_state(checkpoint)
     for path in (folder / name, adapter / ADAPTER):
         said = message(path.parent)
         assert str(path) in said and "pointer of git-lfs" in said and "git lfs pull" in said
