@@ -131,7 +131,7 @@ def _check_new_rows(adapted: Any, folder: Path, before: int) -> None:
         )
     for end in (inputs, adapted.get_output_embeddings()):
         for value in end.parameters():  # rows beneath those that the adapter puts in their place
-            value.nan_to_num_(0.0)
+            value[before:].nan_to_num_(0.0)
 
 
 def add_adapter(model: Any, conf: Optional[Mapping[str, Any]]) -> Any:
