@@ -37,7 +37,8 @@ from espnet_bayeslm.kernels.product import has_onednn
 from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
-from espnet_bayeslm.pretrained.causal_lm import add_adapter, load_tokenizer
+from espnet_bayeslm.pretrained.adapters import add_adapter
+from espnet_bayeslm.pretrained.causal_lm import load_tokenizer
 from espnet_bayeslm.pretrained.text_forms import Reader, TextForm
 from espnet_bayeslm.pretrained.tree_scores import TreeScorer
 from espnet_bayeslm.quickstart.demo import SHIPPED

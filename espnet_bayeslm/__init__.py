@@ -6,7 +6,7 @@ Heavy modules are imported where they are used.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Optional, Union
 
 from espnet_bayeslm.utils.imports import lazy_names
 
@@ -32,7 +32,12 @@ def register() -> None:
 
 
 def load(
-    exp: PathLike, *, device: str = "cpu", text_form: str = "auto", precision: str = "float32"
+    exp: PathLike,
+    *,
+    device: str = "cpu",
+    text_form: str = "auto",
+    precision: str = "float32",
+    base: Optional[str] = None,
 ) -> Union[TrainedLM, PretrainedLM]:
     """Load an LM that scores text: one of this package, of ESPnet or of transformers.
 
@@ -43,6 +48,7 @@ def load(
         text_form: Form in which a causal LM reads text: `auto`, or FORM[,MARKS[,BLANK]] as the
             option `--text_form`. An adapter reads text in the form of its training.
         precision: Of a causal LM: `float32` or `bfloat16`.
+        base: Base model of an adapter, where it is not at the path that the adapter names.
 
     Returns:
         The LM in evaluation mode, with its tokenizer.
@@ -55,11 +61,12 @@ def load(
     if is_pretrained(exp):
         from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 
-        return load_causal_lm(exp, device=device, precision=precision, text_form=text_form)
+        form = {"precision": precision, "text_form": text_form}
+        return load_causal_lm(exp, device=device, base=base, **form)
     from espnet_bayeslm.loading.trained_lm import load_adapted, load_lm
 
     if is_adapted(exp):
-        return load_adapted(exp, device, precision=precision, text_form=text_form)
+        return load_adapted(exp, device, precision=precision, text_form=text_form, base=base)
     return load_lm(exp, device=device)
 
 

@@ -56,7 +56,7 @@ def load_uncertain(options: SnrOptions) -> List[Component]:
 
     if not options.lms:
         raise InputError("no LM", remedy="Give --lm EXP, repeatable.")
-    of_lms = ComponentOptions(lms=options.lms, max_tokens=options.max_tokens)
+    of_lms = ComponentOptions(lms=options.lms, max_tokens=options.max_tokens, base=options.base)
     components = of_lms.components(device_of(options.ngpu))
     for component in components:
         model = trained_lm(component).lm

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.bayes.kinds import current_names, is_posterior_key
+from espnet_bayeslm.pretrained.loaded_weights import find_pointer, pointer_error
 from espnet_bayeslm.utils.errors import InputError
 
 # Classes that ESPnet's reporter leaves in `checkpoint.pth` beside plain values.
@@ -28,6 +29,8 @@ def read_checkpoint(path: Any) -> Any:
         with torch.serialization.safe_globals(REPORTER_TYPES):
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged bytes may end in any
+        if find_pointer(Path(path)):
+            raise pointer_error(Path(path)) from error
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise InputError(
             f"cannot be read as a checkpoint ({reason})",

@@ -21,7 +21,7 @@ from espnet_bayeslm.loading.weights_file import (
     warn_of_other_forms,
 )
 from espnet_bayeslm.ngram.query import NgramScorer
-from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
+from espnet_bayeslm.pretrained.names import is_adapted, is_adapter, is_pretrained
 from espnet_bayeslm.pretrained.text_forms import AUTO, TextForm, check_form, first_sentences
 from espnet_bayeslm.scoring import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.scoring.cache import CachedScorer
@@ -79,6 +79,13 @@ class LMOptions:
         group=GROUP,
     )
 
+    base: Optional[str] = option(
+        "Base model of the adapters among the LMs, as of --lm, where it is not at the path that"
+        " they name",
+        None,
+        group=GROUP,
+    )
+
     def __post_init__(self) -> None:
         if self.text_form != AUTO:
             check_form(self.text_form)
@@ -133,6 +140,8 @@ class ComponentOptions(LMOptions):
         """
         if not self.lms and not self.ngrams:
             raise InputError("no LM", remedy="Give --lm EXP and/or --ngram ARPA, each repeatable.")
+        if self.base is not None and not any(map(has_base, self.lms)):
+            raise InputError("--base, and no --lm is an adapter", remedy="Leave it out.")
         if context < 0:
             raise InputError(f"--context {context}: expected 0 or more sentences")
         reading = dict(num_samples=self.num_samples, max_context=max_context, context=context)
@@ -185,7 +194,8 @@ class ComponentOptions(LMOptions):
             lm = dataclasses.replace(lm, text_form=self.text_form)
         if not is_loaded:
             options = dict(text_form=self.text_form, precision=self.precision)
-            lm = load(given, device=device, **options)
+            base = self.base if has_base(given) else None
+            lm = load(given, device=device, base=base, **options)
             lm = lm if self.num_samples else lm.at_mean()
         scorer = PretrainedScorer(lm, **reading)
 
@@ -249,9 +259,18 @@ class SubtractOptions(MixtureOptions):
         found: List[Component] = []
         for path in self.subtract_lms:
             lms, ngrams = ([], [path]) if is_ngram(path) else ([path], [])
-            found += dataclasses.replace(own, lms=lms, ngrams=ngrams).components(device, **reading)
+            base = self.base if has_base(path) else None
+            part = dataclasses.replace(own, lms=lms, ngrams=ngrams, base=base)
+            found += part.components(device, **reading)
         unique = unique_names([*names, *(component.name for component in found)])[len(names) :]
         return [c._replace(name=name) for c, name in zip(found, unique, strict=True)]
+
+
+def has_base(source: object) -> bool:
+    """True if a path is an adapter's, peft's or an experiment."""
+    if not isinstance(source, (str, os.PathLike)):
+        return False
+    return is_adapter(source) or is_adapted(source)
 
 
 def is_ngram(source: object) -> bool:

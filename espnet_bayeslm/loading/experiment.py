@@ -9,6 +9,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, read_yaml_mapping, sha256
 from espnet_bayeslm.utils.imports import quiet_imports
@@ -45,6 +46,7 @@ FIRST_OPTIONS = (
 
 def find_files(path: PathLike, names: Sequence[str] = MODEL_FILES) -> Tuple[Path, Path]:
     """(configuration, checkpoint) of a checkpoint, or of a folder that has one of `names`."""
+    check_own_tokens(path)
     path = Path(path)
     if path.is_file() and set(path.suffixes) & NGRAMS:
         raise InputError(
@@ -73,6 +75,17 @@ def find_files(path: PathLike, names: Sequence[str] = MODEL_FILES) -> Tuple[Path
             remedy="Copy it from the folder of the training.",
         )
     return config, existing[0]
+
+
+def check_own_tokens(path: PathLike) -> None:
+    """Raise an InputError where an LM for ESPnet's searches is named, and it is a pretrained LM."""
+    if is_pretrained(path):
+        raise InputError(
+            "a pretrained LM, whose tokens differ from the recogniser's, where an LM of ESPnet was"
+            " expected",
+            path=str(path),
+            remedy="Rescore N-best lists with it: bayeslm rescore --lm.",
+        )
 
 
 def check_exp(exp: Path, signs: str) -> None:

@@ -42,7 +42,8 @@ from espnet_bayeslm.loading.weights_file import (
     read_weights,
     unique_names,
 )
-from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, write_adapter
+from espnet_bayeslm.pretrained.adapters import write_adapter
+from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 from espnet_bayeslm.pretrained.names import PREFIX, is_adapted, is_pretrained
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_folder, entries, staged, write_yaml

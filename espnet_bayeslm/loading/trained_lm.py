@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import hashlib
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
@@ -37,7 +37,8 @@ from espnet_bayeslm.loading.experiment import (
     read_unk_size,
 )
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
-from espnet_bayeslm.pretrained.names import PRETRAINED
+from espnet_bayeslm.pretrained.loaded_weights import check_finite
+from espnet_bayeslm.pretrained.names import PRETRAINED, ModelNotFound, base_not_found
 from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.pretrained.text_forms import AUTO, check_form
 from espnet_bayeslm.scoring.neural import NeuralScorer
@@ -113,18 +114,31 @@ class TrainedLM(LoadedLM):
 
 
 def load_adapted(
-    path: PathLike, device: str = "cpu", *, precision: str = "float32", text_form: str = AUTO
+    path: PathLike,
+    device: str = "cpu",
+    *,
+    precision: str = "float32",
+    text_form: str = AUTO,
+    base: Optional[str] = None,
 ) -> PretrainedLM:
     """Pretrained LM that ESPnet's LM task has adapted, from its folder or checkpoint.
 
     The `precision` is of the base model, `float32` or `bfloat16`, whatever it was in training. The
-    LM reads text in the form of its training; another `text_form` is a warning.
+    LM reads text in the form of its training; another `text_form` is a warning. The `base` model
+    may stand elsewhere than in training.
     """
     check_form(text_form)
     config, checkpoint = find_files(path)
     args = read_config(config)
-    args.lm_conf = {**args.lm_conf, "precision": precision}
-    lm = load_model(args, checkpoint).to(device).eval().lm
+    named = args.lm_conf.get("model")
+    args.lm_conf = {**args.lm_conf, "precision": precision, "model": base or named}
+    try:
+        lm = load_model(args, checkpoint).to(device).eval().lm
+    except ModelNotFound as error:
+        if base:
+            raise
+        raise base_not_found(named, config, "lm_conf: model") from error
+    check_finite(lm, str(checkpoint))
     # not every config.yaml has a digest of the whole base model
     digest = hashlib.sha256(f"{fingerprint(path)} {lm.fingerprint}".encode()).hexdigest()
     loaded: PretrainedLM = lm.loaded(experiment_name(checkpoint), fingerprint=digest)

@@ -147,25 +147,26 @@ def match_weights(
 
 def read_named_weights(path: PathLike) -> List[NamedWeight]:
     """Weights of components, with their names, from a file of `bayeslm interpolate`."""
-    content = read_yaml_mapping(path)
     try:
-        return [
+        found = [
             NamedWeight(
                 str(row["name"]),
                 float(row["weight"]),
                 str(row.get("fingerprint", "")),
-                checked_form(row.get("text_form")),
+                row.get("text_form"),
             )
-            for row in content["components"]
+            for row in read_yaml_mapping(path)["components"]
         ]
-    except InputError as error:
-        raise InputError(str(error), path=path) from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"not a weights file ({error!r})",
             path=path,
             remedy="Make it with `bayeslm interpolate`.",
         ) from error
+    try:
+        return [row._replace(text_form=checked_form(row.text_form)) for row in found]
+    except InputError as error:
+        raise InputError(str(error), path=path) from None
 
 
 def forms_of_weights(

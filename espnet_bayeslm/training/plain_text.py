@@ -118,6 +118,7 @@ def train(**options: Any) -> None:
         InputError: Text, configuration or the trained LM cannot be used, or another process trains
             in the folder.
     """
+    from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
     from espnet_bayeslm.training.task import BayesLMTask
     from espnet_bayeslm.training.text import given_tokens, prepare, pretrained_tokens
 
@@ -139,6 +140,8 @@ def train(**options: Any) -> None:
             form = chosen_text_form(wanted, args)
             words += ["--lm_conf", f"text_form={form}"]
             args.lm_conf = {**args.lm_conf, "text_form": form}
+        elif source and is_pretrained(source) and Path(source).suffix.lower() != ".gguf":  # slow
+            load_causal_lm(source)  # refused before anything is written
     given = pretrained_tokens(args.lm_conf) if args.lm == PRETRAINED else given_tokens(wanted)
     start = ["--config", str(config), "--output_dir", str(exp), "--resume", "true"]
     # as the recipes, for batches of type `folded`
@@ -159,7 +162,7 @@ def train(**options: Any) -> None:
 
 def lm_options(wanted: TrainOptions, config: Path) -> List[str]:
     """ESPnet's options for the LM's size, or its base model: those of `size`, or of `source`."""
-    from espnet_bayeslm.pretrained.causal_lm import adapter_conf
+    from espnet_bayeslm.pretrained.adapters import adapter_conf
 
     source = wanted.source
     if source and is_adapted(source):
@@ -216,7 +219,7 @@ def starting_point(source: Optional[Path], args: argparse.Namespace, *, folder: 
     If the LM is a peft adapter, the start is written to `folder`.
     """
     from espnet_bayeslm.loading.trained_lm import TRAINED_CLASSES
-    from espnet_bayeslm.pretrained.causal_lm import write_start
+    from espnet_bayeslm.pretrained.adapters import write_start
 
     if source is None or (is_pretrained(source) and not is_adapter(source)):
         return []

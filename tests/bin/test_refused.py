@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from oracles.lattice_paths import random_lattice, write_htk
 
-from espnet_bayeslm.bin.rescore import RescoreCommand
+from espnet_bayeslm.bin.rescore import RescoreCommand, rescore
 from espnet_bayeslm.rescoring.scales import Scales
 
 # what each command line begins with
@@ -138,9 +138,9 @@ REFUSED_BY_RESCORE = [
 
 
 @pytest.mark.parametrize("options, message", REFUSED_BY_RESCORE)
-def test_options_that_are_refused(options, message):
+def test_options_that_are_refused(options, message, tmp_path):
     with pytest.raises(ValueError, match=re.escape(message)):
-        RescoreCommand(nbest="x", output="y", **options).given_scales()
+        rescore(RescoreCommand(nbest="x", output=str(tmp_path / "y"), **options))
 
 
 def test_scales_and_references_of_options():

@@ -10,11 +10,10 @@ from transformers import AutoTokenizer
 
 from espnet_bayeslm.pretrained import causal_lm
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
+from espnet_bayeslm.pretrained.adapters import adapter_conf, write_start
 from espnet_bayeslm.pretrained.causal_lm import (
-    adapter_conf,
     load_causal_lm,
     load_tokenizer,
-    write_start,
 )
 from espnet_bayeslm.pretrained.text_forms import (
     Reader,
