@@ -32,6 +32,9 @@ BEAM = 20
 STEPS = 5
 # Prefix lengths of each family
 PREFIXES = {"lstm": (30,), "transformer": (2, 30, 60, 200)}
+# Batches of utterances, by ESPnet's Transformer LM and ours
+UTTERANCES = (1, 8, 32)
+BATCH_BEAM, BATCH_PREFIX = 10, 150
 UNCERTAIN = {"lstm": {"cell_input@1-2": "bayes"}, "transformer": {"ffn@1-2": "bayes"}}
 Beam = Tuple[torch.Tensor, List[Any]]
 
@@ -46,23 +49,28 @@ def make_adapted(family: str, shape: str, espnet: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def search(lm: nn.Module, vocab: int, length: int) -> Beam:
+def search(
+    lm: nn.Module, vocab: int, length: int, *, beam: int = BEAM, utterances: int = 1
+) -> Beam:
     """Return prefixes of a length and the states before their last token.
 
-    The hypotheses of each step are chosen at random from those before, as a search prunes.
+    The hypotheses of each step are chosen at random from those before of the same utterance, as a
+    search prunes. As in a batch of ESPnet, all places of an utterance begin, and the first goes on.
     """
-    rng, prefixes, states = random.Random(length), torch.full((1, 1), vocab - 1), [None]
+    rng, size, width = random.Random(length), utterances * beam, 1
+    prefixes, states = torch.full((size, 1), vocab - 1), [None] * size
     for _ in range(length - 1):
         _, new = lm.batch_score(prefixes, states, None)
-        kept = [min(rng.randrange(BEAM), len(new) - 1) for _ in range(BEAM)]
-        tokens = torch.randint(1, vocab - 1, (BEAM, 1))
+        kept = [beam * (k // beam) + rng.randrange(width) for k in range(size)]
+        tokens = torch.randint(1, vocab - 1, (size, 1))
         prefixes, states = torch.cat([prefixes[kept], tokens], dim=1), [new[i] for i in kept]
+        width = beam
     return prefixes, states
 
 
-def steps(lm: nn.Module, beam: Beam) -> None:
+def steps(lm: nn.Module, beam: Beam, count: int = STEPS) -> None:
     """Do some steps from the same beam."""
-    for _ in range(STEPS):
+    for _ in range(count):
         lm.batch_score(*beam, None)
 
 
@@ -116,6 +124,31 @@ def measure(family: str, shape: str, rounds: int) -> None:
         )
     if family == "transformer":
         print(f"prefix 200: {over('ours 200', 'ours 2'):.3f} times the step at 2")
+
+
+def measure_batches(shape: str, rounds: int) -> None:
+    """Print a table of searches over several utterances at once."""
+    vocab, espnet = SHAPES[shape][0], make_espnet(shape, "transformer").eval()
+    ours = make_lm(shape, "transformer", UNCERTAIN["transformer"]).eval().lm
+    work = {}
+    for utterances in UTTERANCES:
+        beam = search(ours, vocab, BATCH_PREFIX, beam=BATCH_BEAM, utterances=utterances)
+        with torch.no_grad():
+            _, states = espnet.batch_score(beam[0][:, :-1], [None] * len(beam[0]), None)
+        # as many steps of an utterance in each row
+        count = UTTERANCES[-1] // utterances
+        work[f"ours {utterances}"] = functools.partial(steps, ours, beam, count)
+        work[f"ESPnet {utterances}"] = functools.partial(steps, espnet, (beam[0], states), count)
+    times = interleave({"steps": work}, rounds)["steps"]
+    print(f"\ntransformer, {shape} shape, beam {BATCH_BEAM}, prefix {BATCH_PREFIX}: batches")
+    for utterances in UTTERANCES:
+        mine, other = times[f"ours {utterances}"], times[f"ESPnet {utterances}"]
+        each = [1000 * statistics.median(seconds) / UTTERANCES[-1] for seconds in (mine, other)]
+        alone = ratio(mine, times[f"ours {UTTERANCES[0]}"])
+        print(
+            f"{utterances:3} utterances: {each[0]:6.2f} ms a step of each, ESPnet's {each[1]:6.2f};"
+            f" {ratio(other, mine):5.2f} times ESPnet's speed; {alone:.2f} times our time alone"
+        )
 
 
 def main() -> None:
