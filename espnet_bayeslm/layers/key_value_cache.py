@@ -9,10 +9,9 @@ hypothesis was pruned is used again.
 
 from __future__ import annotations
 
-import collections
 import heapq
 import weakref
-from typing import Any, Counter, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -48,18 +47,18 @@ class Prefix:
 
     def __reduce__(self) -> Tuple[Any, ...]:
         # rows have one owner: a copy, also a pickled one, is alone in a cache of its own
-        return _alone, (self.keys_values(),)
+        return _alone, (self.lane.cache.head, self.keys_values())
 
     def keys_values(self) -> torch.Tensor:
-        """Keys and values of its tokens, (num_layers, 2, head, L, M / head)."""
+        """Keys and values of its tokens, (num_layers, 2, L, M)."""
         rows = membership([self], self.lane.end)[0].nonzero()[0]
-        return self.lane.cache.table[:, :, self.lane.number][:, :, :, rows]
+        return self.lane.cache.table[:, :, self.lane.number, rows]
 
 
-def _alone(keys_values: torch.Tensor) -> Prefix:
+def _alone(head: int, keys_values: torch.Tensor) -> Prefix:
     """Prefix in a cache of its own; as `Prefix.keys_values`."""
-    num_layers, _, head, _, size = keys_values.shape
-    return KeyValueCache(num_layers, head, head * size, keys_values).add(keys_values)
+    num_layers, _, _, size = keys_values.shape
+    return KeyValueCache(num_layers, head, size, keys_values).add(keys_values)
 
 
 class Lane:
@@ -100,11 +99,13 @@ class KeyValueCache:
     """Keys and values of the tokens of a search, M for all heads, in type and device as `like`.
 
     Attributes:
-        table: (num_layers, 2, lanes, head, capacity, M / head).
+        head: Number of attention heads.
+        table: (num_layers, 2, lanes, capacity, M).
     """
 
     def __init__(self, num_layers: int, head: int, size: int, like: torch.Tensor):
-        self.table = like.new_zeros(num_layers, 2, 0, head, 0, size // head)
+        self.head = head
+        self.table = like.new_zeros(num_layers, 2, 0, 0, size)
         self._lanes: List[weakref.ref[Lane]] = []
 
     def lanes(self) -> List[Lane]:
@@ -120,20 +121,20 @@ class KeyValueCache:
     def add(self, keys_values: torch.Tensor) -> Prefix:
         """Prefix with a copy of these keys and values, in a new lane; as `Prefix.keys_values`."""
         lane = self.empty().lane
-        rows = lane.allocate(keys_values.size(3))
+        rows = lane.allocate(keys_values.size(2))
         self.fit()
-        self.table[:, :, lane.number, :, : len(rows)] = keys_values.to(self.table)
+        self.table[:, :, lane.number, : len(rows)] = keys_values.to(self.table)
         return Prefix(lane, rows)
 
     def fit(self) -> None:
         """Make room for all rows in use; where half of the lanes have ended, release these."""
-        lanes, (num_lanes, _, capacity) = self.lanes(), self.table.shape[2:5]
+        lanes, (num_lanes, capacity) = self.lanes(), self.table.shape[2:4]
         end = max(lane.end for lane in lanes)
         if len(self._lanes) <= num_lanes < 2 * len(lanes) and end <= capacity:
             return
         kept = [lane.number for lane in lanes if lane.number < num_lanes]
         rows = max(end, 2 * capacity) - capacity if end > capacity else 0
-        self.table = F.pad(self.table[:, :, kept], (0, 0, 0, rows, 0, 0, 0, len(lanes) - len(kept)))
+        self.table = F.pad(self.table[:, :, kept], (0, 0, 0, rows, 0, len(lanes) - len(kept)))
         self._lanes = [weakref.ref(lane) for lane in lanes]
         for number, lane in enumerate(lanes):
             lane.number = number
@@ -147,11 +148,11 @@ def membership(prefixes: Sequence[Prefix], end: int) -> np.ndarray:
     return bits.reshape(len(prefixes), 8 * size)[:, :end].astype(bool)
 
 
-def in_one_cache(prefixes: Sequence[Prefix]) -> List[Prefix]:
+def in_one_cache(prefixes: Sequence[Prefix]) -> Sequence[Prefix]:
     """Prefixes in the longest one's cache, each of another cache copied into a lane of its own.
 
     Where others have tokens, a new prefix without a token goes to the longest one's lane: it is a
-    transducer's of the same utterance. The utterances of a batch begin together.
+    transducer's, of the same utterance. The utterances of a batch begin together.
     """
     longest = max(prefixes, key=len)
     cache = longest.lane.cache
@@ -166,10 +167,20 @@ def in_one_cache(prefixes: Sequence[Prefix]) -> List[Prefix]:
     return [placed(prefix) for prefix in prefixes]
 
 
+def _places(numbers: Sequence[int]) -> List[int]:
+    """Place of each hypothesis in its lane, from the numbers of the lanes."""
+    counts: Dict[int, int] = {}
+    places = []
+    for number in numbers:
+        places.append(counts.get(number, 0))
+        counts[number] = places[-1] + 1
+    return places
+
+
 class CachedStep:
     """One more token for each of B hypotheses, whose states are prefixes.
 
-    Each lane gets as many queries as the fullest has hypotheses.
+    Each lane has as many queries as the fullest one: `width`.
 
     Attributes:
         prefixes: New states, which count the new token.
@@ -179,41 +190,34 @@ class CachedStep:
 
     def __init__(self, prefixes: Sequence[Prefix]):
         prefixes = in_one_cache(prefixes)
-        lengths = [len(prefix) for prefix in prefixes]
+        lengths = [prefix.length for prefix in prefixes]
         self.end = max(lengths) + 1
         rows = [prefix.lane.allocate(1) for prefix in prefixes]
         self.prefixes = [
             Prefix(before.lane, own, before) for own, before in zip(rows, prefixes, strict=True)
         ]
-        cache = prefixes[0].lane.cache
-        cache.fit()
+        self._cache = prefixes[0].lane.cache
+        self._cache.fit()
         numbers = [prefix.lane.number for prefix in prefixes]
         first, last = min(numbers), max(numbers)
-        # (lanes, 2, head, capacity, M / head) of each layer
-        self._table = cache.table[:, :, first : last + 1]
-        counts: Counter[int] = collections.Counter()
-        places = []
-        for number in numbers:
-            places.append(counts[number])
-            counts[number] += 1
-        self._width = max(counts.values())
-        lanes = np.array(numbers) - first
-        end = max(prefix.lane.end for prefix in prefixes)
-        # (lanes, width, end): a row that is not the hypothesis' own is not seen
-        hidden = np.zeros((last + 1 - first, self._width, end), bool)
-        hidden[lanes, places] = ~membership(self.prefixes, end)
-        self.positions, self._lanes, self._rows, self._queries, moved = (
-            torch.from_numpy(array).to(cache.table.device, non_blocking=True)
-            for array in (
-                np.array(lengths),
-                lanes,
-                np.array(rows)[:, 0],
-                lanes * self._width + np.array(places),
-                hidden[:, None],
-            )
-        )
-        mask = torch.zeros(moved.shape, dtype=cache.table.dtype, device=cache.table.device)
-        self._mask = mask.masked_fill_(moved, float("-inf"))
+        # (num_layers, 2, lanes, capacity, M): from the first lane of the step to the last
+        self._table = self._cache.table[:, :, first : last + 1]
+        num_lanes, capacity = self._table.shape[2:4]
+        lanes, places = [number - first for number in numbers], _places(numbers)
+        self._width = max(places) + 1
+        queries = [lane * self._width + place for lane, place in zip(lanes, places, strict=True)]
+        own = [lane * capacity + row for lane, (row,) in zip(lanes, rows, strict=True)]
+        # a row that is not the hypothesis' own is not seen
+        seen = membership(self.prefixes, max(prefix.lane.end for prefix in prefixes))
+        mask = np.zeros((num_lanes * self._width, seen.shape[1]), np.float32)
+        mask[queries] = np.where(seen, 0, -np.inf)
+        self.positions, self._rows, self._queries = self._to(np.array((lengths, own, queries)))
+        self._mask = self._to(mask.reshape(num_lanes, 1, self._width, -1)).to(self._table.dtype)
+        self._in_order = queries == list(range(num_lanes * self._width))
+
+    def _to(self, array: np.ndarray) -> torch.Tensor:
+        """Tensor of an array on the cache's device."""
+        return torch.from_numpy(array).to(self._table.device, non_blocking=True)
 
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
@@ -222,18 +226,23 @@ class CachedStep:
 
         The layer is counted from 0; key and value, (B, M) as the query, are kept.
         """
-        keys, values = self._table[layer]  # (lanes, head, capacity, M / head)
-        num_lanes, head = keys.shape[:2]
-        for kept, new in ((keys, key), (values, value)):
-            kept[self._lanes, :, self._rows] = new.unflatten(1, (head, -1))
-        # (B, M) -> (lanes width, M) -> (lanes, head, width, M / head)
-        queries = query.new_zeros(num_lanes * self._width, query.size(1))
-        queries.index_copy_(0, self._queries, query)
-        end = self._mask.size(-1)
+        keys, values = self._table[layer]  # (lanes, capacity, M)
+        num_lanes, _, size = keys.shape
+        keys.view(-1, size).index_copy_(0, self._rows, key)
+        values.view(-1, size).index_copy_(0, self._rows, value)
+        if not self._in_order:
+            shuffled, query = query, query.new_zeros(num_lanes * self._width, size)
+            query.index_copy_(0, self._queries, shuffled)
+        end = self._mask.size(3)
         found = F.scaled_dot_product_attention(
-            queries.view(num_lanes, self._width, head, -1).transpose(1, 2),
-            keys[:, :, :end],
-            values[:, :, :end],
+            self._heads(query.unflatten(0, (num_lanes, self._width))),
+            self._heads(keys[:, :end]),
+            self._heads(values[:, :end]),
             attn_mask=self._mask,
         )
-        return found.transpose(1, 2).reshape(queries.shape).index_select(0, self._queries)
+        found = found.transpose(1, 2).reshape(-1, size)
+        return found if self._in_order else found.index_select(0, self._queries)
+
+    def _heads(self, x: torch.Tensor) -> torch.Tensor:
+        """(lanes, L, M) -> (lanes, head, L, M / head)."""
+        return x.view(*x.shape[:2], self._cache.head, -1).transpose(1, 2)

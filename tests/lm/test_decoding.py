@@ -125,7 +125,7 @@ class TestCache:
         primer = [SOS, *rng.choices(range(1, SOS), k=length - 1)]
         _, states = lm.batch_score(torch.tensor([primer]), [None], None)
         state = copy.deepcopy(states[0])  # its rows are allocated at once
-        assert state.lane.cache.table.size(4) == length
+        assert state.lane.cache.table.size(3) == length
         scores, _ = lm.batch_score(torch.tensor([[*primer, 7]]), [state], None)
         check_scores(lm, scores, [[*primer, 7]])
 
