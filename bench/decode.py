@@ -3,6 +3,7 @@
 Rounds are interleaved; medians, and medians of the rounds' ratios. A beam shares prefixes as one
 does that keeps its hypotheses at random. `adapted` is ESPnet's LM in `bayes_espnet`, with the same
 weights. The share of the V-way softmax (the output projection and log_softmax) is measured alone.
+Batches: one search over several utterances, in time per utterance and step.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ BEAM = 20
 STEPS = 5
 # Prefix lengths of each family
 PREFIXES = {"lstm": (30,), "transformer": (2, 30, 60, 200)}
-# Batches of utterances, by ESPnet's Transformer LM and ours
+# Batches; at the paper's sizes ESPnet's LM would need minutes for each step
 UTTERANCES = (1, 8, 32)
+BATCH_SHAPES = ("tiny", "small")
 BATCH_BEAM, BATCH_PREFIX = 10, 150
 UNCERTAIN = {"lstm": {"cell_input@1-2": "bayes"}, "transformer": {"ffn@1-2": "bayes"}}
 Beam = Tuple[torch.Tensor, List[Any]]
@@ -126,28 +128,34 @@ def measure(family: str, shape: str, rounds: int) -> None:
         print(f"prefix 200: {over('ours 200', 'ours 2'):.3f} times the step at 2")
 
 
-def measure_batches(shape: str, rounds: int) -> None:
-    """Print a table of searches over several utterances at once."""
-    vocab, espnet = SHAPES[shape][0], make_espnet(shape, "transformer").eval()
-    ours = make_lm(shape, "transformer", UNCERTAIN["transformer"]).eval().lm
-    work = {}
+@torch.no_grad()
+def batch_work(family: str, shape: str) -> Dict[str, Callable[[], None]]:
+    """Return the work of batches, by name; the utterances of each make the same number of steps."""
+    vocab, espnet, work = SHAPES[shape][0], make_espnet(shape, family).eval(), {}
+    ours = make_lm(shape, family, UNCERTAIN[family]).eval().lm
     for utterances in UTTERANCES:
-        beam = search(ours, vocab, BATCH_PREFIX, beam=BATCH_BEAM, utterances=utterances)
-        with torch.no_grad():
-            _, states = espnet.batch_score(beam[0][:, :-1], [None] * len(beam[0]), None)
-        # as many steps of an utterance in each row
         count = UTTERANCES[-1] // utterances
-        work[f"ours {utterances}"] = functools.partial(steps, ours, beam, count)
-        work[f"ESPnet {utterances}"] = functools.partial(steps, espnet, (beam[0], states), count)
-    times = interleave({"steps": work}, rounds)["steps"]
-    print(f"\ntransformer, {shape} shape, beam {BATCH_BEAM}, prefix {BATCH_PREFIX}: batches")
+        ys, states = search(ours, vocab, BATCH_PREFIX, beam=BATCH_BEAM, utterances=utterances)
+        work[f"ours {utterances}"] = functools.partial(steps, ours, (ys, states), count)
+        _, states = espnet.batch_score(ys[:, :-1], [None] * len(ys), None)
+        if family == "lstm":
+            states = search(espnet, vocab, 2, beam=BATCH_BEAM, utterances=utterances)[1]
+        work[f"ESPnet {utterances}"] = functools.partial(steps, espnet, (ys, states), count)
+    return work
+
+
+def measure_batches(family: str, shape: str, rounds: int) -> None:
+    """Print a table of batches of a family and a shape."""
+    times = interleave({"steps": batch_work(family, shape)}, rounds)["steps"]
+    beam = f"{UTTERANCES[-1]} utterances and fewer, beam {BATCH_BEAM}, prefix {BATCH_PREFIX}"
+    print(f"\n{family}, {shape} shape: {beam}; per utterance and step")
     for utterances in UTTERANCES:
         mine, other = times[f"ours {utterances}"], times[f"ESPnet {utterances}"]
-        each = [1000 * statistics.median(seconds) / UTTERANCES[-1] for seconds in (mine, other)]
-        alone = ratio(mine, times[f"ours {UTTERANCES[0]}"])
+        each = (1000 * statistics.median(seconds) / UTTERANCES[-1] for seconds in (mine, other))
         print(
-            f"{utterances:3} utterances: {each[0]:6.2f} ms a step of each, ESPnet's {each[1]:6.2f};"
-            f" {ratio(other, mine):5.2f} times ESPnet's speed; {alone:.2f} times our time alone"
+            f"batch of {utterances:2}: {next(each):6.2f} ms, ESPnet {next(each):6.2f} ms;"
+            f" {ratio(other, mine):5.2f} times ESPnet's speed;"
+            f" {ratio(mine, times[f'ours {UTTERANCES[0]}']):.2f} times our time alone"
         )
 
 
@@ -157,6 +165,8 @@ def main() -> None:
     for shape in args.shapes:
         for family in args.families:
             measure(family, shape, args.rounds)
+            if shape in BATCH_SHAPES:
+                measure_batches(family, shape, args.rounds)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import weakref
+from operator import attrgetter
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -81,13 +82,12 @@ class Lane:
         """Number of rows in use."""
         return self.end - len(self._free)
 
-    def allocate(self, count: int) -> List[int]:
-        """Rows that are free, the first ones, so that the lane stays dense."""
-        again = min(count, len(self._free))
-        rows = [heapq.heappop(self._free) for _ in range(again)]
-        rows += range(self.end, self.end + count - again)
-        self.end += count - again
-        return rows
+    def allocate(self) -> int:
+        """The first row that is free, so that the lane stays dense."""
+        if self._free:
+            return heapq.heappop(self._free)
+        self.end += 1
+        return self.end - 1
 
     def release(self, rows: List[int]) -> None:
         """Take back rows that no prefix refers to."""
@@ -121,7 +121,7 @@ class KeyValueCache:
     def add(self, keys_values: torch.Tensor) -> Prefix:
         """Prefix with a copy of these keys and values, in a new lane; as `Prefix.keys_values`."""
         lane = self.empty().lane
-        rows = lane.allocate(keys_values.size(2))
+        rows = [lane.allocate() for _ in range(keys_values.size(2))]
         self.fit()
         self.table[:, :, lane.number, : len(rows)] = keys_values.to(self.table)
         return Prefix(lane, rows)
@@ -154,17 +154,15 @@ def in_one_cache(prefixes: Sequence[Prefix]) -> Sequence[Prefix]:
     Where others have tokens, a new prefix without a token goes to the longest one's lane: it is a
     transducer's, of the same utterance. The utterances of a batch begin together.
     """
-    longest = max(prefixes, key=len)
+    longest = max(prefixes, key=attrgetter("length"))
     cache = longest.lane.cache
 
     def placed(prefix: Prefix) -> Prefix:
-        if prefix.lane.cache is cache:
-            return prefix
-        if len(prefix):
+        if prefix.length:
             return cache.add(prefix.keys_values())
-        return Prefix(longest.lane, []) if len(longest) else cache.empty()
+        return Prefix(longest.lane, []) if longest.length else cache.empty()
 
-    return [placed(prefix) for prefix in prefixes]
+    return [p if p.lane.cache is cache else placed(p) for p in prefixes]
 
 
 def _places(numbers: Sequence[int]) -> List[int]:
@@ -192,9 +190,9 @@ class CachedStep:
         prefixes = in_one_cache(prefixes)
         lengths = [prefix.length for prefix in prefixes]
         self.end = max(lengths) + 1
-        rows = [prefix.lane.allocate(1) for prefix in prefixes]
+        rows = [prefix.lane.allocate() for prefix in prefixes]
         self.prefixes = [
-            Prefix(before.lane, own, before) for own, before in zip(rows, prefixes, strict=True)
+            Prefix(before.lane, [row], before) for row, before in zip(rows, prefixes, strict=True)
         ]
         self._cache = prefixes[0].lane.cache
         self._cache.fit()
@@ -206,7 +204,7 @@ class CachedStep:
         lanes, places = [number - first for number in numbers], _places(numbers)
         self._width = max(places) + 1
         queries = [lane * self._width + place for lane, place in zip(lanes, places, strict=True)]
-        own = [lane * capacity + row for lane, (row,) in zip(lanes, rows, strict=True)]
+        own = [lane * capacity + row for lane, row in zip(lanes, rows, strict=True)]
         # a row that is not the hypothesis' own is not seen
         seen = membership(self.prefixes, max(prefix.lane.end for prefix in prefixes))
         mask = np.zeros((num_lanes * self._width, seen.shape[1]), np.float32)

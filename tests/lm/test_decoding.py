@@ -112,7 +112,7 @@ class TestCopies:
         copies = COPIES[way](list(states)) if way != "copy" else [copy.copy(s) for s in states]
         del copies
         assert len(lane) == in_use
-        rows = lane.allocate(3)
+        rows = [lane.allocate() for _ in range(3)]
         assert not membership(states, lane.end)[:, rows].any()
         lane.release(rows)
 
@@ -157,7 +157,7 @@ class TestCache:
         state = KeyValueCache(1, 1, 2, torch.zeros(1)).empty()
         lane = state.lane
         for _ in range(20_000):
-            state = type(state)(lane, lane.allocate(1), state)
+            state = type(state)(lane, [lane.allocate()], state)
             state.rows = 0  # all of them would take quadratic memory
         del state
         assert len(lane) == 0
