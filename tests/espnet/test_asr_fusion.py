@@ -1,6 +1,7 @@
 """LMs in ESPnet's programs: fusion in `asr_inference`, rescoring, streaming, and LMs alone."""
 
 import functools
+import itertools
 import wave
 
 import homophones
@@ -11,6 +12,7 @@ import torch
 from tiny_training import words
 
 from espnet_bayeslm.bin import rescore
+from espnet_bayeslm.lm.ngram import LogProbLM
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.utils.files import read_keyed_lines, read_lines
@@ -95,6 +97,31 @@ def test_the_lm_part_is_the_hypothesis_probability(name, lm, fuse):
         assert [part["lm"] for part in parts] == pytest.approx(expected, abs=TOLERANCE)
         sums = [sum(w * part[k] for k, w in WEIGHTS.items()) for part in parts]
         assert totals == pytest.approx(sums, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", [*models.OURS, "subtracted"])
+def test_a_batch_of_utterances(name, lm, fuse, recogniser, speech):
+    """The encoder sees padding, which changes a list a little, but no score of the LM."""
+    from espnet2.bin.asr_inference import Speech2Text
+
+    if not hasattr(Speech2Text, "batch_decode"):
+        pytest.skip("the installed ESPnet decodes one utterance at a time")
+    files = models.files_of("asr", recogniser) | models.files_of("lm", lm(name))
+    decode = Speech2Text(**files, **SEARCH, lm_weight=LM_WEIGHT, batch_size=4)
+    paths = sorted(line.split() for _, line in read_lines(speech / "wav.scp"))[:4]
+    recordings = [soundfile.read(path)[0] for _, path in paths]
+    lists = [[*map(without_states, found)] for found in decode.batch_decode(recordings)]
+    alone = fuse(lm(name))
+    for (utt, _), found in zip(paths, lists, strict=True):
+        assert found[0][1] == alone[utt][0][1]
+    scorer, eos = load_lm(lm(name)).lm, len(homophones.TOKENS) - 1
+    for _, ids, parts, _ in itertools.chain(*lists):
+        with torch.no_grad():
+            log_probs = scorer(torch.tensor([[eos, *ids]]), None)[0][0]
+        if not isinstance(scorer, LogProbLM):
+            log_probs = log_probs.log_softmax(-1)
+        expected = log_probs[range(len(ids) + 1), [*ids, eos]].sum().item()
+        assert parts["lm"] == pytest.approx(expected, abs=TOLERANCE)
 
 
 def test_as_a_recipe_calls_it(lm, decode, launch, recogniser, speech, tmp_path):

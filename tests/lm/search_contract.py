@@ -34,6 +34,44 @@ def walk(lm, rng, *, length, beam=5, check=1):
         states = [lm.select_state(new, i) for i in parents]
 
 
+def walk_states(lm, rng, *, length, beam=3):
+    """Return (prefix, state after it) of each hypothesis at the end of a search."""
+    prefixes, states = [[lm.vocab_size - 1]], [None]
+    for _ in range(length):
+        _, new = lm.batch_score(torch.tensor(prefixes), states, None)
+        hypotheses = list(zip(prefixes, new, strict=True))
+        kept = [rng.choice(hypotheses) for _ in range(beam)]
+        prefixes = [[*prefix, rng.randrange(1, lm.vocab_size - 1)] for prefix, _ in kept]
+        states = [state for _, state in kept]
+    return hypotheses
+
+
+def walk_utterances(lm, rng, *, utterances, length, beam=4, sos=None):
+    """Yield (prefixes, scores) of one search over several utterances, as ESPnet's batches are.
+
+    All places of an utterance begin, and only the first goes on. From then on the hypotheses of an
+    utterance follow each other, until they are shuffled; utterances end one by one.
+    """
+    sos = lm.vocab_size - 1 if sos is None else sos
+    alive = list(range(utterances))
+    owners = [utterance for utterance in alive for _ in range(beam)]
+    prefixes, states = [[sos] for _ in owners], [lm.batch_init_state(None)] * len(owners)
+    for step in range(length):
+        scores, new = lm.batch_score(torch.tensor(prefixes), states, None)
+        yield prefixes, scores
+        if step > 1 and len(alive) > 1 and rng.random() < 0.5:
+            alive.remove(rng.choice(alive))
+        places = {u: [k for k, owner in enumerate(owners) if owner == u] for u in alive}
+        first = [(u, places[u][0]) for u in alive for _ in range(beam)]
+        later = [(u, rng.choice(places[u])) for u in alive for _ in range(rng.randint(1, beam))]
+        kept = later if step else first
+        if step > length // 2:
+            rng.shuffle(kept)
+        owners = [u for u, _ in kept]
+        prefixes = [[*prefixes[k], rng.randrange(1, lm.vocab_size - 1)] for _, k in kept]
+        states = [lm.select_state(new, k) for _, k in kept]
+
+
 class SearchContract:
     """Tests of a fixture `lm`, whose vocabulary has 10 tokens or more.
 
@@ -52,6 +90,24 @@ class SearchContract:
                 self.check(lm, scores, prefixes)
                 one, _ = lm.score(torch.tensor(prefixes[0]), None, None)
                 self.check(lm, one.unsqueeze(0), prefixes[:1])
+
+    def test_each_utterance_of_a_batch_gets_the_scores_it_has_alone(self, lm):
+        for prefixes, scores in walk_utterances(lm, random.Random(3), utterances=4, length=9):
+            self.check(lm, scores, prefixes)
+
+    def test_utterances_may_begin_apart(self, lm):
+        """Each by itself, and then in one call."""
+        sos, rng = lm.vocab_size - 1, random.Random(1)
+        beams = [walk_states(lm, rng, length=n) for n in (3, 5, 4)]
+        prefixes = [prefix for beam in beams for prefix, _ in beam]
+        states = [state for beam in beams for _, state in beam]
+        for _ in range(4):
+            prefixes = [[*prefix, rng.randrange(1, sos)] for prefix in prefixes]
+            last = torch.tensor([prefix[-1:] for prefix in prefixes])
+            scores, states = lm.batch_score(last, states, None)
+            self.check(lm, scores, prefixes)
+            kept = [*range(len(prefixes)), rng.randrange(len(prefixes))][1:]
+            prefixes, states = [prefixes[k] for k in kept], [states[k] for k in kept]
 
     def test_primers_and_blanks(self, lm):
         """So ESPnet's transducer searches write it."""

@@ -11,10 +11,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lm_cases import CASES, LSTM, RANDOM, SOME, TRANSFORMER, VOCAB, build, make_generic, name
-from search_contract import SearchContract, check_scores, teacher_forced, walk
+from search_contract import (
+    SearchContract,
+    check_scores,
+    teacher_forced,
+    walk,
+    walk_utterances,
+)
 
 from espnet_bayeslm.bayes.weights import add_whole_posterior
-from espnet_bayeslm.layers.key_value_cache import CAPACITY, KeyValueCache, membership
+from espnet_bayeslm.layers.key_value_cache import KeyValueCache, membership
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.lm.tree import build_tree
 
@@ -95,30 +101,31 @@ class TestCopies:
         expected, _ = lm.batch_score(ys, states, None)
         copies = [COPIES[way](state) for state in states]
         assert [len(state) for state in copies] == [1_201, 1_201]
-        assert copies[0].cache is not states[0].cache
+        assert copies[0].lane.cache is not states[0].lane.cache
         assert close(lm.batch_score(ys, copies, None)[0], expected, atol=1e-10)
 
     @pytest.mark.parametrize("way", COPIES)
     def test_rows_are_given_back_once(self, way, long_search):
         _, states = long_search
-        in_use = len(states[0].cache)
+        lane = states[0].lane
+        in_use = len(lane)
         copies = COPIES[way](list(states)) if way != "copy" else [copy.copy(s) for s in states]
         del copies
-        assert len(states[0].cache) == in_use
-        rows = states[0].cache.allocate(3)
-        assert not membership(states)[:, rows].any()
-        states[0].cache.release(rows)
+        assert len(lane) == in_use
+        rows = [lane.allocate() for _ in range(3)]
+        assert not membership(states, lane.end)[:, rows].any()
+        lane.release(rows)
 
 
 @pytest.mark.usefixtures("fast_kernels")
 class TestCache:
-    @pytest.mark.parametrize("length", [2 * CAPACITY + 1, 5 * CAPACITY])
+    @pytest.mark.parametrize("length", [130, 320])
     def test_it_grows_by_more_than_its_size(self, length):
         lm, rng = build(TRANSFORMER_CASE).eval(), random.Random(0)
         primer = [SOS, *rng.choices(range(1, SOS), k=length - 1)]
         _, states = lm.batch_score(torch.tensor([primer]), [None], None)
         state = copy.deepcopy(states[0])  # its rows are allocated at once
-        assert state.cache.table.size(3) == length
+        assert state.lane.cache.table.size(3) == length
         scores, _ = lm.batch_score(torch.tensor([[*primer, 7]]), [state], None)
         check_scores(lm, scores, [[*primer, 7]])
 
@@ -132,10 +139,10 @@ class TestCache:
             alive = {tuple(prefixes[i][: n + 1]) for i in parents for n in range(len(prefixes[i]))}
             del new
             # equal prefixes that two hypotheses reached apart are two
-            assert len(states[0].cache) <= len(alive) + 6
+            assert len(states[0].lane) <= len(alive) + 6
             prefixes = [[*prefixes[i], rng.randrange(1, SOS)] for i in parents]
         # of 360 tokens that were computed
-        assert states[0].cache.end < 150
+        assert states[0].lane.end < 150
 
     def test_what_is_finished_is_freed(self):
         lm = build(TRANSFORMER_CASE).eval()
@@ -143,17 +150,47 @@ class TestCache:
         gc.collect()
         assert steps and not any(type(o) is KeyValueCache for o in gc.get_objects())
         _, state = lm.score(torch.tensor([SOS]), None, None)
-        cache = weakref.ref(state.cache)
-        assert len(cache()) == 1
+        cache = weakref.ref(state.lane.cache)
+        assert len(state.lane) == 1
         del state
         assert cache() is None
-        cache = KeyValueCache(1, 1, 2, torch.zeros(1))
-        state = cache.empty()
+        state = KeyValueCache(1, 1, 2, torch.zeros(1)).empty()
+        lane = state.lane
         for _ in range(20_000):
-            state = type(state)(cache, cache.allocate(1), state)
+            state = type(state)(lane, [lane.allocate()], state)
             state.rows = 0  # all of them would take quadratic memory
         del state
-        assert len(cache) == 0
+        assert len(lane) == 0
+
+    def test_a_hypothesis_attends_to_its_own_utterance_alone(self):
+        lm, rng, beam = build(TRANSFORMER_CASE).eval(), random.Random(4), 4
+        prefixes, states = [[SOS]] * 5 * beam, [None] * 5 * beam
+        for _ in range(20):
+            _, new = lm.batch_score(torch.tensor(prefixes), states, None)
+            kept = [
+                k - k % beam + (rng.randrange(beam) if states[0] else 0)
+                for k in range(len(prefixes))
+            ]
+            prefixes, states = (
+                [[*prefixes[k], rng.randrange(1, SOS)] for k in kept],
+                [new[k] for k in kept],
+            )
+            del new
+            for k in range(0, len(states), beam):
+                own = {tuple(p[:n]) for p in prefixes[k : k + beam] for n in range(1, len(p))}
+                assert {state.lane for state in states[k : k + beam]} == {states[k].lane}
+                assert len(states[k].lane) <= len(own) + beam
+        assert len({state.lane for state in states}) == 5
+
+    def test_what_is_finished_of_a_batch_is_released(self):
+        lm = build(TRANSFORMER_CASE).eval()
+        _, states = lm.batch_score(torch.tensor([[SOS]] * 64), [None] * 64, None)
+        sizes = []
+        for _ in range(7):
+            states = states[: max(1, len(states) // 2)]
+            _, states = lm.batch_score(torch.tensor([[3]] * len(states)), states, None)
+            sizes.append(states[0].lane.cache.table.size(2))
+        assert sizes == [32, 16, 8, 4, 2, 1, 1]
 
 
 def sampled_mean(lm, prefixes, num_samples):
@@ -171,6 +208,11 @@ def with_posterior(lm):
 
 
 class TestDraws:
+    def test_a_batch_of_utterances(self):
+        lm = with_posterior(build(TRANSFORMER_CASE, num_samples=2))
+        for prefixes, scores in walk_utterances(lm, random.Random(0), utterances=3, length=6):
+            assert close(scores, sampled_mean(lm, prefixes, 2), atol=1e-9)
+
     @pytest.mark.parametrize("case", RANDOM, ids=map(name, RANDOM))
     def test_a_search_averages_the_draws(self, case):
         lm = with_posterior(build(case, num_samples=3))

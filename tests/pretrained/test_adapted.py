@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import json
+import random
 import shutil
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 import yaml
 from peft import PeftModel
 from pretrained.tiny_models import FAMILIES, SMALL, assert_near, write_adapter, write_model
+from search_contract import check_scores, walk_utterances
 from tiny_training import words
 from transformers import AutoModelForCausalLM, AutoTokenizer, Gemma2Config
 
@@ -400,3 +402,10 @@ def test_steps_of_a_beam_search(tmp_path, family):
         scores, states = lm.batch_score(ids[:, :end], states, None)
         torch.testing.assert_close(scores, expected[:, end - 1], rtol=1e-4, atol=1e-4)
     assert scores.size(1) == lm.vocab_size
+
+
+def test_each_utterance_of_a_batch_gets_the_scores_it_has_alone(tmp_path):
+    lm = build(tmp_path, marks="special")[1].double().eval()
+    rng = random.Random(0)
+    for prefixes, scores in walk_utterances(lm, rng, utterances=3, length=6, sos=lm.sos):
+        check_scores(lm, scores, prefixes)
