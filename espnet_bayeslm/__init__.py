@@ -6,7 +6,7 @@ Heavy modules are imported where they are used.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from espnet_bayeslm.utils.imports import lazy_names
 
@@ -29,6 +29,20 @@ def register() -> None:
 
     check_espnet()
     importlib.import_module("espnet_bayeslm.training.task")
+
+
+def speech2text(**options: Any) -> Any:
+    """ESPnet's `Speech2Text` in a process that knows the LMs of this package.
+
+    It is the `_target_` of the recogniser in the `inference.yaml` of an ESPnet3 recipe.
+
+    Args:
+        **options: As of `espnet2.bin.asr_inference.Speech2Text`.
+    """
+    register()
+    from espnet2.bin.asr_inference import Speech2Text
+
+    return Speech2Text(**options)
 
 
 def load(
@@ -72,4 +86,4 @@ def load(
 
 __getattr__ = lazy_names(__name__, {"espnet_bayeslm.rescoring.list_worker": ["rescore"]})
 
-__all__ = ["__version__", "load", "register", "rescore"]
+__all__ = ["__version__", "load", "register", "rescore", "speech2text"]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import espnet2
@@ -68,6 +69,33 @@ def test_a_beam_search_uses_the_lm(exp, corpus, tmp_path):
     (expected,) = score_hypotheses(load_lm(exp).lm, [[ids for _, _, ids, _ in found]])
     assert len(found) == 5
     assert [float(hyp.scores["lm"]) for *_, hyp in found] == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_packed_recogniser_decodes_elsewhere(exp, corpus, launch, tmp_path, monkeypatch):
+    """`espnet2.bin.pack` of a recogniser with our LM, and `Speech2Text.from_pretrained` of it."""
+    pytest.importorskip("espnet_model_zoo", reason="ESPnet reads packed models by it")
+    from espnet2.bin.asr_inference import Speech2Text
+
+    espnet_bayeslm.register()
+    recipe, elsewhere = tmp_path / "recipe", tmp_path / "elsewhere"
+    shutil.copytree(exp, recipe / "lm")
+    write_recogniser(recipe / "asr", (corpus / "tokens.txt").read_text().split())
+    elsewhere.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(recipe)
+    files = {"asr_train_config": "asr/config.yaml", "asr_model_file": "asr/valid.acc.ave.pth"}
+    files |= {"lm_train_config": "lm/config.yaml", "lm_file": "lm/valid.loss.ave.pth"}
+    archive = tmp_path / "packed.zip"
+    result = launch("pack", "asr", *words(**files, outpath=archive))
+    assert result.returncode == 0, result.stderr[-3000:]
+    search = {"beam_size": 5, "nbest": 5, "lm_weight": 0.5}
+    samples = write_noise(tmp_path / "u1.wav")
+    found = Speech2Text(**files, **search)(samples)
+    recipe.rename(tmp_path / "gone")
+    monkeypatch.chdir(elsewhere)
+    unpacked = Speech2Text.from_pretrained(str(archive), **search)(samples)
+    assert [hyp[0] for hyp in unpacked] == [hyp[0] for hyp in found]
+    assert [float(hyp[-1].score) for hyp in unpacked] == [float(hyp[-1].score) for hyp in found]
 
 
 def test_this_espnet_is_the_one_that_is_meant():
