@@ -60,7 +60,7 @@ SWAPS = {
     ast.And: "or",
     ast.Or: "and",
 }
-LOGGING = ("logging", "warnings", "tqdm")
+LOGGING = ("LOG.", "PROGRESS.", "logging", "warnings", "tqdm")
 Times = Dict[str, List[float]]  # test file -> seconds of each of its tests
 # Imported once for all mutants; nothing of ours.
 PRELOADED = ["espnet2.bin.lm_train", "espnet2.bin.asr_inference", "matplotlib.pyplot", "pytest"]
