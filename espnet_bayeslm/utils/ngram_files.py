@@ -5,11 +5,13 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import io
 import itertools
 import logging
 import lzma
 import os
 import re
+import shutil
 import tempfile
 import zlib
 from pathlib import Path
@@ -33,6 +35,7 @@ _DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
 _MAX_HEADER = 1000
 _COUNT = re.compile(rb"\s*ngram\s+(\d+)\s*=\s*(\d+)\s*$")
 _SECTION = re.compile(rb"\\(\d+)-grams:$")
+_TOO_HIGH = re.compile(r"has order (\d+) but KenLM was compiled to support up to (\d+)")
 # KenLM reads no unigram model: an empty section of bigrams gives the same probabilities
 _MIN_ORDER = 2
 
@@ -57,6 +60,22 @@ def _open(path: PathLike) -> IO[bytes]:
         magic = f.read(8)
     openers = (opener for begin, opener in _OPENERS.items() if magic.startswith(begin))
     return next(openers, open)(path, "rb")
+
+
+@contextlib.contextmanager
+def _unpacked(path: PathLike) -> Iterator[PathLike]:
+    """Path of the unpacked content of a file: the file, or a temporary copy.
+
+    KenLM's wheels are built without zlib, bz2 and lzma.
+    """
+    with _open(path) as content:
+        if isinstance(content, io.BufferedReader):
+            yield path
+            return
+        with tempfile.NamedTemporaryFile(suffix=".arpa") as copy:
+            shutil.copyfileobj(content, copy)
+            copy.flush()
+            yield copy.name
 
 
 def not_an_ngram(reason: str, path: PathLike, line: Optional[int] = None) -> InputError:
@@ -180,8 +199,8 @@ def load_kenlm(path: PathLike) -> kenlm.Model:
     if order:
         _check_unigrams(path)
     if order != 1:
-        with contextlib.suppress(*_REFUSED):
-            return _read(path)
+        with contextlib.suppress(*_REFUSED, *_DAMAGED), _unpacked(path) as readable:
+            return _read(readable)
     if not order:
         raise not_an_ngram("neither an ARPA file nor a KenLM binary of its version", path)
     with tempfile.NamedTemporaryFile(suffix=".arpa") as rewritten:
@@ -190,7 +209,13 @@ def load_kenlm(path: PathLike) -> kenlm.Model:
         try:
             return _read(rewritten.name)
         except _REFUSED as error:
-            raise not_an_ngram("an n-gram in it contradicts the others", path) from error
+            too_high = _TOO_HIGH.search(str(error))
+            reason = (
+                "its order is {}, and {} or less was expected".format(*too_high.groups())
+                if too_high
+                else "an n-gram in it contradicts the others"
+            )
+            raise not_an_ngram(reason, path) from error
 
 
 def _read(path: PathLike) -> kenlm.Model:
