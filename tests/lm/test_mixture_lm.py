@@ -6,8 +6,7 @@ import random
 
 import pytest
 import torch
-from espnet.nets.batch_beam_search import BatchBeamSearch
-from espnet.nets.scorer_interface import BatchScorerInterface
+from espnet_nets import BatchBeamSearch, BatchScorerInterface
 from search_contract import SearchContract
 
 from espnet_bayeslm.lm.mixture import MixtureLM

@@ -1,0 +1,10 @@
+"""ESPnet's beam search, which newer releases have elsewhere."""
+
+try:
+    from espnet2.legacy.nets.batch_beam_search import BatchBeamSearch
+    from espnet2.legacy.nets.scorer_interface import BatchScorerInterface
+except ImportError:
+    from espnet.nets.batch_beam_search import BatchBeamSearch
+    from espnet.nets.scorer_interface import BatchScorerInterface
+
+__all__ = ["BatchBeamSearch", "BatchScorerInterface"]
