@@ -68,7 +68,52 @@ def test_without_the_package_of_venv_the_error_names_it(tmp_path, target):
     command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode != 0
-    assert "apt-get install python3-venv python3-dev g++" in result.stderr
+    assert "apt-get install python3-venv" in result.stderr
+
+
+@pytest.fixture
+def with_python(tmp_path):
+    """Return a function that runs tools/with_python.sh among Pythons {path: version}."""
+
+    def run(pythons, **variables):
+        answer = '#!/bin/sh\n[ -n "{0}" ] && echo {0}\n'
+        for name, version in pythons.items():
+            write(tmp_path / name, answer.format(version))
+        write(tmp_path / "bin" / "make", '#!/bin/sh\necho "$@"\n')
+        environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "PYENV_ROOT": f"{tmp_path}/pyenv"}
+        command = [ROOT / "tools" / "with_python.sh", "3.98 3.99", "test"]
+        result = subprocess.run(
+            command, env=environment | variables, capture_output=True, text=True, cwd=tmp_path
+        )
+        assert result.returncode == 0 and result.stderr == ""
+        return result.stdout.replace(f"{tmp_path}/", "").splitlines()
+
+    return run
+
+
+PYENV = "pyenv/versions/3.98.2/bin/python"
+
+
+@pytest.mark.parametrize(
+    "pythons, variables, expected",
+    [
+        ({"bin/python3": "3.98"}, {}, ("python3", ".venv")),
+        ({"bin/python3": "3.11", "bin/python3.99": "3.99"}, {}, ("python3.99", ".venv-3.99")),
+        # a shim of pyenv's for a Python that is not there; a Python of another version
+        ({"bin/python3": "3.11", "bin/python3.98": "", PYENV: "3.98"}, {}, (PYENV, ".venv-3.98")),
+        ({"bin/python3": "3.11", PYENV: "3.97", "bin/python3.99": "3.99"}, {}, ("python3.99",)),
+        ({"mine": "3.99", PYENV: "3.98"}, {"PYTHON": "./mine", "VENV": "env"}, ("./mine", "env")),
+    ],
+)
+def test_a_target_runs_with_the_python_that_is_found(with_python, pythons, variables, expected):
+    _, called = with_python({"bin/python3": "3.11", **pythons}, **variables)
+    python, venv = (*expected, ".venv-3.99")[:2]
+    assert called == f"--no-print-directory PYTHON={python} VENV={venv} test"
+
+
+def test_without_such_a_python_the_target_is_left_out(with_python):
+    (said,) = with_python({"bin/python3": "3.11"})
+    assert said == "make: no Python of 3.98, 3.99 on the PATH or in pyenv; left out: test"
 
 
 def test_the_readme_begins_with_two_commands():
