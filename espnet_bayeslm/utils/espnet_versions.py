@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import platform
-from typing import Mapping, Union
+from typing import Callable, Mapping, Sequence, Union
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -53,6 +53,21 @@ def _python_of_espnet() -> str:
     except importlib.metadata.PackageNotFoundError:  # a checkout on the path
         return ""
     return (metadata.get_all("Requires-Python") or [""])[0]
+
+
+def text_cleaner(cleaner: Union[str, Sequence[str], None]) -> Callable[[str], str]:
+    """ESPnet's text cleaner, if everything is installed that it needs.
+
+    ESPnet 202609 and newer do not install it, and say so at the first sentence.
+    """
+    from espnet2.text.cleaner import TextCleaner
+
+    try:
+        clean = TextCleaner(cleaner)
+        clean("a")
+    except (RuntimeError, ImportError) as error:
+        raise InputError(f"--cleaner {cleaner} cannot be used ({error})") from error
+    return clean
 
 
 def epoch_seconds(time: Union[datetime.timedelta, Mapping[str, float]]) -> float:

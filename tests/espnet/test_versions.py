@@ -21,7 +21,7 @@ from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.espnet_versions import OLDEST, check_espnet, epoch_seconds
+from espnet_bayeslm.utils.espnet_versions import OLDEST, check_espnet, epoch_seconds, text_cleaner
 
 
 def options_of(corpus, output, max_epoch):
@@ -123,6 +123,15 @@ def test_a_checkout_of_espnet_says_nothing_of_pythons(monkeypatch):
 
     monkeypatch.setattr(importlib.metadata, "metadata", metadata)
     check_espnet()
+
+
+@pytest.mark.parametrize("cleaner", ["vietnamese", "no_such_cleaner"])
+def test_a_cleaner_that_is_not_there_is_one_line(cleaner, monkeypatch):
+    """Only the extra `tts` of ESPnet 202609 and newer installs `jaconv` and `tacotron`."""
+    monkeypatch.setattr("espnet2.text.cleaner.vietnamese_cleaners", None)
+    with pytest.raises(InputError, match=rf"--cleaner {cleaner} cannot be used \(.+\)$") as error:
+        text_cleaner(cleaner)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("written", ["by this ESPnet", 61.5])
