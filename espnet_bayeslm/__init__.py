@@ -25,7 +25,7 @@ def register() -> None:
     Raises:
         InputError: ESPnet is missing or too old.
     """
-    from espnet_bayeslm.utils.imports import check_espnet
+    from espnet_bayeslm.utils.espnet_versions import check_espnet
 
     check_espnet()
     importlib.import_module("espnet_bayeslm.training.task")

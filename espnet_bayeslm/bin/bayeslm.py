@@ -8,7 +8,7 @@ from typing import Optional, Sequence
 
 from espnet_bayeslm import __version__
 from espnet_bayeslm.utils.errors import one_line_errors
-from espnet_bayeslm.utils.imports import check_espnet
+from espnet_bayeslm.utils.espnet_versions import check_espnet
 
 TOOLS = {
     "quickstart": "what the package ships to a table of word error rates, in minutes",

@@ -271,7 +271,7 @@ class LSTM(nn.LSTM):
         views = {name: p.view(shape) for name, p, shape in zip(order, parts, shapes, strict=True)}
         return [views[name] for name in names]
 
-    def forward(
+    def forward(  # type: ignore[override]  # no packed sequences
         self, input: torch.Tensor, hx: Optional[State] = None
     ) -> Tuple[torch.Tensor, State]:
         """Run the LSTM.

@@ -45,6 +45,7 @@ from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.scoring.uncertainty import LoadedLM
 from espnet_bayeslm.scoring.unknown_words import usual_unk_size
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.espnet_versions import text_cleaner
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.log import LOG
@@ -233,9 +234,7 @@ def text_reader(args: argparse.Namespace) -> TextReader:
     ids = TokenIDConverter(token_list=args.token_list, unk_symbol="<unk>").tokens2ids
     if getattr(args, "cleaner", None) is None:
         return text2tokens, ids
-    from espnet2.text.cleaner import TextCleaner
-
-    clean = TextCleaner(args.cleaner)
+    clean = text_cleaner(args.cleaner)
     return lambda text: text2tokens(clean(text)), ids
 
 

@@ -29,6 +29,7 @@ from espnet_bayeslm.pretrained.text_forms import Reader, training_reader, traini
 from espnet_bayeslm.scoring.unknown_words import unknown_words
 from espnet_bayeslm.training.plain_text import TokenOptions
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.espnet_versions import text_cleaner
 from espnet_bayeslm.utils.files import (
     PathLike,
     atomic_write,
@@ -326,10 +327,8 @@ class SentencePreprocessor(AbsPreprocessor):
     """Reads sentences by a pretrained LM's tokenizer, after ESPnet's text cleaner."""
 
     def __init__(self, args: argparse.Namespace, *, train: bool):
-        from espnet2.text.cleaner import TextCleaner
-
         super().__init__(train)
-        self.reader, self.clean = reader_of(args.lm_conf), TextCleaner(args.cleaner)
+        self.reader, self.clean = reader_of(args.lm_conf), text_cleaner(args.cleaner)
 
     def __call__(self, uid: str, data: Dict[str, Any]) -> Dict[str, np.ndarray]:
         """Replace the sentence `text` by its token ids, without those of its end."""

@@ -10,11 +10,8 @@ import sys
 import types
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 
-OLDEST = "202412"
-"""Oldest ESPnet that `make test-espnet` tests."""
 # ESPnet imports them for phonemes and for numbers in words; both take seconds, and the former's
 # NLTK asks the network for its data.
 LAZY = ("g2p_en", "tacotron_cleaner.cleaners")
@@ -30,20 +27,6 @@ def lazy_names(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[
         return getattr(importlib.import_module(module_of[name]), name)
 
     return get
-
-
-def check_espnet() -> None:
-    """Raise an InputError where ESPnet is missing, or older than `OLDEST`."""
-    remedy = f"Run: pip install 'espnet>={OLDEST}'"
-    try:
-        from espnet2 import __version__ as version
-    except ImportError:
-        raise InputError("ESPnet is not installed", remedy=remedy) from None
-    # years and months; before them 0.10.6
-    if version.startswith("0.") or (version[:6].isdigit() and version[:6] < OLDEST):
-        raise InputError(
-            f"ESPnet {version} is too old: {OLDEST} or newer was expected", remedy=remedy
-        )
 
 
 def stand_in_for(name: str) -> None:

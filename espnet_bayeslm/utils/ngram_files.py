@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
 from typing import IO, Dict, Iterator, List, NamedTuple, Optional, Set
@@ -24,6 +26,7 @@ _MAX_EXCESS = 1e-3
 _MAX_HEADER = 1000
 _COUNT = re.compile(rb"\s*ngram\s+(\d+)\s*=\s*(\d+)\s*$")
 _SECTION = re.compile(rb"\\(\d+)-grams:$")
+_TOO_HIGH = re.compile(r"has order (\d+) but KenLM was compiled to support up to (\d+)")
 # KenLM reads no unigram model: an empty section of bigrams gives the same probabilities
 _MIN_ORDER = 2
 
@@ -40,6 +43,22 @@ class ArpaLine(NamedTuple):
     number: int
     order: int
     fields: List[bytes]
+
+
+@contextlib.contextmanager
+def _unpacked(path: PathLike) -> Iterator[PathLike]:
+    """Path of the unpacked content of a file: the file, or a temporary copy.
+
+    KenLM's wheels are built without zlib, bz2 and lzma.
+    """
+    with open_unpacked(path) as content:
+        if isinstance(getattr(content, "raw", None), io.FileIO):
+            yield path
+            return
+        with tempfile.NamedTemporaryFile(suffix=".arpa") as copy:
+            shutil.copyfileobj(content, copy)
+            copy.flush()
+            yield copy.name
 
 
 def not_an_ngram(reason: str, path: PathLike, line: Optional[int] = None) -> InputError:
@@ -165,8 +184,8 @@ def load_kenlm(path: PathLike) -> kenlm.Model:
     if order:
         _check_unigrams(path)
     if order != 1:
-        with contextlib.suppress(*_REFUSED):
-            return _read(path)
+        with contextlib.suppress(*_REFUSED, *DAMAGED), _unpacked(path) as readable:
+            return _read(readable)
     if not order:
         raise not_an_ngram("neither an ARPA file nor a KenLM binary of its version", path)
     with tempfile.NamedTemporaryFile(suffix=".arpa") as rewritten:
@@ -175,7 +194,13 @@ def load_kenlm(path: PathLike) -> kenlm.Model:
         try:
             return _read(rewritten.name)
         except _REFUSED as error:
-            raise not_an_ngram("an n-gram in it contradicts the others", path) from error
+            too_high = _TOO_HIGH.search(str(error))
+            reason = (
+                "its order is {}, and {} or less was expected".format(*too_high.groups())
+                if too_high
+                else "an n-gram in it contradicts the others"
+            )
+            raise not_an_ngram(reason, path) from error
 
 
 def _read(path: PathLike) -> kenlm.Model:

@@ -30,7 +30,7 @@ ATTENTION_CTC = {
         **{"positional_dropout_rate": 0.0, "self_attention_dropout_rate": 0.0},
         "src_attention_dropout_rate": 0.0,
     },
-    "model_conf": {"ctc_weight": 0.3, "lsm_weight": 0.0},
+    "model_conf": {"ctc_weight": 0.3, "lsm_weight": 0.0, "report_cer": False, "report_wer": False},
     "optim_conf": {"lr": 0.005},
     "scheduler_conf": {"warmup_steps": 40},
     "num_iters_per_epoch": 240,

@@ -1,24 +1,30 @@
 """Smoke tests of an ESPnet with our LMs; `make test-espnet` runs them under several versions."""
 
+import contextlib
+import email
+import importlib.metadata
 import json
 import os
+import platform
 import re
 import shutil
+import time
 from pathlib import Path
 
 import espnet2
 import pytest
 import torch
+from espnet2.train.reporter import Reporter
 from models import write_noise, write_recogniser
 from tiny_training import training, words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import perplexity
-from espnet_bayeslm.loading.checkpoint import load_state
+from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.imports import OLDEST, check_espnet
+from espnet_bayeslm.utils.espnet_versions import OLDEST, check_espnet, epoch_seconds, text_cleaner
 
 
 def options_of(corpus, output, max_epoch):
@@ -118,6 +124,58 @@ def test_an_espnet_that_is_too_old_is_one_line(version, monkeypatch):
         with pytest.raises(SystemExit) as stop:
             run()
         assert f"error: ESPnet {version} is too old" in str(stop.value.code)
+
+
+@pytest.mark.parametrize("version", ["3.9.18", "3.14.0", "3.15.0rc1", "4.0.1"])
+def test_a_python_that_does_not_work_is_one_line(version, monkeypatch):
+    monkeypatch.setattr(platform, "python_version", lambda: version)
+    with pytest.raises(InputError, match=f"Python {version} does not work: .* 3.10 to 3.13 was"):
+        check_espnet()
+
+
+@pytest.mark.parametrize("needed, works", [(">=3.9", True), ("", True), ("<3.15,>=3.14", False)])
+def test_an_espnet_of_other_pythons_is_one_line(needed, works, monkeypatch):
+    metadata = email.message_from_string(f"Requires-Python: {needed}" if needed else "")
+    monkeypatch.setattr(importlib.metadata, "metadata", lambda _: metadata)
+    said = f"does not work with Python .*: it needs Python {needed}. "
+    with contextlib.nullcontext() if works else pytest.raises(InputError, match=said):
+        check_espnet()
+
+
+def test_a_checkout_of_espnet_says_nothing_of_pythons(monkeypatch):
+    def metadata(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "metadata", metadata)
+    check_espnet()
+
+
+@pytest.mark.parametrize("cleaner", ["vietnamese", "no_such_cleaner"])
+def test_a_cleaner_that_is_not_there_is_one_line(cleaner, monkeypatch):
+    """Only the extra `tts` of ESPnet 202609 and newer installs `jaconv` and `tacotron`."""
+    monkeypatch.setattr("espnet2.text.cleaner.vietnamese_cleaners", None)
+    with pytest.raises(InputError, match=rf"--cleaner {cleaner} cannot be used \(.+\)$") as error:
+        text_cleaner(cleaner)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("written", ["by this ESPnet", 61.5])
+def test_the_time_of_an_epoch_is_read(written, tmp_path):
+    """A number: as another ESPnet wrote it."""
+    reporter = Reporter()
+    reporter.set_epoch(1)
+    begin = time.perf_counter()
+    with reporter.observe("train") as part:
+        part.register({"loss": torch.tensor(2.0)})
+        part.next()
+    longest = time.perf_counter() - begin
+    state = reporter.state_dict()
+    if written != "by this ESPnet":
+        state["stats"][1]["train"]["time"] = {"__timedelta_seconds__": written}
+    torch.save({"reporter": state}, tmp_path / "checkpoint.pth")
+    stats = read_checkpoint(tmp_path / "checkpoint.pth")["reporter"]["stats"]
+    found = epoch_seconds(stats[1]["train"]["time"])
+    assert found == written or 0 < found < longest
 
 
 @pytest.mark.parametrize("version", [OLDEST, "202512.dev1", "3.0.0"])

@@ -1,9 +1,12 @@
 """Texts and ARPA files of n-grams: all spellings that are read, and errors of damaged ones."""
 
+import bz2
 import gzip
 import logging
+import lzma
 import math
 import re
+from pathlib import Path
 
 import kenlm
 import numpy as np
@@ -25,10 +28,18 @@ def scorer(model_path):
     return NgramScorer(model_path)
 
 
+@pytest.fixture(scope="module")
+def unpacked(model_path, tmp_path_factory):
+    """KenLM's wheels read no packed files."""
+    path = tmp_path_factory.mktemp("unpacked") / "reference.arpa"
+    path.write_bytes(gzip.decompress(model_path.read_bytes()))
+    return str(path)
+
+
 @settings(max_examples=50)
 @given(sentences=st.lists(st.lists(WORDS, max_size=7), max_size=4))
-def test_equals_kenlm_full_scores(scorer, model_path, sentences):
-    model = kenlm.Model(str(model_path))
+def test_equals_kenlm_full_scores(scorer, unpacked, sentences):
+    model = kenlm.Model(unpacked)
     scored = scorer.word_scores(sentences)
     assert len(scored) == len(sentences)
     for words, scores in zip(sentences, scored, strict=True):
@@ -176,6 +187,43 @@ def test_every_reader_takes_every_spelling(write, capfd, name):
     assert table.log10_probs(table.state([0])).tolist() == pytest.approx([-0.2, -1.1])
     assert NgramLM(path, ["<blank>", "<unk>", "red", "kite", "<sos/eos>"]).order == 2
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open])
+def test_packed_files_reach_kenlm_unpacked(write, tmp_path, monkeypatch, opener):
+    """A build of KenLM without zlib, bz2 or lzma refuses them."""
+    with opener(tmp_path / "packed", "wb") as f:
+        f.write(BASE.encode())
+    given, model = [], kenlm.Model
+
+    def read(path, config):
+        given.append(Path(path).read_bytes())
+        return model(path, config)
+
+    monkeypatch.setattr(kenlm, "Model", read)
+    found, expected = (
+        NgramScorer(path).word_scores([["red", "kite"]])[0].log_probs
+        for path in (tmp_path / "packed", write(BASE))
+    )
+    assert found.tolist() == expected.tolist()
+    assert given == [BASE.encode()] * 2
+
+
+def of_order(order):
+    """An ARPA file with one n-gram of each order."""
+    counts = "".join(f"ngram {k}={1 if k > 1 else 4}\n" for k in range(1, order + 1))
+    sections = [
+        f"\n\\{k}-grams:\n-0.5\t{' '.join(['red'] * k)}" + "\t-0.1" * (k < order) + "\n"
+        for k in range(2, order + 1)
+    ]
+    unigrams = "\n\\1-grams:\n-1.5\t<unk>\n-99\t<s>\t-0.3\n-0.7\t</s>\n-0.6\tred\t-0.2\n"
+    return f"\\data\\\n{counts}{unigrams}{''.join(sections)}\n\\end\\\n"
+
+
+def test_orders_beyond_kenlms_are_named(write):
+    assert NgramScorer(write(of_order(6))).order == 6
+    with pytest.raises(InputError, match=r"order is 7, and 6 or less was expected"):
+        NgramScorer(write(of_order(7)))
 
 
 def test_a_file_without_unk(write, capfd):

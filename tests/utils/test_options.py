@@ -75,8 +75,8 @@ def test_a_function_has_the_fields_in_signature_and_docstring():
     assert list(parameters) == ["first", "own", *names]
     assert parameters["number"].default == 3 and parameters["number"].annotation is int
     assert parameters["output"].default is inspect.Parameter.empty
-    doc = use.__doc__
-    assert "first: A thing.\n            output: The file to write\n" in doc and "**" not in doc
+    doc = inspect.getdoc(use)
+    assert "first: A thing.\n    output: The file to write\n" in doc and "**" not in doc
     assert use(0, output="o") == Options(output="o")
 
 

@@ -22,6 +22,7 @@ from espnet_bayeslm.report.score_results import read_perplexities
 from espnet_bayeslm.report.search_results import describe, read_search
 from espnet_bayeslm.report.weight_noise import SNR, read_snr
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.espnet_versions import epoch_seconds
 from espnet_bayeslm.utils.files import read_lines, write_json
 from lab.cells import mean
 from lab.paper import MIXTURE, UNCERTAIN
@@ -242,7 +243,7 @@ def read_training(folder: Path, snr: Path) -> Training:
     """
     reporter = read_checkpoint(folder / CHECKPOINT)["reporter"]["stats"]
     stats = [reporter[epoch] for epoch in sorted(reporter) if "valid" in reporter[epoch]]
-    seconds = [part["time"].total_seconds() for s in stats for part in s.values() if "time" in part]
+    seconds = [epoch_seconds(part["time"]) for s in stats for part in s.values() if "time" in part]
     config = folder / "train.yaml"
     content = yaml.safe_load(config.read_text(encoding="utf-8")) if config.exists() else {}
     lm_conf = content.get("lm_conf") or {}
