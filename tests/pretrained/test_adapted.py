@@ -288,6 +288,13 @@ def test_training_starts_from_an_adapter_whose_base_stands_elsewhere(trained, tm
         for base in (f"hf:{moved}", str(moved)):
             assert f'model="hf:{moved}"' in options_from(trained, source, base=base)
     assert not (tmp_path / "exp").exists()
+    command = words(lm=exp, format="peft", output=tmp_path / "peft")
+    assert "give --base hf:FOLDER" in fails(export.main, command)
+    export.main([*command, "--base", str(moved)])
+    assert espnet_bayeslm.load(tmp_path / "peft").score("so we")
+    command = words(lm=adapter, format="hf", output=tmp_path / "folder")
+    assert "an adapter, and no LM of its own" in fails(export.main, command)
+    assert "--base, and no --format peft" in fails(export.main, [*command, "--base", str(moved)])
     bin_train.main([*given, "--from", str(adapter), "--base", str(moved), "--max_epoch", "1"])
     assert espnet_bayeslm.load(tmp_path / "exp").score("so we")
     write_model(tmp_path / "other", scale=7.0)
