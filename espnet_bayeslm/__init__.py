@@ -70,8 +70,11 @@ def load(
     Raises:
         InputError: Files are missing, or the checkpoint does not fit the configuration.
     """
-    from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
+    from espnet_bayeslm.pretrained.names import is_adapted, is_adapter, is_pretrained
+    from espnet_bayeslm.utils.errors import InputError
 
+    if base is not None and not (is_adapter(exp) or is_adapted(exp)):
+        raise InputError("--base, and it is no adapter", path=exp, remedy="Leave it out.")
     if is_pretrained(exp):
         from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 

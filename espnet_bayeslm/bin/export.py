@@ -32,6 +32,9 @@ class ExportOptions:
         "espnet",
         choices=("espnet", "peft", "hf"),
     )
+    base: Optional[str] = option(
+        "Base model of the LM for peft, where it is not at the path that the LM names", None
+    )
     subtract_lms: Sequence[str] = option(
         "An LM or n-gram of the recogniser's training text, subtracted log-linearly in the search"
         " (repeatable)",
@@ -56,11 +59,16 @@ def export(options: ExportOptions) -> None:
     lms, ngrams, output = options.lms, options.ngrams, options.output
     if not lms and not ngrams:
         raise InputError("no LM", remedy="Give --lm EXP.")
+    if options.base and options.format != "peft":
+        raise InputError("--base, and no --format peft", remedy="Leave it out.")
     subtracts = options.subtract_lms or options.subtract_weights
     if options.format != "espnet":
         if len(lms) != 1 or ngrams or subtracts or options.weights is not None:
             raise InputError(f"--format {options.format}: expected one pretrained LM and no more")
-        {"peft": export_adapter, "hf": export_folder}[options.format](lms[0], output)
+        if options.format == "peft":
+            export_adapter(lms[0], output, options.base)
+        else:
+            export_folder(lms[0], output)
     elif len(lms) == 1 and not (ngrams or subtracts):
         if options.weights is not None:
             raise InputError("--weights are for several LMs, and there is one")

@@ -44,7 +44,7 @@ from espnet_bayeslm.loading.weights_file import (
 )
 from espnet_bayeslm.pretrained.adapters import write_adapter
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
-from espnet_bayeslm.pretrained.names import PREFIX, is_adapted, is_pretrained
+from espnet_bayeslm.pretrained.names import PREFIX, is_adapted, is_adapter, is_pretrained
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_folder, entries, staged, write_yaml
 from espnet_bayeslm.utils.log import LOG
@@ -172,6 +172,8 @@ def export_folder(source: PathLike, output: PathLike) -> None:
             path=source,
             remedy="Give a .gguf file, hf:FOLDER or hf:NAME.",
         )
+    if is_adapter(source):
+        raise InputError("an adapter, and no LM of its own", path=source, remedy="Give its base.")
     folder = Path(output)
     is_source = Path(str(source).removeprefix(PREFIX)).resolve() == folder.resolve()
     is_other = folder.is_dir() and entries(folder) and not (folder / "config.json").is_file()
@@ -179,8 +181,6 @@ def export_folder(source: PathLike, output: PathLike) -> None:
         raise InputError("holds other files already", path=folder, remedy="Give a new folder.")
     check_folder(output)
     lm = load_causal_lm(source)
-    if hasattr(lm.model, "peft_config"):
-        raise InputError("an adapter, and no LM of its own", path=source, remedy="Give its base.")
     # transformers takes an LM of a GGUF file for quantised, though its weights are not
     quantizer = getattr(lm.model, "hf_quantizer", None)
     if Path(source).suffix.lower() == ".gguf" and quantizer is not None:
@@ -192,8 +192,11 @@ def export_folder(source: PathLike, output: PathLike) -> None:
             (place / "README.md").write_text(f"---\nlicense: {lm.licence}\n---\n", "utf-8")
 
 
-def export_adapter(path: PathLike, output: PathLike) -> None:
-    """Write an adapter's posterior means as peft reads it, with its base's name and licence."""
+def export_adapter(path: PathLike, output: PathLike, base: Optional[str] = None) -> None:
+    """Write an adapter's posterior means as peft reads it, with its base's name and licence.
+
+    The `base` model may stand elsewhere than in training.
+    """
     if not is_adapted(path):
         raise InputError(
             "--format peft is for an adapted pretrained LM",
@@ -201,8 +204,8 @@ def export_adapter(path: PathLike, output: PathLike) -> None:
             remedy="Leave out --format, or train one: bayeslm train --config lora --from hf:NAME.",
         )
     check_folder(output, written=ADAPTER_FILES)
-    loaded = load_adapted(path)
-    base = read_config(find_files(path)[0]).lm_conf["model"]
+    loaded = load_adapted(path, base=base)
+    base = base or read_config(find_files(path)[0]).lm_conf["model"]
     form = loaded.scorer.prepare([]).form
     with staged(output) as place:
         write_adapter(loaded.lm, place, base=base, licence=loaded.licence, form=form)

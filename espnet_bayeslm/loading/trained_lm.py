@@ -38,7 +38,12 @@ from espnet_bayeslm.loading.experiment import (
 )
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.loaded_weights import check_finite
-from espnet_bayeslm.pretrained.names import PRETRAINED, ModelNotFound, base_not_found
+from espnet_bayeslm.pretrained.names import (
+    PRETRAINED,
+    ModelNotFound,
+    base_not_found,
+    check_is_base,
+)
 from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.pretrained.text_forms import AUTO, check_form
 from espnet_bayeslm.scoring.neural import NeuralScorer
@@ -132,6 +137,8 @@ def load_adapted(
     config, checkpoint = find_files(path)
     args = read_config(config)
     named = args.lm_conf.get("model")
+    if base:
+        check_is_base(base)
     args.lm_conf = {**args.lm_conf, "precision": precision, "model": base or named}
     try:
         lm = load_model(args, checkpoint).to(device).eval().lm

@@ -19,6 +19,7 @@ from espnet_bayeslm.pretrained.loaded_weights import (
 from espnet_bayeslm.pretrained.names import (
     ADAPTER,
     PREFIX,
+    check_is_base,
     is_adapter,
     is_pretrained,
     need,
@@ -187,6 +188,9 @@ def read_adapter_config(folder: PathLike, base: Optional[str] = None) -> Tuple[A
     try:
         config = PeftConfig.from_pretrained(str(folder).removeprefix(PREFIX))
     except (KeyError, OSError, TypeError, ValueError) as error:
+        path = Path(str(folder).removeprefix(PREFIX)) / ADAPTER
+        if find_pointer(path):
+            raise pointer_error(path) from error
         raise InputError(
             f"{ADAPTER} is none that the installed peft reads ({error!r:.300})",
             path=folder,
@@ -199,6 +203,7 @@ def read_adapter_config(folder: PathLike, base: Optional[str] = None) -> Tuple[A
             path=folder,
             remedy=f"Write its path at base_model_name_or_path in {ADAPTER}, or give --base.",
         )
+    check_is_base(base)
     return config, base if is_pretrained(base) else f"{PREFIX}{base}"
 
 
@@ -221,9 +226,9 @@ def adapter_form(folder: PathLike) -> str:
         raise InputError(str(error), path=path / "README.md") from None
 
 
-def adapter_conf(folder: PathLike) -> Dict[str, Any]:
-    """`lm_conf` of the LM that a plain LoRA adapter of peft makes of its base."""
-    config, base = read_adapter_config(folder)
+def adapter_conf(folder: PathLike, base: Optional[str] = None) -> Dict[str, Any]:
+    """`lm_conf` of the LM that a plain LoRA adapter of peft makes of its base, or of `base`."""
+    config, base = read_adapter_config(folder, base)
     if others := other_options(config):
         raise InputError(
             f"an adapter with {', '.join(others)}, where plain LoRA was expected",
@@ -244,7 +249,7 @@ def read_tensors(folder: PathLike) -> Dict[str, torch.Tensor]:
 
     place = Path(str(folder).removeprefix(PREFIX))
     if not any((place / name).is_file() for name in WEIGHTS):
-        raise InputError(f"found no {' or '.join(WEIGHTS)}", path=folder)
+        raise InputError(f"found no {' or '.join(WEIGHTS)}", path=folder, remedy="Restore it.")
     try:
         tensors: Dict[str, torch.Tensor] = load_peft_weights(str(place), device="cpu")
     except Exception as error:  # damaged bytes may end in any

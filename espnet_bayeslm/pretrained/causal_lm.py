@@ -187,6 +187,8 @@ def _model(target: str, **options: Any) -> Any:
         if quantised:
             raise _quantised(path, quantised) from error
         raise
+    if quantised and _quantised_by(model.config):  # they are not made float weights
+        raise _quantised(path, quantised)
     unread = _unread_tensors(model, path) if path.is_file() else found["unexpected_keys"]
     missing, others = found["missing_keys"], left_over(unread)
     try:
@@ -248,7 +250,11 @@ def _quantised(path: Path, method: str) -> InputError:
 
 def _read_error(shown: str, error: Exception) -> InputError:
     """One line for what transformers says in many."""
-    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # the first line may announce the others
+    reason = (" ".join(lines) if lines[0].endswith(":") else lines[0]) if lines else ""
+    if " " not in reason:  # as the name of a key
+        reason = f"its files cannot be read ({error!r})"
     path = Path(shown.removeprefix(PREFIX))
     if pointer := find_pointer(path):
         return pointer_error(path / pointer if path.is_dir() else path)
@@ -257,6 +263,8 @@ def _read_error(shown: str, error: Exception) -> InputError:
     if "trust_remote_code" in str(error):
         reason = "the model needs code of its own, which is never run"
         remedy = "Use a model of an architecture that transformers knows."
+    elif "does not recognize this architecture" in str(error):
+        remedy = "Install a newer transformers, or use a model of an older architecture."
     elif "gated" in str(error).lower() or "401" in str(error):
         reason, kind = "the model is gated, or does not exist", ModelNotFound
         remedy = "Ask for access on its page, download it, and give the folder."

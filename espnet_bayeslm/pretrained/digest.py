@@ -5,6 +5,7 @@ Scores in a cache, finished blocks of a stopped run and the base of an adapter a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from typing import Any, List, Mapping
@@ -68,7 +69,10 @@ def _options(config: Any) -> List[Any]:
 
     An option that a later version of the library adds changes no digest.
     """
-    usual = {} if getattr(config, "has_no_defaults_at_init", False) else type(config)().to_dict()
+    usual: Any = {}
+    if not getattr(config, "has_no_defaults_at_init", False):
+        with contextlib.suppress(TypeError, ValueError):  # a class may need some of its options
+            usual = type(config)().to_dict()
     given = {name: v for name, v in config.to_dict().items() if v != usual.get(name)}
     return [type(config).__name__, _plain(given)]
 

@@ -74,6 +74,16 @@ def need(package: str, what: str, path: Any = None) -> None:
         raise InputError(f"{what} needs the package {package}", path=path, remedy=remedy)
 
 
+def check_is_base(model: object) -> None:
+    """Raise an InputError where the base model of an adapter is an adapter itself."""
+    if is_adapter(str(model)) or is_adapted(str(model).removeprefix(PREFIX)):
+        raise InputError(
+            "an adapter, where a base model was expected",
+            path=str(model).removeprefix(PREFIX),
+            remedy="Give the pretrained LM that the first adapter was trained on, by --base.",
+        )
+
+
 class ModelNotFound(InputError):
     """Error of a pretrained LM that is neither here nor on the hub."""
 

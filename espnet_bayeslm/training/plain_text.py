@@ -22,6 +22,8 @@ from espnet_bayeslm.loading.experiment import check_exp, find_files, read_config
 from espnet_bayeslm.pretrained.names import (
     PREFIX,
     PRETRAINED,
+    ModelNotFound,
+    base_not_found,
     is_adapted,
     is_adapter,
     is_pretrained,
@@ -102,6 +104,11 @@ class TrainOptions(TokenOptions, TextOptions):
         None,
         choices=tuple(SIZES),
     )
+    base: Optional[str] = option(
+        "Base model of the adapter of --from, where it is not at the path that the adapter names",
+        None,
+        group=GROUP,
+    )
     exp: Path = option("The experiment's folder")
     espnet_options: Sequence[str] = ()
 
@@ -131,6 +138,8 @@ def train(**options: Any) -> None:
             f"--from {source} is a pretrained LM, and {config.name} trains lm: {args.lm}",
             remedy="Give --config lora or --config bayes_lora.",
         )
+    if wanted.base and not (source and (is_adapter(source) or is_adapted(source))):
+        raise InputError("--base, and --from is no adapter", remedy="Leave it out.")
     check_exp(exp, ",")
     form = ""
     if args.lm == PRETRAINED:
@@ -141,8 +150,14 @@ def train(**options: Any) -> None:
             words += ["--lm_conf", f"text_form={form}"]
             args.lm_conf = {**args.lm_conf, "text_form": form}
         elif source and is_pretrained(source) and Path(source).suffix.lower() != ".gguf":  # slow
-            load_causal_lm(source)  # refused before anything is written
-    given = pretrained_tokens(args.lm_conf) if args.lm == PRETRAINED else given_tokens(wanted)
+            load_causal_lm(source, base=wanted.base)  # refused before anything is written
+    try:
+        given = pretrained_tokens(args.lm_conf) if args.lm == PRETRAINED else given_tokens(wanted)
+    except ModelNotFound as error:
+        if wanted.base or not (source and is_adapted(source)):
+            raise
+        named = args.lm_conf["model"]
+        raise base_not_found(named, find_files(source)[0], "lm_conf: model") from error
     start = ["--config", str(config), "--output_dir", str(exp), "--resume", "true"]
     # as the recipes, for batches of type `folded`
     start += [] if args.fold_length else ["--fold_length", "150"]
@@ -167,15 +182,15 @@ def lm_options(wanted: TrainOptions, config: Path) -> List[str]:
     source = wanted.source
     if source and is_adapted(source):
         conf = read_config(find_files(source)[0]).lm_conf
-        kept = {key: conf[key] for key in ("model", "lora") if key in conf}
+        kept = {key: conf[key] for key in ("model", "lora", "fingerprint") if key in conf}
+        if model := wanted.base or conf.get("model"):
+            kept["model"] = whole_name(model)
         return lm_conf_options({**kept, "text_form": kept_form(conf)})
     if source and is_adapter(source):
-        return lm_conf_options(adapter_conf(source))
+        conf = adapter_conf(source, wanted.base)
+        return lm_conf_options({**conf, "model": whole_name(conf["model"])})
     if source and is_pretrained(source):
-        path = Path(str(source).removeprefix(PREFIX))
-        # so that the experiment may be used from elsewhere
-        local = f"{PREFIX * path.is_dir()}{path.resolve()}"
-        return lm_conf_options({"model": local if path.exists() else str(source)})
+        return lm_conf_options({"model": whole_name(str(source))})
     if wanted.size is not None:
         lm = parse_training_options(config, wanted.espnet_options).lm
         return size_options(config, lm, wanted.size)
@@ -183,6 +198,12 @@ def lm_options(wanted: TrainOptions, config: Path) -> List[str]:
         return []
     theirs, lm = read_config(find_files(source)[0]), read_yaml_mapping(config).get("lm")
     return inherited_size_options(config, lm, theirs.lm_conf) if lm == theirs.lm else []
+
+
+def whole_name(model: str) -> str:
+    """Name of a base model by which an experiment may be used from any folder."""
+    path = Path(model.removeprefix(PREFIX))
+    return f"{PREFIX * path.is_dir()}{path.resolve()}" if path.exists() else model
 
 
 def kept_form(lm_conf: Mapping[str, Any]) -> str:
@@ -210,6 +231,7 @@ def chosen_text_form(wanted: TrainOptions, args: argparse.Namespace) -> str:
         wanted.valid_text,
         device=device_of(args.ngpu),
         precision=args.lm_conf.get("precision", "float32"),
+        base=wanted.base,
     )
 
 

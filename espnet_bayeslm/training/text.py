@@ -310,9 +310,12 @@ def reader_of(lm_conf: Mapping[str, Any]) -> Reader:
     return training_reader(tokenizer, lm_conf.get("text_form", "as_is"), lm_conf.get("marks"))
 
 
-def chosen_form(model: PathLike, text: Path, *, device: str, precision: str) -> str:
-    """Form of the lowest perplexity of a text under a pretrained LM, of those for training."""
-    lm = load_causal_lm(model, device=device, precision=precision)
+def chosen_form(model: PathLike, text: Path, **options: Any) -> str:
+    """Form of the lowest perplexity of a text under a pretrained LM, of those for training.
+
+    The LM is loaded with the options of `load_causal_lm`.
+    """
+    lm = load_causal_lm(model, **options)
     sentences = [line.split() for _, line in read_lines(text)]
     return str(lm.scorer.choose(sentences, training_readers(lm.tokenizer)).form)
 

@@ -266,11 +266,49 @@ def form_of(exp):
     return conf["text_form"]
 
 
-def options_from(folder, source):
+def options_from(folder, source, **more):
     """ESPnet's options of a training from an LM."""
     texts = {"train_text": folder / "train.txt", "valid_text": folder / "valid.txt"}
-    given = TrainOptions(config="lora", exp=folder / "new", source=source, **texts)
+    given = TrainOptions(config="lora", exp=folder / "new", source=source, **texts, **more)
     return lm_options(given, find_config("lora"))
+
+
+def test_training_starts_from_an_adapter_whose_base_stands_elsewhere(trained, tmp_path, fails):
+    """The experiment names the base by its whole path."""
+    moved, adapter, exp = tmp_path / "moved", tmp_path / "adapter", tmp_path / "old"
+    write_adapter(trained / "base", adapter)
+    shutil.copytree(trained / "base", moved)
+    shutil.copytree(trained / "exp", exp)
+    for file in (adapter / "adapter_config.json", exp / "config.yaml"):
+        file.write_text(file.read_text().replace(str(trained / "base"), str(tmp_path / "gone")))
+    texts = {"train_text": trained / "train.txt", "valid_text": trained / "valid.txt"}
+    given = words(**texts, config="lora", exp=tmp_path / "exp")
+    for source in (adapter, exp):
+        assert "give --base hf:FOLDER" in fails(bin_train.main, [*given, "--from", str(source)])
+        for base in (f"hf:{moved}", str(moved)):
+            assert f'model="hf:{moved}"' in options_from(trained, source, base=base)
+    assert not (tmp_path / "exp").exists()
+    command = words(lm=exp, format="peft", output=tmp_path / "peft")
+    assert "give --base hf:FOLDER" in fails(export.main, command)
+    export.main([*command, "--base", str(moved)])
+    assert espnet_bayeslm.load(tmp_path / "peft").score("so we")
+    command = words(lm=adapter, format="hf", output=tmp_path / "folder")
+    assert "an adapter, and no LM of its own" in fails(export.main, command)
+    assert "--base, and no --format peft" in fails(export.main, [*command, "--base", str(moved)])
+    bin_train.main([*given, "--from", str(adapter), "--base", str(moved), "--max_epoch", "1"])
+    assert espnet_bayeslm.load(tmp_path / "exp").score("so we")
+    write_model(tmp_path / "other", scale=7.0)
+    others = [*given, "--from", str(exp), "--base", str(tmp_path / "other")]
+    assert "has changed since the adapter was trained" in fails(bin_train.main, others)
+    others = [*given, "--from", f"hf:{moved}", "--base", str(moved)]
+    assert "--base, and --from is no adapter" in fails(bin_train.main, others)
+
+
+def test_a_base_is_named_by_its_whole_path(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(trained)
+    write_adapter("base", tmp_path / "adapter")
+    for source in (tmp_path / "adapter", "hf:base"):
+        assert f'model="hf:{trained / "base"}"' in options_from(trained, source)
 
 
 def test_the_validation_text_chooses_the_form_of_the_training(trained):

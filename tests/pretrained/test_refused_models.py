@@ -1,6 +1,7 @@
 """Pretrained models, tokenizers and adapters that cannot be used: one line each, with a remedy."""
 
 import json
+import shutil
 from unittest.mock import Mock
 
 import pytest
@@ -8,6 +9,7 @@ from peft import IA3Config, LoraConfig, PromptTuningConfig
 from pretrained.tiny_models import write_adapter, write_model
 from transformers import AutoTokenizer
 
+import espnet_bayeslm
 from espnet_bayeslm.pretrained import causal_lm
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
 from espnet_bayeslm.pretrained.adapters import adapter_conf, write_start
@@ -142,3 +144,47 @@ def test_configurations_of_an_adapted_lm(base, tmp_path):
     ]:
         with pytest.raises(InputError, match=message):
             AdaptedLM(size, **{"model": f"hf:{base}", "lora": {"r": 2}, **conf})
+
+
+def said_of(source, **options):
+    with pytest.raises(InputError) as caught:
+        espnet_bayeslm.load(source, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_base_is_given_for_adapters_alone_and_is_none_itself(base, tmp_path):
+    adapter = tmp_path / "adapter"
+    write_adapter(base, adapter)
+    expected = "--base, and it is no adapter"
+    assert expected in said_of(f"hf:{base}", base=f"hf:{base}")
+    chained = tmp_path / "chained"
+    shutil.copytree(adapter, chained)
+    edit(chained / "adapter_config.json", base_model_name_or_path=str(adapter))
+    experiment = tmp_path / "experiment"
+    experiment.mkdir()
+    (experiment / "config.yaml").write_text("lm: pretrained\n")
+    expected = "an adapter, where a base model was expected"
+    assert expected in said_of(chained)
+    for other in (adapter, f"hf:{adapter}", experiment):
+        assert expected in said_of(adapter, base=str(other))
+        assert str(other).removeprefix("hf:") in said_of(adapter, base=str(other))
+
+
+@pytest.mark.parametrize(
+    "file, content, expected",
+    [
+        ("tokenizer.json", None, "tokenizers` library"),
+        ("config.json", {"hidden_act": "nope"}, "its files cannot be read (KeyError('nope'))"),
+        ("config.json", {"model_type": "nope"}, "Install a newer transformers"),
+        ("config.json", {"quantization_config": {"quant_method": "nope"}}, "are quantised (nope)"),
+    ],
+)
+def test_reasons_are_whole(base, tmp_path, file, content, expected):
+    folder = tmp_path / "lm"
+    shutil.copytree(base, folder)
+    if content is None:
+        (folder / file).unlink()
+    else:
+        edit(folder / file, **content)
+    assert expected in said_of(f"hf:{folder}")

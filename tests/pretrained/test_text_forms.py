@@ -187,6 +187,32 @@ def test_lattices_choose_the_form_of_the_list_of_their_paths(model, lm, pool):
     assert len(chosen) > 1, "the lattices choose one form: fragments would do as well"
 
 
+def test_a_run_that_goes_on_takes_no_block_of_another_form(model, pool, tmp_path, monkeypatch):
+    """The lists at the beginning have changed, and choose another form for those behind them."""
+    monkeypatch.setattr(list_worker, "BLOCK_SIZE", 1)
+    options, last = RescoreOptions(lms=[f"hf:{model}"]), NBest("last", lists()[1].hypotheses)
+
+    def run(text, output, *, stops=False):
+        first = NBest("first", (Hypothesis(tuple(text.split())),))
+        how = dict(refs=None, ngpu=0, output=output, total=2)
+        with list_worker.rescored_on(pool, [first, last], options, **how) as found:
+            *_, item = found
+            if stops:
+                raise KeyboardInterrupt
+        return found.weighting.text_forms["tiny"], item.lm_scores
+
+    runs = {text: run(text, tmp_path / "whole") for text in TEXT[:3]}
+    old, *others = runs
+    new = next(text for text in others if runs[text][0] != runs[old][0])
+    with pytest.raises(KeyboardInterrupt):
+        run(old, tmp_path / "out", stops=True)
+    assert len(list(tmp_path.glob("*blocks/*"))) == 2
+    form, scores = run(new, tmp_path / "out")
+    assert form == runs[new][0]
+    np.testing.assert_allclose(scores, runs[new][1], atol=1e-4)
+    assert not np.allclose(scores, runs[old][1], atol=1e-4)
+
+
 def test_the_best_of_each_list_come_first():
     found = best_first([[("a",), ("b",)], [("a",), (), ("c",)], []])
     assert found == [("a",), ("b",), ("c",)]

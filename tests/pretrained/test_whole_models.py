@@ -10,7 +10,14 @@ import types
 import numpy as np
 import pytest
 import torch
-from peft import IA3Config, LoraConfig, TrainableTokensConfig, VeraConfig, get_peft_model
+from peft import (
+    AdaLoraConfig,
+    IA3Config,
+    LoraConfig,
+    TrainableTokensConfig,
+    VeraConfig,
+    get_peft_model,
+)
 from pretrained.tiny_models import FAMILIES, SMALL, write_adapter, write_model
 from safetensors.torch import load_file, save_file
 from tiny_training import words
@@ -248,6 +255,9 @@ ADAPTERS = {
     "modules": LORA(modules_to_save=["lm_head"]),
     "embedding": LORA(target_modules=["q_proj", "embed_tokens"]),
     "tokens": LORA(trainable_token_indices=[3, 4]),
+    "adalora": AdaLoraConfig(
+        target_modules=["q_proj"], total_step=9, init_r=2, task_type="CAUSAL_LM"
+    ),
     "ia3": IA3Config(target_modules=["k_proj"], feedforward_modules=[], task_type="CAUSAL_LM"),
     "vera": VeraConfig(r=2, target_modules=["q_proj"], save_projection=False),
 }
@@ -431,7 +441,10 @@ def test_pointers_of_git_lfs(base, tmp_path, name):
     checkpoint.write_text(pointer)
     with pytest.raises(InputError, match="pointer of git-lfs"):
         load_state(checkpoint)
-    for path in (folder / name, adapter / ADAPTER):
+    copy = tmp_path / "copy"
+    shutil.copytree(adapter, copy)
+    (copy / "adapter_config.json").write_text(pointer)
+    for path in (folder / name, adapter / ADAPTER, copy / "adapter_config.json"):
         said = message(path.parent)
         assert str(path) in said and "pointer of git-lfs" in said and "git lfs pull" in said
 
