@@ -103,6 +103,15 @@ def test_with_folds_the_scales_that_are_kept_are_those_of_all_lists(rescore, tmp
     assert len(read_transcripts(tmp_path / "folds" / "text")) == 60
 
 
+@pytest.mark.parametrize("num_lists", [1, 3, 7])
+def test_too_few_lists_to_tune_are_said_to_be_too_few(rescore, tmp_path, capsys, num_lists):
+    write_jsonl(tmp_path / "dev.jsonl", num_utts=num_lists)
+    assert rescore("dev", "out")["features"] == {"is_first": 1.0}
+    said = "as it came: too few lists of several hypotheses (8 for each weight)"
+    out = capsys.readouterr().out
+    assert out.startswith(f"as it came\n{said}\nwithout the LM: {said}\n")
+
+
 def test_lists_whose_first_is_the_best_stay_as_they_came(rescore, tmp_path, capsys):
     rows = write_jsonl(tmp_path / "dev.jsonl", good=False)
     found = rescore("dev", "out")
