@@ -21,6 +21,7 @@ from espnet_bayeslm.rescoring.bayes_risk import (
     word_confidences,
     words_in_place,
 )
+from espnet_bayeslm.rescoring.options import SharedRescoreOptions
 from espnet_bayeslm.rescoring.scales import read_scales
 from espnet_bayeslm.utils.errors import InputError
 
@@ -101,6 +102,17 @@ def test_with_folds_the_scales_that_are_kept_are_those_of_all_lists(rescore, tmp
     assert folds["wer"]["rescored"] >= whole["wer"]["rescored"] - 1
     assert folds["wer"]["first pass"] == whole["wer"]["first pass"]
     assert len(read_transcripts(tmp_path / "folds" / "text")) == 60
+
+
+WRONG = {"engine": "foo", "precision": "half", "context": "next", "decision": "vote"}
+WRONG |= {"max_tokens": 0, "max_context": -1}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_values_that_a_parser_refuses_are_refused_from_python(name):
+    options = {"segments": {}, name: WRONG[name]}
+    with pytest.raises(InputError, match=f"--{name} {WRONG[name]}: expected"):
+        SharedRescoreOptions(**options)
 
 
 @pytest.mark.parametrize("num_lists", [1, 3, 7])
@@ -206,7 +218,7 @@ def test_settings_of_least_risk(tuned, nbest, ngram):
     assert set(found["posterior"]) == {"sharpness", "slope", "offset"}
     measures = found["confidence"]
     assert measures["ece_of_confidence"] <= measures["ece_of_posterior"]
-    with pytest.raises(InputError, match="decision is 'vote', not one of max, mbr"):
+    with pytest.raises(InputError, match="--decision vote: expected one of max, mbr"):
         espnet_bayeslm.rescore(read_nbest(nbest / "test"), ngrams=[ngram], decision="vote")
 
 
