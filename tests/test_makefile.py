@@ -12,6 +12,12 @@ from written_files import write
 ROOT = Path(__file__).parent.parent
 
 
+def run_make(command):
+    """Run make as it is run by hand, also where a make runs these tests."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
 @pytest.fixture
 def make(tmp_path):
     """Return a function that runs a target with a Python that notes what it is asked for."""
@@ -27,8 +33,7 @@ def make(tmp_path):
             f'[ "$2" != venv ] || {{ mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; }}\n',
         )
         command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv", *options]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
-        subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True)
+        run_make(command)
         return log.read_text().splitlines()
 
     return run
@@ -66,7 +71,7 @@ def test_an_environment_left_without_pip_is_made_again(make, tmp_path, target, e
 
 def run_with(python, tmp_path, target):
     command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return run_make(command)
 
 
 @pytest.mark.parametrize("target", ["demo", "test"])

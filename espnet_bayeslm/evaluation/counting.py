@@ -184,7 +184,10 @@ def differences(words: Counter[str], unknown: Unknown) -> Dict[str, List[Tuple[s
 def _difference(word: str, unknown: Unknown) -> Tuple[str, str]:
     """Name of the difference of one unknown word, and the known words in its place."""
     for name, steps in MENDING_STEPS.items():
-        mended = Normalization(steps).words((word,))
+        try:
+            mended = Normalization(steps).words((word,))
+        except InputError:  # a number without a name
+            continue
         if mended != (word,) and not any(unknown(mended)):
             return name, " ".join(mended)
     if _FILLER.fullmatch(word):

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Uni
 import numpy as np
 
 from espnet_bayeslm.pretrained.text_forms import TextForm
-from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.errors import InputError, reason_of
 from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.weights import check_weights
@@ -147,6 +147,8 @@ def match_weights(
 
 def read_named_weights(path: PathLike) -> List[NamedWeight]:
     """Weights of components, with their names, from a file of `bayeslm interpolate`."""
+    remedy = "Make it with `bayeslm interpolate`."
+    content = read_yaml_mapping(path, remedy=remedy)
     try:
         found = [
             NamedWeight(
@@ -155,13 +157,13 @@ def read_named_weights(path: PathLike) -> List[NamedWeight]:
                 str(row.get("fingerprint", "")),
                 row.get("text_form"),
             )
-            for row in read_yaml_mapping(path)["components"]
+            for row in content["components"]
         ]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"not a weights file ({error!r})",
+            f"not a weights file ({reason_of(error)})",
             path=path,
-            remedy="Make it with `bayeslm interpolate`.",
+            remedy=remedy,
         ) from error
     try:
         return [row._replace(text_form=checked_form(row.text_form)) for row in found]

@@ -22,8 +22,8 @@ from espnet_bayeslm.utils.packed_files import SUFFIXES, compressed_to, unpacked_
 _DIGITS = re.compile("([0-9]+)", re.ASCII)
 # Numbers as Python prints the scores of a beam search: tensors, and numbers of NumPy
 _PRINTED = re.compile(
-    r"(?:tensor|array|(?:(?:np|numpy)\.)?float[0-9]+)"
-    r"\((\[)?(?P<number>[^()\[\], ]+)(?(1)\])(?:, [a-z_]+=[^()]*)?\)",
+    r"(?:tensor|array|(?:(?:np|numpy)\.)?(?:float|int)[0-9]+)"
+    r"\((\[)? *(?P<number>[^()\[\], ]+)(?(1)\])(?:, [a-z_]+=[^()]*)?\)",
     re.ASCII,
 )
 

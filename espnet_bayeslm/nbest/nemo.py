@@ -7,11 +7,11 @@ r"""NeMo's lists: a manifest with `beams`, or a beam file of `text<TAB>score` li
 order of the manifest's lines, `{"audio_filepath": .., "text": reference, ..}`, which hold no
 hypotheses. The folder has one of each. Scores are natural logs, the totals of the beam search. An
 utterance's id is its `utt`, else the name of its audio file, with as many folders as tell it from
-other audio files. The manifest says how many hypotheses each utterance has (`num_hypotheses`).
-Without this number lists are told apart only where the borders are certain: there is one utterance,
-or one line for each; or all lists are full (`width16` in the beam file's name is the most that a
-list can have); or they have the same size, and the scores rise from each list to the next and
-nowhere else.
+other audio files, and with its `offset` where several are parts of one file. The manifest says how
+many hypotheses each utterance has (`num_hypotheses`). Without this number lists are told apart only
+where the borders are certain: there is one utterance, or one line for each; or all lists are full
+(`width16` in the beam file's name is the most that a list can have); or they have the same size,
+and the scores rise from each list to the next and nowhere else.
 """
 
 from __future__ import annotations
@@ -163,15 +163,20 @@ def _counts(
 
 
 def _ids(entries: Sequence[Dict[str, Any]], manifest: Path) -> List[str]:
-    """Utterance ids: names of audio files, with as many folders as tell them apart."""
+    """Utterance ids: names of audio files, with folders and offsets that tell them apart."""
     utts: List[Any] = [entry.get("utt") for entry in entries]
     if None in utts:
         paths = [PurePosixPath(entry["audio_filepath"]) for entry in entries]
+        ends = [""] * len(paths)
+        if len(set(paths)) < len(paths):  # parts of recordings
+            offsets = [entry.get("offset") for entry in entries]
+            ends = ["" if offset is None else f"-{offset}" for offset in offsets]
         for parts in range(1, max(len(path.parts) for path in paths) + 1):
-            utts = ["/".join((*path.parts[-parts:-1], path.stem)) for path in paths]
+            names = ["/".join((*path.parts[-parts:-1], path.stem)) for path in paths]
+            utts = [name + end for name, end in zip(names, ends, strict=True)]
             if len(set(utts)) == len(utts):
                 break
-    remedy = "Utterances must differ in `utt`, or in the names of their audio files."
+    remedy = "Utterances must differ in `utt`, or in the names of their audio files and `offset`."
     unique = UniqueUtterances(manifest, remedy=remedy)
     for line, utt in enumerate(utts, 1):
         unique.add(utt, manifest, line)

@@ -210,6 +210,7 @@ class PretrainedScorer:
                 nothing.
         """
         sentences = [words for group in groups for words in group]
+        check_is_plain(sentences, self._marked, name=self.name)
         reader = self.prepare(sentences)
         pairs = zip(groups, histories, strict=True)
         before = [history or () for group, history in pairs for _ in group]

@@ -17,7 +17,7 @@ from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import check_choices, check_least, option
 
 T = TypeVar("T", bound="RescoreOptions")
 NO_LMWT = "--word_penalty without --lmwt, and lattices have scales of their own"
@@ -76,6 +76,9 @@ class RescoreOptions(CountingOptions, SubtractOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_choices(self)
+        check_least(1, **{"--max_tokens": self.max_tokens})
+        check_least(0, **{"--max_context": self.max_context})
         if self.context != "none" and self.segments is None:
             raise InputError(
                 f"--context {self.context} needs to know the recordings",

@@ -23,7 +23,6 @@ from typing import (
 )
 
 import numpy as np
-import yaml
 
 from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.components import Sentences, SubtractOptions, chosen_forms
@@ -40,8 +39,8 @@ from espnet_bayeslm.loading.weights_file import (
 )
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, Posterior
 from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, SUBTRACTED
-from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_text
+from espnet_bayeslm.utils.errors import InputError, reason_of
+from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping
 from espnet_bayeslm.utils.log import LOG
 
 
@@ -170,16 +169,17 @@ def scales_of(
 
 def read_scales(path: PathLike) -> Scales:
     """Scales of a yaml file that `bayeslm rescore` wrote."""
-    text = read_text(path)
+    remedy = "Give the scales.yaml of a tuned `bayeslm rescore`."
+    content = read_yaml_mapping(path, remedy=remedy)
     try:
-        return _scales_of(yaml.safe_load(text))
+        return _scales_of(content)
     except InputError as error:
         raise InputError(str(error), path=path) from None
-    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"no usable `lmwt` and `word_penalty`, or `features`, in it ({error!r})",
+            f"no usable `lmwt` and `word_penalty`, or `features`, in it ({reason_of(error)})",
             path=path,
-            remedy="Give the scales.yaml of a tuned `bayeslm rescore`.",
+            remedy=remedy,
         ) from error
 
 

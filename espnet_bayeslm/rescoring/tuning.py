@@ -36,6 +36,7 @@ from espnet_bayeslm.rescoring.decision import (
 )
 from espnet_bayeslm.rescoring.feature_tuning import (
     AS_IT_CAME,
+    LISTS_PER_WEIGHT,
     Column,
     TunedWeights,
     Validated,
@@ -150,6 +151,9 @@ def held_out_line(found: TunedWeights) -> str:
     """Result of cross-validation, in one line."""
     errors = found.held_out
     base = errors[AS_IT_CAME]
+    if len(errors) == 1:
+        needed = f"{LISTS_PER_WEIGHT} for each weight"
+        return f"as it came: too few lists of several hypotheses ({needed})"
     if found.kept == AS_IT_CAME:
         best = min(errors.values())
         return (

@@ -21,6 +21,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import numpy as np
 
 from espnet_bayeslm.nbest.lattice import NULL, Arc, Lattice, PathScales, best_rest, pruned
+from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.scoring.prefixes import END, NextLogProbs, Prefix, Request, prefix_scorer
 
 Mixture = Callable[[np.ndarray], np.ndarray]
@@ -65,7 +66,11 @@ def rescore_lattices(
             scales.
         options: Limits of merging and pruning.
     """
-    words = {arc.label: None for item in lattices for arc in item.arcs if arc.word is not None}
+    of_each = [[arc.label for arc in item.arcs if arc.word is not None] for item in lattices]
+    words = dict.fromkeys(itertools.chain.from_iterable(of_each))
+    for scorer in scorers:
+        if isinstance(scorer, NeuralScorer):
+            scorer.check_plain(of_each)
     parts = [prefix_scorer(scorer, n, words) for n, scorer in enumerate(scorers)]
     root = Prefix()
     estimates = _estimates(lattices, root, parts, mix, options)

@@ -105,9 +105,13 @@ class NeuralScorer:
         """True if something in the LM is random."""
         return is_random(self.trained.lm)
 
+    def check_plain(self, sentences: Sequence[Sequence[str]]) -> None:
+        """Raise an InputError if most sentences are in tokens already."""
+        check_is_plain(sentences, self._marked, name=self.name)
+
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence; a word is OOV where a token of it is `<unk>`."""
-        check_is_plain(sentences, self._marked, name=self.name)
+        self.check_plain(sentences)
         encoded = [self._encode(words) for words in sentences]
         sequences = [ids for ids, _ in encoded]
         options = self._options(sequences)
@@ -124,6 +128,7 @@ class NeuralScorer:
 
         Histories are those of the recordings, as `extended` returned them; None: the beginning.
         """
+        self.check_plain([words for group in groups for words in group])
         encoded = [[self._encode(words) for words in group] for group in groups]
         sequences = [[ids for ids, _ in group] for group in encoded]
         options = self._options([ids for group in sequences for ids in group])

@@ -27,6 +27,7 @@ from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, load_tokenizer
 from espnet_bayeslm.pretrained.names import TOKEN_TYPE
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader, training_readers
 from espnet_bayeslm.scoring.unknown_words import unknown_words
+from espnet_bayeslm.scoring.words import check_is_plain, marked_tokens
 from espnet_bayeslm.training.plain_text import TokenOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.espnet_versions import text_cleaner
@@ -47,7 +48,7 @@ with quiet_imports():
 
 PARTS = ("train", "valid")
 HEAD = 100
-"""Lines of a training text that are searched for utterance ids."""
+"""Lines of a training text that are searched for utterance ids, or tokens."""
 TOKEN_LIST, BPE_MODEL, MADE_OF = "tokens.txt", "bpe.model", "made_of"
 Reading = Mapping[str, Optional[str]]
 """ESPnet's options that change how text is read."""
@@ -101,6 +102,14 @@ def check_plain(train_text: Path, valid_text: Path) -> None:
     if len(head) == HEAD:
         later = {word for words in head for word in words[1:]}
         check_no_ids(head, later, path=train_text, remedy=remedy)
+
+
+def check_words(texts: Sequence[Path], tokens: Tokens) -> None:
+    """Check that texts are not in tokens already, which would be cut again."""
+    marked = marked_tokens(tokens.tokens)
+    for text in texts:
+        head = (line.split() for _, line in itertools.islice(read_lines(text), HEAD))
+        check_is_plain(head, marked, name=str(text))
 
 
 def write_keyed_text(source: Path, target: Path) -> None:
@@ -175,6 +184,8 @@ def prepare(
     made_of = folder / MADE_OF
     if not made_of.exists():
         check_plain(*texts)
+        if given is not None and given.token_type != "word":
+            check_words(texts, given)
     for part, text in zip(PARTS, texts, strict=True):
         write_keyed_text(text, folder / f"{part}.txt")
     parts: List[object] = [*(sha256(folder / f"{part}.txt") for part in PARTS), reading]

@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Tuple,
 from espnet2.utils import config_argparse
 from tqdm import tqdm
 
-from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.errors import InputError, one_line
 from espnet_bayeslm.utils.files import PathLike, write_text
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import add_options, options_from
@@ -269,7 +269,7 @@ def command_file(output: PathLike) -> Path:
 def _as_line(error: Exception) -> str:
     """Message of an error, with a remedy where the operating system refuses a file."""
     if not isinstance(error, OSError) or error.filename is None:
-        return str(error)
+        return one_line(str(error))
     # until an output is whole it has a name of its own, with a point before it
     folder, name = os.path.split(os.fspath(error.filename))
     place = folder if name.startswith(".") else os.fspath(error.filename)

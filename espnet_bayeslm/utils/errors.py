@@ -32,7 +32,18 @@ class InputError(ValueError):
             where += f":{line}"
         message = f"{where}: {problem}" if where else problem
         # the message of a library may end in its own full stop
-        super().__init__(f"{message.removesuffix('.')}. {remedy}".rstrip() if remedy else message)
+        whole = f"{message.removesuffix('.')}. {remedy}".rstrip() if remedy else message
+        super().__init__(one_line(whole))
+
+
+def one_line(text: str) -> str:
+    """Message, perhaps of a library and of several lines, in one line."""
+    return " ".join(filter(None, map(str.strip, text.splitlines())))
+
+
+def reason_of(error: Exception) -> str:
+    """Reason why the content of a file cannot be used: the key that it lacks, or the message."""
+    return f"no key {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
 
 
 @contextlib.contextmanager

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import hashlib
 import json
 import math
 import os
+import re
 import secrets
 import shutil
 from pathlib import Path
@@ -27,9 +29,12 @@ from typing import (
 import yaml
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.packed_files import DAMAGED, PathLike, open_unpacked
+from espnet_bayeslm.utils.packed_files import DAMAGED, PathLike, converted_by, open_unpacked
 
 BYTE_ORDER_MARK = "\ufeff"
+# A reader of Kaldi's archives says what to do
+_KALDI_BINARY = re.compile(r"[^\s\0]+ \0B")
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # A token list of 50,000 words takes the loader that is written in Python ten seconds.
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -265,8 +270,13 @@ def read_lines(path: PathLike) -> Iterator[Tuple[int, str]]:
                     text = text.removeprefix(BYTE_ORDER_MARK)
                 if "\r" in text:
                     raise lone_return(path, number)
+                if "\0" in text and not _KALDI_BINARY.match(text):
+                    problem = "a zero byte, as of UTF-16 or of a file that is no text"
+                    raise _utf16(problem, path, number)
                 yield number, text
     except UnicodeDecodeError as error:
+        if number == 1 and error.object.startswith(_UTF16_MARKS):
+            raise _utf16("UTF-16", path, number) from error
         raise InputError(
             f"not UTF-8 text ({error.reason} at byte {error.start} of the line)",
             path=path,
@@ -285,8 +295,14 @@ def lone_return(path: PathLike, line: int) -> InputError:
         " in both",
         path=path,
         line=line,
-        remedy=f"Convert it: `tr '\\r' '\\n' < {os.fspath(path)} > NEW_FILE`.",
+        remedy=converted_by(r"tr '\r' '\n'", path),
     )
+
+
+def _utf16(problem: str, path: PathLike, line: int) -> InputError:
+    """Error of text in two bytes a character."""
+    remedy = converted_by("iconv -f UTF-16 -t UTF-8", path)
+    return InputError(f"{problem}; UTF-8 text was expected", path=path, line=line, remedy=remedy)
 
 
 def read_text(path: PathLike) -> str:
@@ -294,14 +310,15 @@ def read_text(path: PathLike) -> str:
     return "\n".join(line for _, line in read_lines(path))
 
 
-def read_yaml_mapping(path: PathLike) -> Dict[str, Any]:
+def read_yaml_mapping(path: PathLike, *, remedy: str = "") -> Dict[str, Any]:
     """Content of a yaml file."""
     try:
         content = yaml.load(read_text(path), Loader=YAML_LOADER)
     except yaml.YAMLError as error:
-        raise InputError(f"not a yaml file ({error})", path=path) from error
+        raise InputError(f"not a yaml file ({error})", path=path, remedy=remedy) from error
     if not isinstance(content, dict):
-        raise InputError(f"expected a yaml mapping, got {str(content)[:80]!r}", path=path)
+        problem = f"expected a yaml mapping, got {str(content)[:80]!r}"
+        raise InputError(problem, path=path, remedy=remedy)
     return content
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 import os
 import re
-import shutil
 import tempfile
 from pathlib import Path
 from typing import IO, Dict, Iterator, List, NamedTuple, Optional, Set
@@ -17,7 +15,7 @@ import kenlm
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, lone_return, sha256
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.packed_files import DAMAGED, SUFFIXES, open_unpacked
+from espnet_bayeslm.utils.packed_files import DAMAGED, SUFFIXES, open_unpacked, unpacked_file
 
 NGRAM_SUFFIXES = {*SUFFIXES, ".arpa", ".bin", ".binary", ".klm", ".lm"}
 _REFUSED = (OSError, RuntimeError, UnicodeDecodeError)
@@ -43,22 +41,6 @@ class ArpaLine(NamedTuple):
     number: int
     order: int
     fields: List[bytes]
-
-
-@contextlib.contextmanager
-def _unpacked(path: PathLike) -> Iterator[PathLike]:
-    """Path of the unpacked content of a file: the file, or a temporary copy.
-
-    KenLM's wheels are built without zlib, bz2 and lzma.
-    """
-    with open_unpacked(path) as content:
-        if isinstance(getattr(content, "raw", None), io.FileIO):
-            yield path
-            return
-        with tempfile.NamedTemporaryFile(suffix=".arpa") as copy:
-            shutil.copyfileobj(content, copy)
-            copy.flush()
-            yield copy.name
 
 
 def not_an_ngram(reason: str, path: PathLike, line: Optional[int] = None) -> InputError:
@@ -184,8 +166,9 @@ def load_kenlm(path: PathLike) -> kenlm.Model:
     if order:
         _check_unigrams(path)
     if order != 1:
-        with contextlib.suppress(*_REFUSED, *DAMAGED), _unpacked(path) as readable:
-            return _read(readable)
+        # KenLM's wheels are built without zlib, and with it a file that is cut short is endless
+        with unpacked_file(path) as plain, contextlib.suppress(*_REFUSED):
+            return _read(plain)
     if not order:
         raise not_an_ngram("neither an ARPA file nor a KenLM binary of its version", path)
     with tempfile.NamedTemporaryFile(suffix=".arpa") as rewritten:
@@ -223,6 +206,9 @@ def _check_unigrams(path: PathLike) -> None:
     total, has_unknown = 0.0, False
     for line in itertools.takewhile(lambda line: line.order == 1, arpa_ngrams(path)):
         word = line.fields[1]
+        if not _is_utf8(word):
+            found = word.decode("utf-8", "replace")
+            raise not_an_ngram(f"its words are no UTF-8 text: {found!r}", path, line.number)
         has_unknown |= word in (b"<unk>", b"<UNK>")
         if word != b"<s>":  # which is never predicted
             total += 10.0 ** log10_of(line.fields[0], path, line.number)
@@ -233,6 +219,15 @@ def _check_unigrams(path: PathLike) -> None:
         )
     if not has_unknown:
         LOG.info("%s: has no <unk>; unknown words get the log10 probability -100", path)
+
+
+def _is_utf8(word: bytes) -> bool:
+    """True if a word can be a word of a text that we read."""
+    try:
+        word.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def ngram_fingerprint(path: PathLike) -> str:

@@ -193,6 +193,15 @@ def _argument(value: Any, parameter: Optional[inspect.Parameter]) -> Any:
     return int(number) if "int" in types and number.is_integer() else value
 
 
+def check_choices(options: Any) -> None:
+    """Raise an InputError where an option has none of its values: a parser's, or Python's."""
+    for field in described_fields(type(options)):
+        known, value = field.metadata["choices"], getattr(options, field.name)
+        if known is not None and value is not None and value not in known:
+            problem = f"--{option_name(field)} {value}: expected one of {', '.join(known)}"
+            raise InputError(problem)
+
+
 def check_least(least: int, **options: Optional[float]) -> None:
     """Raise an InputError where an option, if it is given, is below a number or not finite."""
     for name, value in options.items():

@@ -9,6 +9,9 @@ import io
 import lzma
 import os
 import re
+import shlex
+import shutil
+import tempfile
 import zlib
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, Iterator, Optional, Tuple, Union, cast
@@ -25,19 +28,20 @@ DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
 """Errors of files that cannot be unpacked, or cannot be read at all."""
 
 _Open = Callable[..., Any]
-# Suffix -> first bytes, and what opens such a file
-_READ: Dict[str, Tuple[bytes, _Open]] = {
-    ".gz": (rb"\x1f\x8b", gzip.open),
-    ".bz2": (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", bz2.open),
-    ".xz": (rb"\xfd7zXZ\x00", lzma.open),
+# Suffix -> first bytes, more of them that no text has, what opens such a file, and a command
+_READ: Dict[str, Tuple[bytes, bytes, _Open, str]] = {
+    ".gz": (b"\x1f\x8b", b"", gzip.open, "gzip"),
+    ".bz2": (b"BZh", rb"[1-9](1AY&SY|\x17rE8P\x90)", bz2.open, "bzip2"),
+    ".xz": (b"\xfd7zXZ\x00", b"", lzma.open, "xz"),
 }
-# First bytes -> name, and the command that unpacks such a file
+# First bytes -> name, and the command that unpacks such a file of any name
 _REFUSED = {
-    b"\x28\xb5\x2f\xfd": ("zstd", "zstd -d"),
-    b"\x1f\x9d": ("compress", "gunzip"),
-    b"PK\x03\x04": ("zip", "unzip"),
-    b"7z\xbc\xaf": ("7-zip", "7z x"),
-    b"\x04\x22\x4d\x18": ("lz4", "lz4 -d"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "zstd -dc <"),
+    b"\x1f\x9d": ("compress", "gzip -dc <"),
+    b"PK\x03\x04": ("zip", "unzip -p"),
+    b"7z\xbc\xaf": ("7-zip", "7z x -so"),
+    b"\x04\x22\x4d\x18": ("lz4", "lz4 -dc <"),
+    b"\x5d\x00\x00": ("lzma", "xz -dc <"),
 }
 _LONGEST = 16
 
@@ -57,31 +61,77 @@ def open_unpacked(path: PathLike) -> Iterator[IO[bytes]]:
     """
     with open(path, "rb") as raw:
         begin = raw.peek(_LONGEST)[:_LONGEST]
-        opener = _opener(begin, path)
-        if opener is None:
+        suffix = _packed_by(begin, path)
+        if suffix is None:
             yield raw
             return
         if not begin:  # they are taken for an empty text
             raise EOFError("a compressed file without a byte: cut short?")
-        with opener(raw, "rb") as f:
+        with _READ[suffix][2](raw, "rb") as f:
             # GzipFile's own iteration over lines is several times slower
             yield cast(IO[bytes], io.BufferedReader(f))
 
 
-def _opener(begin: bytes, path: PathLike) -> Optional[_Open]:
-    """Function that opens a file, by its first bytes, else by its name; None for a plain file."""
+def _packed_by(begin: bytes, path: PathLike) -> Optional[str]:
+    """Suffix that says how a file is compressed, by its first bytes; None for a plain file.
+
+    Files of such a name that are cut short within these bytes are compressed files too.
+    """
     for magic, (name, command) in _REFUSED.items():
         if begin.startswith(magic):
             raise InputError(
                 f"compressed by {name}, which is not read",
                 path=path,
-                remedy=f"Decompress it first: `{command} {os.fspath(path)}`.",
+                remedy=f"Decompress it first: `{command} {_quoted(path)} > NEW_FILE`.",
             )
-    for magic, opener in _READ.values():
-        if re.match(magic, begin, re.DOTALL):
-            return opener
-    _, named = _READ.get(Path(path).suffix, (b"", None))
-    return named
+    for suffix, (first, more, *_) in _READ.items():
+        if re.match(re.escape(first) + more, begin, re.DOTALL):
+            return suffix
+    suffix = Path(path).suffix
+    first = _READ[suffix][0] if suffix in _READ else b""
+    return suffix if suffix in _READ and first.startswith(begin[: len(first)]) else None
+
+
+def _suffix_of(path: PathLike) -> Optional[str]:
+    """Suffix that says how a file is compressed; None for a plain file, and for a pipe."""
+    if not Path(path).is_file():
+        return None
+    with open(path, "rb") as f:
+        return _packed_by(f.read(_LONGEST), path)
+
+
+def converted_by(command: str, path: PathLike) -> str:
+    """Advice for a text file, perhaps a compressed one, that a command converts."""
+    suffix = _suffix_of(path)
+    line = f"{command} < {_quoted(path)}"
+    if suffix is not None:
+        line = f"{_READ[suffix][3]} -dc < {_quoted(path)} | {command}"
+    return f"Convert it: `{line} > NEW_FILE`."
+
+
+def _quoted(path: PathLike) -> str:
+    """Path as a shell takes it."""
+    return shlex.quote(os.fspath(path))
+
+
+@contextlib.contextmanager
+def unpacked_file(path: PathLike) -> Iterator[PathLike]:
+    """Path of a file without compression: `path`, or a temporary file within the block.
+
+    Raises:
+        InputError: The file is compressed in another way, or damaged.
+    """
+    if _suffix_of(path) is None:
+        yield path
+        return
+    with tempfile.NamedTemporaryFile() as unpacked:
+        try:
+            with open_unpacked(path) as f:
+                shutil.copyfileobj(f, unpacked)
+        except DAMAGED as error:
+            raise InputError(f"cannot be read ({error})", path=path) from error
+        unpacked.flush()
+        yield unpacked.name
 
 
 @contextlib.contextmanager
@@ -92,7 +142,7 @@ def compressed_to(f: IO[bytes], path: PathLike) -> Iterator[IO[bytes]]:
         # no name and no time: the same content gives the same bytes
         opened: Any = gzip.GzipFile(filename="", fileobj=f, mode="wb", compresslevel=6, mtime=0)
     elif suffix in _READ:
-        opened = _READ[suffix][1](f, "wb")
+        opened = _READ[suffix][2](f, "wb")
     elif suffix in SUFFIXES:
         raise InputError(f"{suffix} is not written", path=path, remedy="Give a name in .gz.")
     else:

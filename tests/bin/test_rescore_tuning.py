@@ -21,6 +21,7 @@ from espnet_bayeslm.rescoring.bayes_risk import (
     word_confidences,
     words_in_place,
 )
+from espnet_bayeslm.rescoring.options import SharedRescoreOptions
 from espnet_bayeslm.rescoring.scales import read_scales
 from espnet_bayeslm.utils.errors import InputError
 
@@ -101,6 +102,26 @@ def test_with_folds_the_scales_that_are_kept_are_those_of_all_lists(rescore, tmp
     assert folds["wer"]["rescored"] >= whole["wer"]["rescored"] - 1
     assert folds["wer"]["first pass"] == whole["wer"]["first pass"]
     assert len(read_transcripts(tmp_path / "folds" / "text")) == 60
+
+
+WRONG = {"engine": "foo", "precision": "half", "context": "next", "decision": "vote"}
+WRONG |= {"max_tokens": 0, "max_context": -1}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_values_that_a_parser_refuses_are_refused_from_python(name):
+    options = {"segments": {}, name: WRONG[name]}
+    with pytest.raises(InputError, match=f"--{name} {WRONG[name]}: expected"):
+        SharedRescoreOptions(**options)
+
+
+@pytest.mark.parametrize("num_lists", [1, 3, 7])
+def test_too_few_lists_to_tune_are_said_to_be_too_few(rescore, tmp_path, capsys, num_lists):
+    write_jsonl(tmp_path / "dev.jsonl", num_utts=num_lists)
+    assert rescore("dev", "out")["features"] == {"is_first": 1.0}
+    said = "as it came: too few lists of several hypotheses (8 for each weight)"
+    out = capsys.readouterr().out
+    assert out.startswith(f"as it came\n{said}\nwithout the LM: {said}\n")
 
 
 def test_lists_whose_first_is_the_best_stay_as_they_came(rescore, tmp_path, capsys):
@@ -197,7 +218,7 @@ def test_settings_of_least_risk(tuned, nbest, ngram):
     assert set(found["posterior"]) == {"sharpness", "slope", "offset"}
     measures = found["confidence"]
     assert measures["ece_of_confidence"] <= measures["ece_of_posterior"]
-    with pytest.raises(InputError, match="decision is 'vote', not one of max, mbr"):
+    with pytest.raises(InputError, match="--decision vote: expected one of max, mbr"):
         espnet_bayeslm.rescore(read_nbest(nbest / "test"), ngrams=[ngram], decision="vote")
 
 

@@ -1,5 +1,6 @@
 """A mixture of an LM and an n-gram over a recogniser's tokens: from plain text to the search."""
 
+import json
 import random
 
 import models
@@ -10,7 +11,7 @@ import yaml
 from pretrained.tiny_models import write_model
 from tiny_training import words
 
-from espnet_bayeslm.bin import export, interpolate, ngram, perplexity, train
+from espnet_bayeslm.bin import export, interpolate, lattice, ngram, perplexity, rescore, train
 from espnet_bayeslm.evaluation.interpolation import em_weights
 from espnet_bayeslm.lm.ngram import NgramLM
 from espnet_bayeslm.loading.trained_lm import load_lm
@@ -214,6 +215,12 @@ def pretrained(tmp_path_factory):
     return folder
 
 
+def as_lattice(utt, words):
+    """Return Kaldi's lattice of one path."""
+    arcs = "".join(f"{n}\t{n + 1}\t{word}\t1,2,\n" for n, word in enumerate(words))
+    return f"{utt}\n{arcs}{len(words)}\t0,0,\n\n"
+
+
 def test_text_that_is_in_tokens_already(place, arpa, pretrained, fails, tmp_path):
     """All tools say so in one line: the weights and perplexities would be wrong."""
     plain = (place / "dev.txt").read_text().splitlines()
@@ -229,6 +236,21 @@ def test_text_that_is_in_tokens_already(place, arpa, pretrained, fails, tmp_path
             assert said in error(fails, interpolate, **options, unit=unit)
         options = {"text": text, "asr_exp": place / name, "arpa": tmp_path / "a"}
         assert said in error(fails, ngram, **options)
+        options = {"train_text": text, "valid_text": text, "config": place / "lm.yaml"}
+        assert said in error(fails, train, **options, asr_exp=place / name, exp=tmp_path / "e")
+        rows = text.read_text().splitlines()[:3]
+        lists, lattices, segments = (tmp_path / f for f in ("l.jsonl", "l.lats", "segments"))
+        found = [{"utt": f"u{n}", "hypotheses": [row]} for n, row in enumerate(rows)]
+        lists.write_text("".join(json.dumps(row) + "\n" for row in found))
+        segments.write_text("".join(f"u{n} r {n} {n + 1}\n" for n in range(3)))
+        options = {"nbest": lists, "lm": place / name, "lmwt": 1, "output": tmp_path / "o"}
+        options["max_oov_rate"] = 1
+        assert said in error(fails, rescore, **options)
+        options.update(context="previous", segments=segments)
+        assert said in error(fails, rescore, **options)
+        lattices.write_text("".join(as_lattice(f"u{n}", row.split()) for n, row in enumerate(rows)))
+        options = {"lattices": lattices, "lm": place / name, "max_oov_rate": 1}
+        assert said in error(fails, lattice, **options, output=tmp_path / "o")
     options = {"text": tmp_path / "hf", "text_form": "as_is", "lm": f"hf:{pretrained}"}
     cut = load_tokenizer(f"hf:{pretrained}").tokenize
     options["text"].write_text("".join(" ".join(cut(f" {line}")) + "\n" for line in plain))

@@ -175,6 +175,9 @@ def test_lines_name_the_option_that_makes_words_known(caplog):
         "1 of them: other words ('zebra')",
     ]
     assert mending_lines(Counter(["zebra", "yak"]), SimpleNamespace(unknown=unknown)) == []
+    # a number that has no name
+    nines = "9" * 400
+    assert mending_lines(Counter([nines]), SimpleNamespace(unknown=unknown)) == []
     caplog.set_level(logging.INFO)
     count(["the"] * 99 + ["The"])  # one in a hundred
     assert [r.levelname for r in caplog.records] == ["INFO"]

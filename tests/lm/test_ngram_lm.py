@@ -21,6 +21,7 @@ from espnet_bayeslm.lm.ngram import ArpaTable, KenlmTable, NgramLM
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.packed_files import unpacked_file
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "ngram" / "data"
@@ -118,7 +119,8 @@ def make(path, **options):
 def test_equals_kenlm(arpas, name):
     lm, tokens = make(arpas[name])
     # KenLM reads no unigrams alone
-    model = name != "lmplz 1" and kenlm.Model(str(arpas[name]))
+    with unpacked_file(arpas[name]) as plain:  # a kenlm may be without gzip
+        model = name != "lmplz 1" and kenlm.Model(str(plain))
     for row in sentences(tokens, arpas[name], random.Random(3)):
         words = [tokens[i] for i in row]
         if model:
@@ -205,9 +207,8 @@ def test_few_contexts_are_kept(arpas):
 @pytest.mark.parametrize("cut", [False, True])
 def test_binaries_that_cannot_be_read(tmp_path, cut):
     content = b"mmap lm http://kheafield.com/code format version 5\n\0"
-    packed = (DATA / "reference_3.arpa.gz").read_bytes()
-    (tmp_path / "n").write_bytes(packed[:3000] if cut else content)
-    with pytest.raises(InputError, match="n: not an n-gram that KenLM can read"):
+    (tmp_path / "n").write_bytes(arpas["lmplz 3"].read_bytes()[:3000] if cut else content)
+    with pytest.raises(InputError, match=r"n: (not an n-gram that KenLM can|cannot be) read"):
         NgramLM(tmp_path / "n", ["<blank>", "<unk>", "a", "<sos/eos>"])
 
 

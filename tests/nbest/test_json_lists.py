@@ -335,3 +335,16 @@ def test_a_list_that_is_not_json(text, tmp_path):
     (tmp_path / "list.json").write_text(text)
     with pytest.raises(InputError, match="',' or the end of the list was expected"):
         list(json_items(tmp_path / "list.json", remedy="Write a list."))
+
+
+def test_parts_of_one_recording_in_a_manifest_are_named_after_their_offsets(tmp_path):
+    path = tmp_path / "manifest.json"
+    rows = [
+        {"audio_filepath": "wav/a.wav", "offset": offset, "beams": [["x", -1]]}
+        for offset in (0, 1.5, 12)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert [nbest.utt for nbest in read_nbest(path, "nemo")] == ["a-0", "a-1.5", "a-12"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in (*rows, rows[0])))
+    with pytest.raises(InputError, match=r":4: the utterance 'wav/a-0' stands already"):
+        list(read_nbest(path, "nemo"))

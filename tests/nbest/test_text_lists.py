@@ -142,6 +142,7 @@ def test_scores_as_python_prints_them(tmp_path, kind, show):
 
 
 PRINTED = ["np.float64(-3.0)", "numpy.float32(-3.0)", "float64(-3)", "tensor([-3.])", "array(-3.)"]
+PRINTED += ["np.int64(-3)", "tensor( -3.)"]
 
 
 @pytest.mark.parametrize("text", PRINTED)
