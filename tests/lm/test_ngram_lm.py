@@ -207,7 +207,8 @@ def test_few_contexts_are_kept(arpas):
 @pytest.mark.parametrize("cut", [False, True])
 def test_binaries_that_cannot_be_read(tmp_path, cut):
     content = b"mmap lm http://kheafield.com/code format version 5\n\0"
-    (tmp_path / "n").write_bytes(arpas["lmplz 3"].read_bytes()[:3000] if cut else content)
+    packed = (DATA / "reference_3.arpa.gz").read_bytes()
+    (tmp_path / "n").write_bytes(packed[:3000] if cut else content)
     with pytest.raises(InputError, match=r"n: (not an n-gram that KenLM can|cannot be) read"):
         NgramLM(tmp_path / "n", ["<blank>", "<unk>", "a", "<sos/eos>"])
 
