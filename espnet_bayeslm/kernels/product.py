@@ -22,6 +22,8 @@ KEEP_SIZE, KEEP_ROWS = 1 << 18, 32
 
 # Multiplications from which on oneDNN pays without packing, though it compiles each new shape.
 LARGE_PRODUCT = 1 << 28
+# Shape of a matrix by which oneDNN is tried.
+PROBE = (16, 16)
 # What follows a product in oneDNN.
 NO_FUNCTION: Tuple[str, List[float], str] = ("none", [], "")
 
@@ -64,7 +66,7 @@ def has_onednn(dtype: torch.dtype) -> bool:
     """True if oneDNN multiplies matrices of this type on this CPU, by the operators used here."""
     if dtype not in (torch.float32, torch.bfloat16):
         return False
-    x = torch.zeros(16, 16, dtype=dtype)
+    x = torch.zeros(PROBE, dtype=dtype)
     try:  # what it can do is what it does: the environment may hold it to less than the CPU has
         packed = torch.ops.mkldnn._reorder_linear_weight(x, len(x))
         torch.ops.mkldnn._linear_pointwise(x, packed, None, *NO_FUNCTION)

@@ -262,7 +262,7 @@ class LSTM(nn.LSTM):
         """
         values = [getattr(self, name) for name in names]
         sampled = any(not isinstance(value, nn.Parameter) for value in values)
-        if not (sampled and values[0].is_cuda):
+        if not (sampled and all(value.is_cuda for value in values)):
             return values
         order = sorted(names, key=lambda name: name.startswith("bias"))
         flat = torch.cat([getattr(self, name).reshape(-1) for name in order])

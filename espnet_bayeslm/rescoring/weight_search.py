@@ -193,7 +193,7 @@ def descend(problem: Problem, start: np.ndarray, anchor: np.ndarray) -> Tuple[np
     for _ in range(ROUNDS):
         before = cost
         # each feature by itself, and some directions at random
-        more = [normalised(rng.normal(size=size)) for _ in range(RANDOM_DIRECTIONS * (size > 1))]
+        more = [normalised(rng.normal(size=size)) for _ in range(RANDOM_DIRECTIONS)]
         for direction in [*np.eye(size), *more]:
             weights, cost = step(problem, weights, cost, direction, normalised(anchor))
         if not cost < before:

@@ -13,8 +13,9 @@ from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.nbest.lattice import Arc, Lattice, PathScales, best_paths, kaldi_scales
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
-from espnet_bayeslm.scoring.lattices import MergeOptions, rescore_lattices
+from espnet_bayeslm.scoring.lattices import MergeOptions, _estimates, rescore_lattices
 from espnet_bayeslm.scoring.neural import NeuralScorer
+from espnet_bayeslm.scoring.prefixes import Prefix, prefix_scorer
 
 WORDS = ("the", "cat", "dog", "zebra", "mat")
 INF = float("inf")
@@ -188,6 +189,24 @@ def test_the_look_ahead_of_a_bigram_is_exact_where_words_are_on_nodes(ngrams):
                 (acoustic,) = best_paths(lattice, scales, 1)
                 by_acoustics.append(acoustic.words == path.words)
             assert not all(by_acoustics)
+
+
+def test_estimates_are_of_words_anywhere_in_a_sentence(ngrams):
+    """The word before need not be the sentence's first, which a trigram tells apart."""
+    trigram, lattice = NgramScorer(ngrams / "3"), words_on_nodes(0)
+    labels = {arc.target: arc.label for arc in lattice.arcs}
+    words, mix = [*dict.fromkeys(labels.values())], linear([1.0])
+    parts, options = [prefix_scorer(trigram, 0, words)], EXACT._replace(beam=1.0)
+    (found,) = _estimates([lattice], Prefix(), parts, mix, options)
+
+    def after(node, word):
+        state = trigram.first_state(anywhere=node > 0)
+        state = trigram.next_state(state, labels[node]) if node else state
+        return float(trigram.next_log_probs(state, [word])[0])
+
+    for arc in found.arcs:
+        at_end = after(arc.target, "</s>") if arc.target == lattice.end else 0.0
+        assert arc.lm_score == pytest.approx(after(arc.source, arc.label) + at_end, abs=1e-9)
 
 
 def test_estimates_pass_over_silences(lattices, ngrams):
