@@ -1,6 +1,7 @@
 """Products, the feed-forward net and the blockwise cross-entropy."""
 
 import math
+import types
 
 import pytest
 import torch
@@ -269,3 +270,18 @@ def test_the_logits_of_a_batch_never_live_all_at_once(monkeypatch):
     # two blocks' worth and the gradients; the logits of all are 6.1 MB
     assert 0 < peak < 3 * rows * vocab * 4 + 8 * (vocab + tokens) * (size + 1) * 4
     assert peak < tokens * vocab * 4 / 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_types_that_onednn_is_not_asked_for(dtype):
+    product.has_onednn.cache_clear()
+    assert not product.has_onednn(dtype)
+
+
+@pytest.mark.parametrize("size", [1000, 30_000, 200_000])
+def test_blocks_of_other_devices_fill_their_memory_up_to_a_bound(monkeypatch, size):
+    rows = []
+    monkeypatch.setattr(vocabulary._SummedNLL, "apply", lambda *given: rows.append(given[4]))
+    outputs = types.SimpleNamespace(device=torch.device("cuda"))
+    vocabulary._fast_nll(outputs, torch.empty(size, 0), None, None)
+    assert vocabulary.DEVICE_SIZE / 2 < rows[0] * size <= vocabulary.DEVICE_SIZE

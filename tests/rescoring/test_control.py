@@ -235,3 +235,15 @@ def test_the_gain_of_length_is_not_the_lms(know, seeds, caplog):
         assert errors["rescored"].errors <= errors["without the LM"].errors
         if know:
             assert errors["rescored"].errors < 0.9 * errors["without the LM"].errors
+
+
+@pytest.mark.parametrize("has_scores", [False, True])
+def test_lists_without_scores_are_named(has_scores, caplog):
+    caplog.set_level("INFO")
+    lists, refs = simulated()
+    if not has_scores:
+        bare = [tuple(Hypothesis(hyp.words) for hyp in x.nbest.hypotheses) for x in lists]
+        nbests = [NBest(x.nbest.utt, hyps) for x, hyps in zip(lists, bare, strict=True)]
+        lists = [x._replace(nbest=nbest) for x, nbest in zip(lists, nbests, strict=True)]
+    Rescoring(lists, WEIGHTING, RescoreOptions(), refs=refs)
+    assert ("the lists have no scores" in caplog.text) != has_scores
