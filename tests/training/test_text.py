@@ -229,3 +229,15 @@ def test_text_that_cannot_be_used(prepare, texts, content, message):
         texts[0].write_text(content)
     with pytest.raises(InputError, match=message):
         prepare()
+
+
+@pytest.mark.parametrize("given, expected", [(None, 5000), (300, 300)])
+def test_a_bpe_model_has_as_many_pieces_as_espnets_recipes_train(
+    tmp_path, monkeypatch, given, expected
+):
+    sizes = []
+    monkeypatch.setattr(
+        text, "_trained_pieces", lambda _, size: (sizes.append(size), (["a"], b""))[1]
+    )
+    made = text.made_tokens(tmp_path, TokenOptions(token_type="bpe", vocab_size=given), {})
+    assert sizes == [expected] and "a" in made.tokens

@@ -1,5 +1,7 @@
 """A point-estimate phase and then the uncertain one, and the average of the best epochs."""
 
+import math
+
 import pytest
 import torch
 from tiny_training import words
@@ -205,3 +207,19 @@ def test_means_are_averaged_and_standard_deviations_by_their_logarithms(train_lm
             kind = "log_std" if key.endswith("_log_std") else "mean"
             kinds[kind] += not torch.equal(each[0], each[1])
     assert min(kinds.values()) > 0
+
+
+def test_standard_deviations_are_reported_over_their_start():
+    """By geometric means over all weights of a location, exactly."""
+    lm = BayesLSTMLM(5, unit=2, nlayers=2, uncertainty={"cell_input@*": "bayes"})
+    model = torch.nn.Module()
+    model.lm = lm
+    count = len(trainer_module.report_sigma(model, epoch=1))
+    assert trainer_module.report_sigma(model, epoch=1) == pytest.approx([1.0] * count, rel=1e-6)
+    with torch.no_grad():
+        for name, value in lm.named_parameters():
+            if name.endswith("_log_std"):
+                value += 0.5 + 0.25 * (torch.arange(value.numel()) % 2).view_as(value)
+    # the weights of a location are even in number
+    ratios = trainer_module.report_sigma(model, epoch=2)
+    assert ratios == pytest.approx([math.exp(0.625)] * count, rel=1e-5)
