@@ -22,6 +22,7 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
 from espnet_bayeslm.evaluation.transcripts import read_sentences
 from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.components import ComponentOptions, GPUOptions, LMOptions
+from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
 from espnet_bayeslm.report.weight_noise import (
     LocationRow,
     location_table,
@@ -56,6 +57,13 @@ def load_uncertain(options: SnrOptions) -> List[Component]:
 
     if not options.lms:
         raise InputError("no LM", remedy="Give --lm EXP, repeatable.")
+    for lm in options.lms:
+        if is_pretrained(lm) or is_adapted(lm):
+            raise InputError(
+                "a pretrained LM or an adapter, where an LM of this package was expected",
+                path=lm,
+                remedy="Give an LM that was trained with `uncertainty`, not from a pretrained LM.",
+            )
     of_lms = ComponentOptions(lms=options.lms, max_tokens=options.max_tokens, base=options.base)
     components = of_lms.components(device_of(options.ngpu))
     for component in components:

@@ -90,9 +90,13 @@ class LMOptions:
         if self.text_form != AUTO:
             check_form(self.text_form)
 
+    def every_lm(self) -> List[Any]:
+        """All LMs."""
+        return list(self.lms)
+
     def chooses_form(self) -> bool:
         """True if some LM chooses its form of the text by sentences."""
-        return any(map(self._chooses, self.lms))
+        return any(map(self._chooses, self.every_lm()))
 
     def _chooses(self, lm: Any) -> bool:
         """True for a pretrained LM without a given form of the text."""
@@ -140,8 +144,8 @@ class ComponentOptions(LMOptions):
         """
         if not self.lms and not self.ngrams:
             raise InputError("no LM", remedy="Give --lm EXP and/or --ngram ARPA, each repeatable.")
-        if self.base is not None and not any(map(has_base, self.lms)):
-            raise InputError("--base, and no --lm is an adapter", remedy="Leave it out.")
+        if self.base is not None and not any(map(has_base, self.every_lm())):
+            raise InputError("--base, and no LM is an adapter", remedy="Leave it out.")
         if context < 0:
             raise InputError(f"--context {context}: expected 0 or more sentences")
         reading = dict(num_samples=self.num_samples, max_context=max_context, context=context)
@@ -249,9 +253,9 @@ class SubtractOptions(MixtureOptions):
         group=GROUP,
     )
 
-    def chooses_form(self) -> bool:
-        """True if some LM chooses its form of the text by sentences."""
-        return any(map(self._chooses, (*self.lms, *self.subtract_lms)))
+    def every_lm(self) -> List[Any]:
+        """All LMs, subtracted ones last."""
+        return [*self.lms, *self.subtract_lms]
 
     def subtracted(self, names: Sequence[str], device: str, **reading: Any) -> List[Component]:
         """LMs and n-grams that are subtracted, in their order, with other names than `names`."""

@@ -212,8 +212,8 @@ def from_card(path: Path, key: str) -> str:
     card = (path if path.is_dir() else path.parent) / "README.md"
     if not card.is_file():
         return ""
-    found = re.search(rf"^{key}:\s*(\S+)", card.read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found else ""
+    found = re.search(rf"^{key}:[ \t]*(.*)", card.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1].strip().strip("'\"") if found else ""
 
 
 def adapter_form(folder: PathLike) -> str:

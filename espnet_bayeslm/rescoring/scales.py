@@ -293,10 +293,11 @@ class Weighting(NamedTuple):
         # earlier versions wrote those of subtracted LMs alone where jobs were merged
         knows_all = {*then} - {*self.subtracted} and any(self.fingerprints)
         if knows_all and {*then.values()} != {*now.values()}:
-            LOG.warning(
-                f"--scales was tuned with {', '.join(then)}, and this run has {', '.join(now)}:"
-                " give the same LMs, or tune again"
-            )
+            known, given = ", ".join(sorted(then)), ", ".join(sorted(now))
+            other = f"{known}, and this run has {given}"
+            if known == given:
+                other = f"other files of {given}, or by an earlier version"
+            LOG.warning(f"--scales was tuned with {other}: give the same LMs, or tune again")
 
     def content(self) -> Dict[str, Any]:
         """Content of `--scales`' file, as yaml has it."""

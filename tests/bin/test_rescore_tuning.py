@@ -90,6 +90,11 @@ def test_scales_of_other_lms_are_warned_of(rescore, ngram, tmp_path, caplog):
     rescore("dev", "other", scales=scales, ngram=other)
     names = f"was tuned with {ngram.stem}, and this run has other: give the same LMs, or tune again"
     assert names in caplog.text
+    renamed = tmp_path / "elsewhere" / ngram.name
+    renamed.parent.mkdir()
+    renamed.write_text(other.read_text())
+    rescore("dev", "renamed", scales=scales, ngram=renamed)
+    assert f"was tuned with other files of {ngram.stem}, or by an earlier version" in caplog.text
 
 
 def test_with_folds_the_scales_that_are_kept_are_those_of_all_lists(rescore, tmp_path, capsys):

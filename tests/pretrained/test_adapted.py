@@ -17,7 +17,7 @@ from tiny_training import words
 from transformers import AutoModelForCausalLM, AutoTokenizer, Gemma2Config
 
 import espnet_bayeslm
-from espnet_bayeslm.bin import export
+from espnet_bayeslm.bin import export, snr
 from espnet_bayeslm.bin import train as bin_train
 from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.loading.components import ComponentOptions
@@ -234,6 +234,11 @@ def test_scores_at_the_mean_are_by_one_set_of_weights(trained, exported):
         assert_near(found, expected)
     (component,) = ComponentOptions(lms=[trained / "exp"], num_samples=2).components()
     assert component.scorer.is_uncertain
+
+
+def test_adapters_have_no_table_of_noise(trained, exported, fails):
+    for lm in (trained / "exp", exported, f"hf:{trained / 'base'}"):
+        assert "a pretrained LM or an adapter, where" in fails(snr.main, words(lm=lm))
 
 
 def test_an_exported_adapter_is_peft_s(trained, exported):

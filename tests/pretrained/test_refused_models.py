@@ -188,3 +188,21 @@ def test_reasons_are_whole(base, tmp_path, file, content, expected):
     else:
         edit(folder / file, **content)
     assert expected in said_of(f"hf:{folder}")
+
+
+@pytest.mark.parametrize(
+    "line, form",
+    [
+        ('text_form: "lower,special,blank"', "lower,special,blank"),
+        ("text_form: 'lower'", "lower,newline,blank"),
+        ("text_form: lower, special", "lower,special,blank"),
+        ("text_form:", ""),
+        ("", ""),
+    ],
+)
+def test_forms_of_cards_that_people_have_edited(base, tmp_path, line, form):
+    write_adapter(base, tmp_path / "adapter")
+    (tmp_path / "adapter/README.md").write_text(f"---\n{line}\nlicense:\n---\n")
+    lm = load_causal_lm(tmp_path / "adapter")
+    assert lm.licence == ""
+    assert (str(lm.reader.form) if lm.reader else "") == form

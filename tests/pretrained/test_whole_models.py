@@ -397,8 +397,9 @@ def test_a_base_that_stands_elsewhere(base, tmp_path):
     (component,) = ComponentOptions(lms=[adapter], **given).components()
     found = component.scorer.word_scores([["so", "we"]])[0].log_probs.sum()
     assert found == pytest.approx(expected, abs=1e-4)
-    less = SubtractOptions(lms=[adapter], subtract_lms=[moved], subtract_weights=[-1.0], **given)
-    assert len(less.subtracted(["adapter"], "cpu")) == 1
+    for lms, subtracted in [([adapter], [moved]), ([moved], [adapter])]:
+        pair = SubtractOptions(lms=lms, subtract_lms=subtracted, subtract_weights=[-1.0], **given)
+        assert len(pair.components()) == len(pair.subtracted(["lm"], "cpu")) == 1
     with pytest.raises(InputError, match="no such folder"):
         espnet_bayeslm.load(adapter, base="hf:/no/where")
     config = json.loads((adapter / "adapter_config.json").read_text())
@@ -406,7 +407,7 @@ def test_a_base_that_stands_elsewhere(base, tmp_path):
     (adapter / "adapter_config.json").write_text(json.dumps(config))
     assert "names no base model" in message(adapter)
     assert espnet_bayeslm.load(adapter, **given).score("so we") == expected
-    with pytest.raises(InputError, match="--base, and no --lm is an adapter"):
+    with pytest.raises(InputError, match="--base, and no LM is an adapter"):
         ComponentOptions(lms=[moved], **given).components()
 
 
