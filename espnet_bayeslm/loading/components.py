@@ -96,12 +96,8 @@ class LMOptions:
 
     def chooses_form(self) -> bool:
         """True if some LM chooses its form of the text by sentences."""
-        return any(map(self._chooses, self.every_lm()))
-
-    def _chooses(self, lm: Any) -> bool:
-        """True for a pretrained LM without a given form of the text."""
-        own = AUTO if is_pretrained(lm) else getattr(lm, "text_form", "")
-        return own == AUTO == self.text_form
+        own = [AUTO if is_pretrained(x) else getattr(x, "text_form", "") for x in self.every_lm()]
+        return self.text_form == AUTO and AUTO in own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
