@@ -13,8 +13,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Uni
 import numpy as np
 
 from espnet_bayeslm.pretrained.text_forms import TextForm
-from espnet_bayeslm.utils.errors import InputError, reason_of
-from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_yaml_as
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.weights import check_weights
 
@@ -147,28 +147,25 @@ def match_weights(
 
 def read_named_weights(path: PathLike) -> List[NamedWeight]:
     """Weights of components, with their names, from a file of `bayeslm interpolate`."""
-    remedy = "Make it with `bayeslm interpolate`."
-    content = read_yaml_mapping(path, remedy=remedy)
-    try:
-        found = [
-            NamedWeight(
-                str(row["name"]),
-                float(row["weight"]),
-                str(row.get("fingerprint", "")),
-                row.get("text_form"),
-            )
-            for row in content["components"]
-        ]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"not a weights file ({reason_of(error)})",
-            path=path,
-            remedy=remedy,
-        ) from error
-    try:
-        return [row._replace(text_form=checked_form(row.text_form)) for row in found]
-    except InputError as error:
-        raise InputError(str(error), path=path) from None
+    return read_yaml_as(
+        path,
+        _named_weights,
+        problem="not a weights file",
+        remedy="Make it with `bayeslm interpolate`.",
+    )
+
+
+def _named_weights(content: Mapping[str, Any]) -> List[NamedWeight]:
+    """Weights from the content of a yaml file."""
+    return [
+        NamedWeight(
+            str(row["name"]),
+            float(row["weight"]),
+            str(row.get("fingerprint", "")),
+            checked_form(row.get("text_form")),
+        )
+        for row in content["components"]
+    ]
 
 
 def forms_of_weights(

@@ -39,8 +39,8 @@ from espnet_bayeslm.loading.weights_file import (
 )
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, Posterior
 from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, SUBTRACTED
-from espnet_bayeslm.utils.errors import InputError, reason_of
-from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_yaml_as
 from espnet_bayeslm.utils.log import LOG
 
 
@@ -169,18 +169,12 @@ def scales_of(
 
 def read_scales(path: PathLike) -> Scales:
     """Scales of a yaml file that `bayeslm rescore` wrote."""
-    remedy = "Give the scales.yaml of a tuned `bayeslm rescore`."
-    content = read_yaml_mapping(path, remedy=remedy)
-    try:
-        return _scales_of(content)
-    except InputError as error:
-        raise InputError(str(error), path=path) from None
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"no usable `lmwt` and `word_penalty`, or `features`, in it ({reason_of(error)})",
-            path=path,
-            remedy=remedy,
-        ) from error
+    return read_yaml_as(
+        path,
+        _scales_of,
+        problem="no usable `lmwt` and `word_penalty`, or `features`, in it",
+        remedy="Give the scales.yaml of a tuned `bayeslm rescore`.",
+    )
 
 
 def _scales_of(content: Mapping[str, Any]) -> Scales:

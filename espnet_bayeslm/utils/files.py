@@ -16,6 +16,7 @@ from typing import (
     IO,
     AbstractSet,
     Any,
+    Callable,
     Dict,
     Iterable,
     Iterator,
@@ -24,11 +25,12 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
+    TypeVar,
 )
 
 import yaml
 
-from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.errors import InputError, reason_of
 from espnet_bayeslm.utils.packed_files import DAMAGED, PathLike, converted_by, open_unpacked
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -37,6 +39,8 @@ _KALDI_BINARY = re.compile(r"[^\s\0]+ \0B")
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # A token list of 50,000 words takes the loader that is written in Python ten seconds.
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+T = TypeVar("T")
 
 Entry = Tuple[Path, int, str]
 """File, line, and what stands after the key."""
@@ -320,6 +324,24 @@ def read_yaml_mapping(path: PathLike, *, remedy: str = "") -> Dict[str, Any]:
         problem = f"expected a yaml mapping, got {str(content)[:80]!r}"
         raise InputError(problem, path=path, remedy=remedy)
     return content
+
+
+def read_yaml_as(
+    path: PathLike, make: Callable[[Dict[str, Any]], T], *, problem: str, remedy: str
+) -> T:
+    """Object that `make` builds from the mapping in a yaml file.
+
+    Raises:
+        InputError: The file holds no mapping, or `make` cannot use it: its own message if it is an
+            InputError, else `problem` with the reason.
+    """
+    content = read_yaml_mapping(path, remedy=remedy)
+    try:
+        return make(content)
+    except InputError as error:
+        raise InputError(str(error), path=path) from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{problem} ({reason_of(error)})", path=path, remedy=remedy) from error
 
 
 def split_files(path: PathLike) -> List[str]:
