@@ -162,7 +162,7 @@ def lattice(options: LatticeOptions) -> None:
     with contextlib.ExitStack() as stack:
         # 2. Rescore: a stream of lattices
         if options.rescored:
-            from espnet_bayeslm.rescoring.list_worker import rescored_lattices
+            from espnet_bayeslm.rescoring.lattice_worker import rescored_lattices
 
             pool = stack.enter_context(options.pool(preload=PRELOAD))
             found = rescored_lattices(

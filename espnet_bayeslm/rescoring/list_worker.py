@@ -1,4 +1,4 @@
-"""Rescoring of N-best lists and lattices in blocks, which one process or many workers score."""
+"""Rescoring of N-best lists in blocks, which one process or many workers score."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sys
 import weakref
 from collections import Counter
 from typing import (
-    TYPE_CHECKING,
     Any,
     ContextManager,
     Dict,
@@ -29,12 +28,10 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.agreement import warn_of_spelling
 from espnet_bayeslm.evaluation.counting import LOOKED_AT, UnknownWords, mending_lines
-from espnet_bayeslm.evaluation.interpolation import combined
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
-from espnet_bayeslm.loading.components import PRELOAD, Sentences, SubtractOptions, read_as
-from espnet_bayeslm.nbest.formats import NBEST_SIZE, normalized
-from espnet_bayeslm.nbest.lattice import Lattice, PathScales, best_paths
+from espnet_bayeslm.loading.components import PRELOAD, Sentences, read_as
+from espnet_bayeslm.nbest.formats import normalized
 from espnet_bayeslm.nbest.segments import Recording, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.text_forms import best_first
@@ -51,9 +48,6 @@ from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.options import part_of, with_options
 from espnet_bayeslm.utils.subset import Subset
 
-if TYPE_CHECKING:
-    from espnet_bayeslm.scoring.lattices import MergeOptions
-
 T = TypeVar("T")
 
 Block = List[Recording]
@@ -61,8 +55,6 @@ Block = List[Recording]
 BLOCK_SIZE = 2000
 # Words before the unknown ones are counted on
 ENOUGH = 1000
-LATTICES = 32
-"""Lattices of a block."""
 
 Found = Tuple[List[T], List[UnknownWords]]
 """Results of a block, and the words that each component does not know."""
@@ -227,7 +219,23 @@ def _mends_of(work: Blocks, component: int, words: Counter[str]) -> List[str]:
     return found
 
 
-class ListWorker:
+class ComponentWorker:
+    """LMs and n-grams with their weights, which a worker holds."""
+
+    def __init__(self, components: Sequence[Component], weighting: Weighting):
+        self._components, self._weighting = components, weighting
+
+    def weighting(self, sentences: Sentences) -> Weighting:
+        """Names, weights, digests and text forms of the components, which sentences may choose."""
+        return self._weighting.with_forms(self._components, sentences)
+
+    def mends(self, asked: Tuple[int, Counter[str]]) -> List[str]:
+        """Lines that say how unknown words differ from words that a component knows."""
+        component, words = asked
+        return mending_lines(words, self._components[component].scorer)
+
+
+class ListWorker(ComponentWorker):
     """Scores blocks of lists under several components; blocks do not depend on each other.
 
     With `context` each LM goes on from the best hypotheses so far of a recording, and n-grams begin
@@ -241,7 +249,8 @@ class ListWorker:
         options: RescoreOptions,
         first: Block,
     ):
-        self._components, self._weighting, self._options = components, weighting, options
+        super().__init__(components, weighting)
+        self._options = options
         self._in_context = options.context != "none"
         scorers: List[Any] = [c.scorer for c in components]
         # what a cache keeps are scores without context
@@ -267,15 +276,6 @@ class ListWorker:
     ) -> ListWorker:
         """Worker of the LMs and n-grams that the options name."""
         return cls(*_load(options, device or device_of(ngpu), tunes=tunes), options, first)
-
-    def weighting(self, sentences: Sentences) -> Weighting:
-        """Names, weights, digests and text forms of the components, which sentences may choose."""
-        return self._weighting.with_forms(self._components, sentences)
-
-    def mends(self, asked: Tuple[int, Counter[str]]) -> List[str]:
-        """Lines that say how unknown words differ from words that a component knows."""
-        component, words = asked
-        return mending_lines(words, self._components[component].scorer)
 
     def sent(self, given: InForms) -> Found[Tuple[np.ndarray, Tuple[Any, ...]]]:
         """Scores of a block, ln p (K, W) and uncertainty of the words, without its lists."""
@@ -451,84 +451,3 @@ def rescored_on(
     work = ListsOnWorkers(pool, lists, options, tunes=refs is not None, ngpu=ngpu)
     with work.kept(output):
         yield Rescoring(work.scores(total=total), work.weighting, options, refs=refs)
-
-
-class LatticeWorker:
-    """LMs and n-grams, loaded by a worker, which rescores blocks of lattices."""
-
-    def __init__(
-        self,
-        options: SubtractOptions,
-        merging: MergeOptions,
-        scales: Optional[PathScales],
-        ngpu: int,
-    ):
-        self._components, self._weighting = load_mixture(options, device_of(ngpu))
-        self._merging, self._scales = merging, scales
-        self._max_oov_rate = options.max_oov_rate
-
-    def weighting(self, sentences: Sentences) -> Weighting:
-        """Names, weights, digests and text forms of the components, which sentences may choose."""
-        return self._weighting.with_forms(self._components, sentences)
-
-    def mends(self, asked: Tuple[int, Counter[str]]) -> List[str]:
-        """Lines that say how unknown words differ from words that a component knows."""
-        component, words = asked
-        return mending_lines(words, self._components[component].scorer)
-
-    def rescore(self, given: InForms) -> Found[Lattice]:
-        """Lattices with the scores of the components, and the words that these do not know."""
-        from espnet_bayeslm.scoring.lattices import rescore_lattices  # imports torch
-
-        forms, block = given
-        read_as(self._components, forms)
-        scorers = [uncached(component.scorer) for component in self._components]
-        how: Any = {"scales": self._scales, "options": self._merging}
-        unknown = []
-        for component, scorer in zip(self._components, scorers, strict=True):
-            count = UnknownWords(component.name, max_oov_rate=self._max_oov_rate, scorer=scorer)
-            for item in block:  # each word once a lattice
-                words = list(dict.fromkeys(arc.label for arc in item.arcs if arc.word is not None))
-                oov = np.array([*scorer.unknown(words), False])
-                count.add([words], [WordScores(np.zeros(len(oov)), oov)])
-            unknown.append(count)
-        return rescore_lattices(block, scorers, self._mixed, **how), unknown
-
-    def _mixed(self, log_probs: np.ndarray) -> np.ndarray:
-        """Ln p of the mixture less that of the subtracted LMs, from that of all components."""
-        weighting = self._weighting
-        count = len(weighting.names)
-        mixed = combined(log_probs[:count], weighting.weights)
-        rows = zip(weighting.scales.subtracted, log_probs[count:], strict=True)
-        return mixed + sum(row.weight * values for row, values in rows if row.weight)
-
-
-@contextlib.contextmanager
-def rescored_lattices(
-    pool: Pool,
-    lattices: Iterable[Lattice],
-    options: SubtractOptions,
-    merging: MergeOptions,
-    scales: Optional[PathScales],
-    *,
-    ngpu: int,
-    output: Optional[PathLike],
-    total: int,
-) -> Iterator[Iterator[Lattice]]:
-    """An iterator of lattices with the scores of LMs and n-grams, to be read within the block."""
-    work = Blocks(pool, LatticeWorker, options, merging, scales, ngpu)
-    remaining = iter(lattices)
-    todo = iter(lambda: list(itertools.islice(remaining, LATTICES)), [])
-    first = next(todo, []) if options.chooses_form() else []
-    # whole paths: by beginnings of sentences an LM would choose another form
-    paths = (best_paths(item, scales or item.scales, NBEST_SIZE) for item in first)
-    seen = best_first([path.words for path in of_one] for of_one in paths)
-    weighting: Weighting = work.ask("weighting", seen)
-    forms = weighting.text_forms
-    weighting.warn_of_other_forms()
-    identity = f"{options!r} {merging!r} {scales!r} {ngpu} {weighting.digests} {forms}"
-    how: Any = dict(desc="rescoring", unit="lattice", sent=lambda block: (forms, block))
-    with work.kept(output, identity):
-        every = itertools.chain([first] if first else [], todo)
-        found = work.map("rescore", every, total=total, **how)
-        yield checked((result for _, result in found), work)

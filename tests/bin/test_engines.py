@@ -195,7 +195,7 @@ def test_perplexities_are_those_of_one_process(
 
 
 def test_lattices_are_those_of_one_process(mixture, engine, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.list_worker.LATTICES", 3)
+    monkeypatch.setattr("espnet_bayeslm.rescoring.lattice_worker.LATTICES", 3)
     options, _ = engine
     drawn = (np.random.default_rng(n) for n in range(10))
     lattices = [random_lattice(rng, words="abcde", utt=f"u{n}") for n, rng in enumerate(drawn)]

@@ -38,7 +38,7 @@ from espnet_bayeslm.pretrained.text_forms import (
     best_first,
     candidates,
 )
-from espnet_bayeslm.rescoring import list_worker
+from espnet_bayeslm.rescoring import lattice_worker, list_worker
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import read_scales
 from espnet_bayeslm.scoring.lattices import MergeOptions
@@ -178,7 +178,7 @@ def test_lattices_choose_the_form_of_the_list_of_their_paths(model, lm, pool):
         expected = dict(zip(paths, item.lm_scores, strict=True))
         options = SubtractOptions(lms=[f"hf:{model}"])
         how = dict(ngpu=0, output=None, total=1)
-        work = list_worker.rescored_lattices(pool, [lattice], options, merging, None, **how)
+        work = lattice_worker.rescored_lattices(pool, [lattice], options, merging, None, **how)
         with work as rescored:
             (found,) = rescored
         for path in best_paths(found, EQUAL, 100):
