@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import List, Mapping, Optional, Sequence, Tuple
+from typing import List, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.counting import Counting
 from espnet_bayeslm.evaluation.normalization import STEPS, Normalization
@@ -43,7 +43,7 @@ def warn_of_spelling(
     # Turkish lower case parts the English `I` and `i`: named where it is better than the ordinary
     for known in (ORDINARY_STEPS, TURKISH_STEPS):
         found = _nameable_steps(pairs, counting, given, known)
-        errors = _errors(pairs, found, counting)
+        errors = _errors(pairs, found, counting) if found else best
         if _is_gain(best, errors):
             steps, best = found, errors
     if steps:
@@ -62,14 +62,14 @@ def _nameable_steps(
     """As `_better_steps`, without `numbers` where a number has no name; none: nothing is better."""
     for names in (known, [name for name in known if name != "numbers"]):
         with contextlib.suppress(InputError):
-            return _better_steps(pairs, counting, given, names) or ()
+            return _better_steps(pairs, counting, given, names)
     return ()
 
 
 def _better_steps(
     pairs: Pairs, counting: Counting, given: Sequence[str], known: Sequence[str]
-) -> Optional[List[str]]:
-    """The given steps and those of the known ones that are needed for a lower error rate."""
+) -> List[str]:
+    """The given steps and the known ones that a lower error rate needs; empty if none is lower."""
     tried = pairs[:: max(len(pairs) // TRIED, 1)]
     before = _errors(tried, (), counting)
     steps = [name for name in STEPS if name in {*given, *known}]
@@ -81,7 +81,7 @@ def _better_steps(
         without = _errors(tried, rest, counting)
         if not _is_gain(without, after):
             steps, after = rest, without
-    return steps if _is_gain(before, after) else None
+    return steps if _is_gain(before, after) else []
 
 
 def _errors(pairs: Pairs, steps: Sequence[str], counting: Counting) -> ErrorCounts:
