@@ -182,7 +182,7 @@ class ComponentOptions(LMOptions):
         kept["unk_size"] = self.unk_size
         if unit != "word":
             kept["unit"] = unit
-        return self._cached(scorer, name, digest, f"{digest} {kept}")
+        return Component(name, "lm", self._kept(scorer, name, f"{digest} {kept}"), digest)
 
     def _pretrained(self, given: Any, device: str, **reading: Any) -> Component:
         """Component of a causal LM of transformers, or of what `load` returned."""
@@ -204,20 +204,19 @@ class ComponentOptions(LMOptions):
             form = scorer.prepare(sentences).form
             return f"{lm.fingerprint} {dict(reading, text_form=str(form))} {self.precision}"
 
-        found = Component(lm.name, "lm", scorer, lm.fingerprint, scorer)
-        if is_loaded or self.cache is None:
-            return found
-        cached = CachedScorer(lambda: scorer, name=lm.name, folder=self.cache, fingerprint=kept)
-        return found._replace(scorer=cached)
+        read = scorer if is_loaded else self._kept(lambda: scorer, lm.name, kept)
+        return Component(lm.name, "lm", read, lm.fingerprint, scorer)
 
-    def _cached(
-        self, make: Callable[[], WordScorer], name: str, digest: str, kept: str
-    ) -> Component:
-        """Component whose scores are kept in the cache, if there is one, under a fingerprint."""
+    def _kept(
+        self,
+        make: Callable[[], WordScorer],
+        name: str,
+        digest: Union[str, Callable[[Sentences], str]],
+    ) -> WordScorer:
+        """Scorer behind the cache, if there is one; `digest` as of `CachedScorer`'s fingerprint."""
         if self.cache is None:
-            return Component(name, "lm", make(), digest)
-        scorer = CachedScorer(make, name=name, folder=self.cache, fingerprint=kept)
-        return Component(name, "lm", scorer, digest)
+            return make()
+        return CachedScorer(make, name=name, folder=self.cache, fingerprint=digest)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

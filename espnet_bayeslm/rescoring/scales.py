@@ -272,8 +272,6 @@ class Weighting(NamedTuple):
 
     def with_forms(self, components: Sequence[Component], sentences: Sentences) -> Weighting:
         """Weighting with the text forms of pretrained LMs, which sentences choose if need be."""
-        if all(component.pretrained is None for component in components):
-            return self
         return self._replace(text_forms=chosen_forms(components, self.kept, sentences))
 
     def warn_of_other_forms(self) -> None:
