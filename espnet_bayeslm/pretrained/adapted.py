@@ -95,7 +95,9 @@ class AdaptedLM(UncertainLM):
             )
         base = load_causal_lm(model, precision=precision)
         self.fingerprint = base.fingerprint
-        if fingerprint not in (None, self.fingerprint, digest_of_first_values(base.model)):
+        is_known = fingerprint in (None, self.fingerprint)
+        # else perhaps by an earlier version
+        if not is_known and fingerprint != digest_of_first_values(base.model):
             raise InputError(
                 f"the base model {model} has changed since the adapter was trained",
                 remedy="Restore the model, or name the right one by --base or lm_conf model.",

@@ -26,7 +26,7 @@ from espnet_bayeslm.pretrained.names import (
     other_options,
 )
 from espnet_bayeslm.pretrained.text_forms import TextForm
-from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.errors import InputError, one_line
 from espnet_bayeslm.utils.files import PathLike, atomic_write
 
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
@@ -80,7 +80,7 @@ def put_on(model: Any, folder: Path, config: Any) -> Any:
     except InputError:
         raise
     except Exception as error:  # adapters may fail to fit in many ways
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(str(error)) or type(error).__name__
         raise InputError(
             f"the adapter does not fit its base {model.name_or_path}: {reason[:300]}",
             path=folder,

@@ -230,7 +230,7 @@ def candidates_of(lists, errors, groups):
 
 
 def test_the_control_is_chosen_by_no_stricter_rule():
-    """What length and rank gain is the control's, however unsure by itself it is."""
+    """The gain of length and rank is credited to the control, though unsure by itself."""
     found, control, _ = choices(without=52, with_lm=60)
     assert "log_prob" in dict(found.weights) and control.kept != AS_IT_CAME
     assert found.errors["tuned"] <= control.errors["tuned"] < control.errors["first pass"]
