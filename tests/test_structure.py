@@ -21,7 +21,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # its layers.
 TWINS = {
     "export": {"bin", "loading"},
-    "perplexity": {"bin", "evaluation"},
+    "perplexity": {"bin", "scoring"},
     "search": {"bin", "kinds"},
     "lattice": {"bin", "nbest"},
     "ngram": {"bin", "lm"},

@@ -6,14 +6,14 @@ import dataclasses
 from typing import Any, Dict, Mapping
 
 from espnet_bayeslm.bin.perplexity import ScoredTextOptions, check_plain, print_table, read_text
-from espnet_bayeslm.evaluation.interpolation import estimate_weights
-from espnet_bayeslm.evaluation.perplexity import (
+from espnet_bayeslm.loading.components import TrainTextOptions
+from espnet_bayeslm.scoring.interpolation import estimate_weights
+from espnet_bayeslm.scoring.perplexity import (
     Sentences,
     TextScores,
     component_scores,
     score_components,
 )
-from espnet_bayeslm.loading.components import TrainTextOptions
 from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.files import write_yaml
 from espnet_bayeslm.utils.options import option

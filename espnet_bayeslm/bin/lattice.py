@@ -8,6 +8,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Callable, Iterable, List, Optional
 
+from espnet_bayeslm.engine.pool import EngineOptions
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
@@ -40,7 +41,6 @@ from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.options import NO_LMWT
 from espnet_bayeslm.scoring import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.utils.cli import Tool
-from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_output, check_seekable, files_in, staged, write_json
 from espnet_bayeslm.utils.log import LOG

@@ -5,18 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Mapping, Optional, Sequence
 
+from espnet_bayeslm.engine.pool import EngineOptions
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
-from espnet_bayeslm.evaluation.perplexity import (
-    BEYOND_SENSE,
-    MAX_SENSIBLE,
-    UNITS,
-    Sentences,
-    TextScores,
-    check_unknown,
-    perplexity_text,
-)
 from espnet_bayeslm.evaluation.transcripts import check_no_ids, read_sentences
-from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.loading.components import (
     PRELOAD,
     ComponentOptions,
@@ -26,8 +17,17 @@ from espnet_bayeslm.loading.components import (
 )
 from espnet_bayeslm.loading.weights_file import read_weights
 from espnet_bayeslm.report.table import Table
+from espnet_bayeslm.scoring.perplexity import (
+    BEYOND_SENSE,
+    MAX_SENSIBLE,
+    UNITS,
+    Sentences,
+    TextScores,
+    check_unknown,
+    perplexity_text,
+)
+from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.cli import Tool
-from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.files import atomic_write, write_json
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option, part_of

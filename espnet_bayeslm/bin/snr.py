@@ -7,12 +7,6 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 from espnet_bayeslm.bin.perplexity import KEYED, check_plain
-from espnet_bayeslm.evaluation.perplexity import (
-    Sentences,
-    TextScores,
-    component_scores,
-    score_components,
-)
 from espnet_bayeslm.evaluation.signal_to_noise import (
     PruningStep,
     prune_weights,
@@ -20,7 +14,6 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     summarize_weights,
 )
 from espnet_bayeslm.evaluation.transcripts import read_sentences
-from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.components import ComponentOptions, GPUOptions, LMOptions
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
 from espnet_bayeslm.report.weight_noise import (
@@ -29,6 +22,13 @@ from espnet_bayeslm.report.weight_noise import (
     pruning_table,
     write_files,
 )
+from espnet_bayeslm.scoring.perplexity import (
+    Sentences,
+    TextScores,
+    component_scores,
+    score_components,
+)
+from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.cli import Tool, device_of, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from espnet_bayeslm.evaluation.perplexity import perplexity_text
+from espnet_bayeslm.scoring.perplexity import perplexity_text
 from espnet_bayeslm.training.plain_text import TrainOptions, best_of, train
 from espnet_bayeslm.utils.cli import Tool
 

@@ -10,6 +10,7 @@ from typing import Collection, Dict, Iterable, Optional, Sequence, Tuple
 from espnet_bayeslm.evaluation.markup import Words, parse_markup
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, entries_of, read_lines, table_of
+from espnet_bayeslm.utils.marks import without_marks
 from espnet_bayeslm.utils.packed_files import unpacked_name
 
 
@@ -52,7 +53,6 @@ def check_no_ids(
 
 Line = Tuple[int, str]
 
-START, END = "<s>", "</s>"
 COMMENT = ";;"
 # An id of a trn has a digit; a remark at the end of a line, `(laughs)` or `(uh-huh)`, has none
 _ID = re.compile(r"\(\S*\d\S*\)$")
@@ -62,24 +62,6 @@ _TIMED = {
     "ctm": (2, "recording channel begin duration word"),
     "stm": (3, "recording channel speaker begin end <label> words"),
 }
-
-
-def without_marks(
-    words: Sequence[str], *, path: Optional[PathLike] = None, line: Optional[int] = None
-) -> Words:
-    """Words without the `<s>` and `</s>` around them: every reader of text and lists calls it."""
-    kept = tuple(words)
-    if len(kept) > 1 and (kept[0], kept[-1]) == (START, END):
-        kept = kept[1:-1]
-    for mark in (START, END):
-        if mark in kept:
-            raise InputError(
-                f"{mark} stands in the text, where only ordinary words are expected",
-                path=path,
-                line=line,
-                remedy=f"Remove it, or put {START} and {END} around each sentence.",
-            )
-    return kept
 
 
 def read_transcripts(path: PathLike) -> Dict[str, Words]:

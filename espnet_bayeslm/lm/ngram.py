@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
+from espnet_bayeslm.ngram.ngram_files import arpa_ngrams, arpa_order, load_kenlm, log10_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.ngram_files import arpa_ngrams, arpa_order, load_kenlm, log10_of
 
 LN_10 = math.log(10.0)
 UNK, BOS, EOS = "<unk>", "<s>", "</s>"

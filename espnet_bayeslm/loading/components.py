@@ -10,9 +10,9 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 import numpy as np
 
 from espnet_bayeslm import load
+from espnet_bayeslm.engine.blocks import Blocks
+from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.evaluation.leakage import warn_leakage
-from espnet_bayeslm.evaluation.perplexity import text_blocks, token_counts
-from espnet_bayeslm.evaluation.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.loading.experiment import experiment_name, find_files, fingerprint
 from espnet_bayeslm.loading.weights_file import (
     KeptForm,
@@ -20,18 +20,18 @@ from espnet_bayeslm.loading.weights_file import (
     unique_names,
     warn_of_other_forms,
 )
-from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.ngram.ngram_files import NGRAM_SUFFIXES, ngram_fingerprint
 from espnet_bayeslm.pretrained.names import is_adapted, is_adapter, is_pretrained
 from espnet_bayeslm.pretrained.text_forms import AUTO, TextForm, check_form, first_sentences
 from espnet_bayeslm.scoring import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.scoring.cache import CachedScorer
-from espnet_bayeslm.utils.blocks import Blocks
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
+from espnet_bayeslm.scoring.perplexity import text_blocks, token_counts
+from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.utils.cli import device_of
-from espnet_bayeslm.utils.engine import Pool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.ngram_files import NGRAM_SUFFIXES, ngram_fingerprint
 from espnet_bayeslm.utils.options import option, part_of
 
 GROUP = "LMs and n-grams"

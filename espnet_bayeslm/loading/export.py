@@ -42,13 +42,13 @@ from espnet_bayeslm.loading.weights_file import (
     read_weights,
     unique_names,
 )
+from espnet_bayeslm.ngram.ngram_files import ngram_fingerprint, ngram_name
 from espnet_bayeslm.pretrained.adapters import write_adapter
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 from espnet_bayeslm.pretrained.names import PREFIX, is_adapted, is_adapter, is_pretrained
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_folder, entries, staged, write_yaml
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.ngram_files import ngram_fingerprint, ngram_name
 
 # The folder beside the checkpoint that holds a mixture's n-grams.
 CONFIG, CHECKPOINT, NGRAMS = "config.yaml", "valid.loss.ave.pth", "ngrams"

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Callable, ContextManager, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
-from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
 from espnet_bayeslm.nbest import kaldi
 from espnet_bayeslm.nbest.fields import BESIDE, AddList, natural_order
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
@@ -33,6 +32,7 @@ from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_seekable, read_lines
 from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.marks import END, START, without_marks
 from espnet_bayeslm.utils.packed_files import PACKED, unpacked_name
 from espnet_bayeslm.utils.subset import Subset
 

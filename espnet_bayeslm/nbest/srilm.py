@@ -14,7 +14,6 @@ import re
 from pathlib import Path
 from typing import Iterator, List
 
-from espnet_bayeslm.evaluation.transcripts import END, START
 from espnet_bayeslm.nbest.fields import (
     UniqueUtterances,
     files_matching,
@@ -25,6 +24,7 @@ from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.marks import END, START
 from espnet_bayeslm.utils.packed_files import PACKED
 
 PATTERN = rf".*\.score{PACKED}"

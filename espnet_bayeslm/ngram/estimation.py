@@ -16,10 +16,10 @@ from typing import IO, Dict, Iterator, List, NamedTuple, Optional, Protocol, Seq
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines
 from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.marks import END, START, without_marks
 from espnet_bayeslm.utils.packed_files import compressed_to
 
 UNK, BOS, EOS = 0, 1, 2

@@ -22,7 +22,6 @@ from typing import (
 import numpy as np
 import torch
 
-from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.pretrained.names import other_options
 from espnet_bayeslm.pretrained.text_forms import (
     AUTO,
@@ -35,6 +34,7 @@ from espnet_bayeslm.pretrained.tree_scores import TreeScorer
 from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.scoring.log_probs import Ids
 from espnet_bayeslm.scoring.uncertainty import LoadedLM, Uncertainty
+from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.scoring.words import check_is_plain, marked_tokens, word_log_probs
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from espnet_bayeslm.evaluation.perplexity import perplexity_text
+from espnet_bayeslm.engine.pool import LOCAL
 from espnet_bayeslm.pretrained.names import PREFIX, find_small_lm
 from espnet_bayeslm.quickstart.perplexity_table import Interval
 from espnet_bayeslm.quickstart.steps import (
@@ -26,7 +26,7 @@ from espnet_bayeslm.quickstart.steps import (
 )
 from espnet_bayeslm.report.table import Table, signed
 from espnet_bayeslm.rescoring.output_files import WITHOUT_LM
-from espnet_bayeslm.utils.engine import LOCAL
+from espnet_bayeslm.scoring.perplexity import perplexity_text
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_folder, staged, write_text
 from espnet_bayeslm.utils.locks import folder_lock

@@ -10,9 +10,9 @@ from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.quickstart.steps import KNOWN_ONLY
 from espnet_bayeslm.report.table import Table, signed
+from espnet_bayeslm.scoring.perplexity import perplexity_text
 from espnet_bayeslm.utils.files import staged, write_json
 
 POINT, BAYES, BOTH = "point + 3-gram", "Bayesian + 3-gram", "Bayesian + point + 3-gram"

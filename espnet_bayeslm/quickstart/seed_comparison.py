@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from espnet_bayeslm.configs import find_config
+from espnet_bayeslm.engine.pool import EngineOptions
 from espnet_bayeslm.evaluation.leakage import warn_leakage
 from espnet_bayeslm.evaluation.transcripts import read_sentences
 from espnet_bayeslm.loading.experiment import check_exp
@@ -43,7 +44,6 @@ from espnet_bayeslm.quickstart.steps import (
     run_steps,
 )
 from espnet_bayeslm.utils.cli import device_of, parse_numbers
-from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
     check_folder,

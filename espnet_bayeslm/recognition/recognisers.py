@@ -20,12 +20,12 @@ from espnet_bayeslm.loading.experiment import check_same_tokens, find_files
 from espnet_bayeslm.nbest.htk import read_lattice
 from espnet_bayeslm.nbest.lattice import acoustic_score
 from espnet_bayeslm.nbest.types import Hypothesis
-from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.ngram.ngram_files import arpa_ngrams
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines, read_yaml_mapping
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.ngram_files import arpa_ngrams
 
 if TYPE_CHECKING:
     import torch

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.report.inputs import expecting
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.plots import log_scale, new_figure, plain, svg
 from espnet_bayeslm.report.table import Table, fixed
+from espnet_bayeslm.scoring.perplexity import perplexity_text
 from espnet_bayeslm.utils.errors import InputError
 
 CHECKPOINT = "checkpoint.pth"

@@ -9,7 +9,6 @@ import dataclasses
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.comparison import Mapsswe, Scores, SystemPair, WerDifference
-from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts
 from espnet_bayeslm.report.inputs import json_content, typed
 from espnet_bayeslm.report.page import Section
@@ -24,6 +23,7 @@ from espnet_bayeslm.report.table import (
     printed,
     typeset,
 )
+from espnet_bayeslm.scoring.perplexity import perplexity_text
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 

@@ -13,7 +13,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from espnet_bayeslm.bayes.kinds import KINDS, Kind
-from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.kinds.architectures import (
     HISTORY,
     ArchitectureWeights,
@@ -31,6 +30,7 @@ from espnet_bayeslm.report.inputs import json_content, typed
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.plots import new_figure, panels, plain, save_figure, svg
 from espnet_bayeslm.report.table import MISSING, Table
+from espnet_bayeslm.scoring.perplexity import perplexity_text
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_json, write_text
 

@@ -6,7 +6,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.evaluation.signal_to_noise import (
     BIN_EDGES,
     CRITERIA,
@@ -17,6 +16,7 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
 from espnet_bayeslm.report.inputs import json_content, typed
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.table import MISSING, Table
+from espnet_bayeslm.scoring.perplexity import perplexity_text
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_json
 

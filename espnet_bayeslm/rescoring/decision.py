@@ -27,7 +27,6 @@ from espnet_bayeslm.evaluation.comparison import (
     utterance_segments,
 )
 from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
-from espnet_bayeslm.evaluation.interpolation import combined
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import NO_WORDS, align, word_errors
 from espnet_bayeslm.nbest.types import NBest
@@ -50,6 +49,7 @@ from espnet_bayeslm.rescoring.features import (
     totals,
 )
 from espnet_bayeslm.rescoring.scales import Scales, Weighting
+from espnet_bayeslm.scoring.interpolation import combined
 from espnet_bayeslm.utils.errors import InputError
 
 if TYPE_CHECKING:

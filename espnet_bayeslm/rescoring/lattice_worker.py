@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.counting import UnknownWords
-from espnet_bayeslm.evaluation.interpolation import combined
-from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.engine.blocks import Blocks
+from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.loading.components import SubtractOptions, read_as
 from espnet_bayeslm.nbest.formats import NBEST_SIZE
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales, best_paths
@@ -18,9 +17,10 @@ from espnet_bayeslm.pretrained.text_forms import best_first
 from espnet_bayeslm.rescoring.list_worker import ComponentWorker, Found, InForms, checked
 from espnet_bayeslm.rescoring.scales import Weighting, load_mixture
 from espnet_bayeslm.scoring.cache import uncached
-from espnet_bayeslm.utils.blocks import Blocks
+from espnet_bayeslm.scoring.interpolation import combined
+from espnet_bayeslm.scoring.oov_rate import UnknownWords
+from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.cli import device_of
-from espnet_bayeslm.utils.engine import Pool
 from espnet_bayeslm.utils.files import PathLike
 
 if TYPE_CHECKING:

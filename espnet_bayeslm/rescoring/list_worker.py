@@ -26,10 +26,10 @@ from typing import (
 
 import numpy as np
 
+from espnet_bayeslm.engine.blocks import Blocks
+from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.evaluation.agreement import warn_of_spelling
-from espnet_bayeslm.evaluation.counting import LOOKED_AT, UnknownWords, mending_lines
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.evaluation.word_scores import Component, WordScores
 from espnet_bayeslm.loading.components import PRELOAD, Sentences, read_as
 from espnet_bayeslm.nbest.formats import normalized
 from espnet_bayeslm.nbest.segments import Recording, recordings
@@ -40,9 +40,9 @@ from espnet_bayeslm.rescoring.options import RescoreOptions, SharedRescoreOption
 from espnet_bayeslm.rescoring.scales import Weighting, load_mixture
 from espnet_bayeslm.rescoring.tuning import Refs, Rescoring
 from espnet_bayeslm.scoring.cache import uncached
-from espnet_bayeslm.utils.blocks import Blocks
+from espnet_bayeslm.scoring.oov_rate import LOOKED_AT, UnknownWords, mending_lines
+from espnet_bayeslm.scoring.word_scores import Component, WordScores
 from espnet_bayeslm.utils.cli import device_of
-from espnet_bayeslm.utils.engine import Pool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.options import part_of, with_options

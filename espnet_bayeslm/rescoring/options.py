@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Dict, Mapping, Optional, TypeVar, Union
 
+from espnet_bayeslm.engine.pool import EngineOptions
 from espnet_bayeslm.evaluation.counting import CountingOptions
 from espnet_bayeslm.evaluation.normalization import normalize_option
 from espnet_bayeslm.loading.components import GPUOptions, SubtractOptions
@@ -13,7 +14,6 @@ from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
 from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.scoring import MAX_CONTEXT
-from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG

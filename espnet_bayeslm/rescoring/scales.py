@@ -24,7 +24,6 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.components import Sentences, SubtractOptions, chosen_forms
 from espnet_bayeslm.loading.weights_file import (
     KeptForm,
@@ -39,6 +38,7 @@ from espnet_bayeslm.loading.weights_file import (
 )
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, Posterior
 from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, SUBTRACTED
+from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_yaml_as
 from espnet_bayeslm.utils.log import LOG

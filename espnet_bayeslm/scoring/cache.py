@@ -9,8 +9,8 @@ from typing import Any, Callable, List, Sequence, Union
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.perplexity import token_counts
-from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
+from espnet_bayeslm.scoring.perplexity import token_counts
+from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores
 from espnet_bayeslm.utils.files import PathLike, atomic_write
 from espnet_bayeslm.utils.log import LOG
 

@@ -12,7 +12,6 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 import torch
 
-from espnet_bayeslm.evaluation.word_scores import WordScores, log_unk_size
 from espnet_bayeslm.lm.scoring import is_random
 from espnet_bayeslm.scoring import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.scoring.log_probs import Ids, batch_tree, log_normalizers, tree_batches
@@ -31,6 +30,7 @@ from espnet_bayeslm.scoring.sequences import (
     vocab_size,
 )
 from espnet_bayeslm.scoring.uncertainty import Uncertainty, token_uncertainty
+from espnet_bayeslm.scoring.word_scores import WordScores, log_unk_size
 from espnet_bayeslm.scoring.words import (
     check_is_plain,
     marked_tokens,

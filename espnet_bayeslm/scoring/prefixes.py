@@ -9,12 +9,12 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 import numpy as np
 import torch
 
-from espnet_bayeslm.evaluation.word_scores import WordScorer
 from espnet_bayeslm.lm.scoring import IncrementalLM
 from espnet_bayeslm.lm.uncertain import UncertainLM
-from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.scoring.neural import NeuralScorer
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.sequences import check_finite, evaluating, num_draws, vocab_size
+from espnet_bayeslm.scoring.word_scores import WordScorer
 from espnet_bayeslm.utils.errors import InputError
 
 END = "</s>"

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from espnet_bayeslm.evaluation.word_scores import Text, WordScores, sentences_of, words_of
 from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.scoring.log_probs import (
     BLOCKS,
@@ -40,6 +39,7 @@ from espnet_bayeslm.scoring.sequences import (
     tokens_with_logits,
     vocab_size,
 )
+from espnet_bayeslm.scoring.word_scores import Text, WordScores, sentences_of, words_of
 from espnet_bayeslm.scoring.words import word_log_probs, word_sums
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.transcripts import check_no_ids, without_marks
+from espnet_bayeslm.evaluation.transcripts import check_no_ids
 from espnet_bayeslm.loading.experiment import (
     SPECIAL_TOKENS,
     UNKNOWN_WORDS,
@@ -42,6 +42,7 @@ from espnet_bayeslm.utils.files import (
 )
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.marks import without_marks
 
 with quiet_imports():
     from espnet2.train.preprocessor import AbsPreprocessor

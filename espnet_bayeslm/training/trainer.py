@@ -20,11 +20,11 @@ from espnet2.train.reporter import Reporter, SubReporter, aggregate, to_reported
 from espnet2.train.trainer import Trainer, TrainerOptions
 
 from espnet_bayeslm.bayes import process_rank
-from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.kinds.architectures import write_history
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.loading.checkpoint import REPORTER_TYPES, load_state, read_checkpoint
 from espnet_bayeslm.loading.experiment import find_files
+from espnet_bayeslm.scoring.perplexity import perplexity_text
 from espnet_bayeslm.training.model import START_PRIOR, BayesLanguageModel
 from espnet_bayeslm.training.optimizer import POSTERIOR, parameters_of
 from espnet_bayeslm.utils.cli import PROGRESS

@@ -14,9 +14,9 @@ from written_files import write
 
 from espnet_bayeslm.bin import bayeslm, lattice, perplexity
 from espnet_bayeslm.bin.rescore import main
+from espnet_bayeslm.engine import blocks
+from espnet_bayeslm.engine.pool import EngineOptions
 from espnet_bayeslm.quickstart.steps import Step, run_steps
-from espnet_bayeslm.utils import blocks
-from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 
 BLOCK_SIZE = 20
@@ -181,7 +181,7 @@ def end_of_a_worker(*_):
 def test_perplexities_are_those_of_one_process(
     plain_text, mixture, engine, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("espnet_bayeslm.evaluation.perplexity.BLOCK_SIZE", 7)
+    monkeypatch.setattr("espnet_bayeslm.scoring.perplexity.BLOCK_SIZE", 7)
     options, _ = engine
     for more in ({}, {"context": 2}, {"cache": tmp_path / "cache"}):
         found = []

@@ -14,7 +14,7 @@ from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.htk import read_htk
 from espnet_bayeslm.nbest.lattice import PathScales, best_paths, kaldi_scales, nbest_list
-from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
 
 LATTICES = [random_lattice(np.random.default_rng(n), words="abcde", utt=f"u{n}") for n in range(8)]

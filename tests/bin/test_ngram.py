@@ -8,7 +8,7 @@ from tiny_training import words
 from written_files import write
 
 from espnet_bayeslm.bin.ngram import main
-from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 
 TEXT = Path(__file__).parents[1] / "ngram" / "data" / "reference.txt"
 

@@ -19,8 +19,8 @@ from espnet_bayeslm.loading.export import write_mixture
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.loading.weights_file import NamedWeight, match_weights
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring import em_weights, token_log_probs
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.sequences import running_log_probs
 from espnet_bayeslm.utils.errors import InputError
 

@@ -15,6 +15,7 @@ from pretrained.tiny_models import write_model
 
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.quickstart import main
+from espnet_bayeslm.engine.pool import EngineOptions
 from espnet_bayeslm.quickstart import demo
 from espnet_bayeslm.quickstart.demo import (
     SHIPPED,
@@ -28,7 +29,6 @@ from espnet_bayeslm.quickstart.demo import (
 )
 from espnet_bayeslm.quickstart.perplexity_table import Interval
 from espnet_bayeslm.quickstart.steps import Step, run_steps
-from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 
 SIZES = {"train.txt": 800, "dev.txt": 30, "eval.txt": 30, "dev.jsonl": 12, "eval.jsonl": 12}

@@ -24,9 +24,9 @@ from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation.wer import count_errors, read_transcripts
 from espnet_bayeslm.loading.trained_lm import load_lm
-from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
 from espnet_bayeslm.scoring.neural import NeuralScorer
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.files import read_keyed_lines
 
 FILES = {"words_text", "acwt", "lmwt.nolm", "lmwt.withlm", "lmwt.nn", "text", "trn"}

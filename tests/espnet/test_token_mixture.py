@@ -12,11 +12,11 @@ from pretrained.tiny_models import write_model
 from tiny_training import words
 
 from espnet_bayeslm.bin import export, interpolate, lattice, ngram, perplexity, rescore, train
-from espnet_bayeslm.evaluation.interpolation import em_weights
 from espnet_bayeslm.lm.ngram import NgramLM
 from espnet_bayeslm.loading.trained_lm import load_lm
-from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.pretrained.causal_lm import load_tokenizer
+from espnet_bayeslm.scoring.interpolation import em_weights
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.files import read_keyed_lines, read_yaml_mapping
 
 LM = {

@@ -17,14 +17,6 @@ from espnet_bayeslm.evaluation.calibration import (
     fit_platt,
     log_odds,
 )
-from espnet_bayeslm.evaluation.perplexity import (
-    Perplexity,
-    Tally,
-    TextScores,
-    perplexity_text,
-    sentence_perplexity,
-    token_counts,
-)
 from espnet_bayeslm.evaluation.signal_to_noise import (
     BIN_EDGES,
     CRITERIA,
@@ -36,7 +28,15 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     zero_means,
 )
 from espnet_bayeslm.evaluation.transcripts import read_sentences
-from espnet_bayeslm.evaluation.word_scores import Component, WordScores
+from espnet_bayeslm.scoring.perplexity import (
+    Perplexity,
+    Tally,
+    TextScores,
+    perplexity_text,
+    sentence_perplexity,
+    token_counts,
+)
+from espnet_bayeslm.scoring.word_scores import Component, WordScores
 from espnet_bayeslm.utils.errors import InputError
 
 # multiples of 1/8 add without rounding

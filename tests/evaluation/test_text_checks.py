@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espnet_bayeslm.evaluation import normalization
-from espnet_bayeslm.evaluation.counting import (
+from espnet_bayeslm.evaluation.leakage import RUN, SHORTEST, find_leakage, warn_leakage
+from espnet_bayeslm.evaluation.normalization import Normalization, spoken_numbers
+from espnet_bayeslm.evaluation.transcripts import read_sentences, read_transcripts
+from espnet_bayeslm.nbest.formats import CheckedLists, read_nbest
+from espnet_bayeslm.ngram.estimation import read_corpus
+from espnet_bayeslm.scoring.oov_rate import (
     MENDING_STEPS,
     UnknownWords,
     differences,
     mending_lines,
 )
-from espnet_bayeslm.evaluation.leakage import RUN, SHORTEST, find_leakage, warn_leakage
-from espnet_bayeslm.evaluation.normalization import Normalization, spoken_numbers
-from espnet_bayeslm.evaluation.transcripts import read_sentences, read_transcripts
-from espnet_bayeslm.evaluation.word_scores import WordScores
-from espnet_bayeslm.nbest.formats import CheckedLists, read_nbest
-from espnet_bayeslm.ngram.estimation import read_corpus
+from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.training.text import write_keyed_text
 from espnet_bayeslm.utils.errors import InputError
 

@@ -12,7 +12,7 @@ from search_contract import SearchContract
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.ngram import NgramLM
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
 
 TOKENS = ["<blank>", "<unk>", *"abcdefghij", "<sos/eos>"]

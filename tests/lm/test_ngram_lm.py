@@ -19,7 +19,7 @@ from search_contract import SearchContract, walk
 from espnet_bayeslm.lm import ngram as ngram_module
 from espnet_bayeslm.lm.ngram import ArpaTable, KenlmTable, NgramLM
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.packed_files import unpacked_file
 

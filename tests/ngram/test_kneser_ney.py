@@ -19,7 +19,7 @@ from espnet_bayeslm.ngram.estimation import (
     read_corpus,
     write_arpa,
 )
-from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
 
 WORDS = st.sampled_from("abcd")

@@ -17,7 +17,7 @@ from oracles.ngrams import read_arpa
 
 from espnet_bayeslm.lm.ngram import NgramLM, load_table
 from espnet_bayeslm.ngram.estimation import read_corpus
-from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
 
 WORDS = st.sampled_from(["thank", "you", "know", "zebra", "nowhere", "of", "course"])

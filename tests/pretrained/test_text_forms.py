@@ -19,6 +19,7 @@ from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import interpolate, perplexity, rescore
+from espnet_bayeslm.engine.pool import EngineOptions, Pool
 from espnet_bayeslm.loading.components import (
     ComponentOptions,
     MixtureOptions,
@@ -42,7 +43,6 @@ from espnet_bayeslm.rescoring import lattice_worker, list_worker
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import read_scales
 from espnet_bayeslm.scoring.lattices import MergeOptions
-from espnet_bayeslm.utils.engine import EngineOptions, Pool
 from espnet_bayeslm.utils.errors import InputError
 
 ALL = [TextForm(*parts) for parts in itertools.product(FORMS, MARKS, BLANKS.values())]

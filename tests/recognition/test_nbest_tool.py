@@ -17,10 +17,10 @@ from espnet_bayeslm.bin.nbest import find_recordings
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.recognition import recognisers as sphinx
 from espnet_bayeslm.recognition.recognisers import _rate
 from espnet_bayeslm.rescoring import score_hypotheses
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "espnet"))

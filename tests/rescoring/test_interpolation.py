@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from oracles.em_plain import log_likelihood, plain_em, scipy_optimum
 
-from espnet_bayeslm.evaluation.interpolation import check_weights, em_weights, estimate_weights, mix
-from espnet_bayeslm.evaluation.word_scores import Component, WordScores
 from espnet_bayeslm.nbest.segments import Segment, read_segments, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import list_worker as module
@@ -19,6 +17,8 @@ from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting
 from espnet_bayeslm.rescoring.tuning import AS_USUAL
 from espnet_bayeslm.scoring.cache import CachedScorer
+from espnet_bayeslm.scoring.interpolation import check_weights, em_weights, estimate_weights, mix
+from espnet_bayeslm.scoring.word_scores import Component, WordScores
 from espnet_bayeslm.utils.errors import InputError
 
 # ln p of words, no smaller than what exp() still holds

@@ -12,9 +12,9 @@ from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.nbest.lattice import Arc, Lattice, PathScales, best_paths, kaldi_scales
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.scoring.lattices import MergeOptions, _estimates, rescore_lattices
 from espnet_bayeslm.scoring.neural import NeuralScorer
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.prefixes import Prefix, prefix_scorer
 
 WORDS = ("the", "cat", "dog", "zebra", "mat")

@@ -16,8 +16,8 @@ from espnet2.text.token_id_converter import TokenIDConverter
 
 from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.scoring import NeuralScorer, token_log_probs
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.prefixes import END, NeuralPrefixes, Prefix
 from espnet_bayeslm.scoring.sequences import extend, over_draws, score_in_context
 from espnet_bayeslm.scoring.uncertainty import LoadedLM

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
+from espnet_bayeslm.engine.pool import EngineOptions
 from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
-from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import add_options, options_from
 from lab.plan import TRAIN, Settings, check_parts, read_plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Mapping, Sequence
 
-from espnet_bayeslm.evaluation.perplexity import perplexity_text
+from espnet_bayeslm.scoring.perplexity import perplexity_text
 
 # Seed -> value.
 Values = Dict[int, float]

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
 from espnet_bayeslm.bin import bayeslm
+from espnet_bayeslm.engine.pool import LOCAL, EngineOptions
 from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
-from espnet_bayeslm.utils.engine import LOCAL, EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from lab import texts
 from lab.evaluate import Evaluation

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Callable, Dict, List, Mapping, Optional
 
-from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.evaluation.signal_to_noise import PERCENTILES, SnrSummary
 from espnet_bayeslm.report.table import signed
+from espnet_bayeslm.scoring.perplexity import perplexity_text
 from lab.cells import NOTHING, Values, by_seed, cell, change, mean, table
 from lab.paper import NAMES, SEARCHED
 from lab.plan import ALONE, NGRAM, POINT, Entry, Figures, paper_figures

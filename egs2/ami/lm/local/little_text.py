@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Iterator, List, Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
+from espnet_bayeslm.engine.pool import LOCAL
 from espnet_bayeslm.quickstart.demo import evenly
 from espnet_bayeslm.quickstart.perplexity_table import BOTH, POINT, SYSTEMS
 from espnet_bayeslm.quickstart.seed_comparison import CompareOptions, Work, compare
 from espnet_bayeslm.quickstart.steps import Step, run_steps, words
 from espnet_bayeslm.report.table import signed
 from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
-from espnet_bayeslm.utils.engine import LOCAL
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_text
 from lab.cells import markdown_table

@@ -21,8 +21,8 @@ import speech
 
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.recognition import recognisers
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.cli import progress, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, read_keyed_lines, staged

@@ -16,8 +16,8 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 import nbest
 
-from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.recognition.recognisers import cmudict, with_lm_scores
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import read_lines, staged
 

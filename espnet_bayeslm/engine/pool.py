@@ -307,7 +307,7 @@ class EngineOptions:
         if self.workers is not None and self.workers < 1:
             raise InputError(f"--workers {self.workers}: 1 or more processes were expected")
         if self.engine == "dask":
-            from espnet_bayeslm.utils.dask_cluster import read_conf  # imports dask
+            from espnet_bayeslm.engine.dask_cluster import read_conf  # imports dask
 
             read_conf(self.engine_conf, self.workers)
         elif self.engine_conf is not None:
@@ -325,7 +325,7 @@ class EngineOptions:
         """
         self.check_engine()
         if self.engine == "dask":
-            from espnet_bayeslm.utils.dask_cluster import dask_pool  # imports dask
+            from espnet_bayeslm.engine.dask_cluster import dask_pool  # imports dask
 
             with dask_pool(self.engine_conf, self.workers) as pool:
                 yield pool

@@ -8,10 +8,10 @@ from typing import List, Sequence
 import kenlm
 import numpy as np
 
-from espnet_bayeslm.evaluation.word_scores import WordScores, log_unk_size
+from espnet_bayeslm.ngram.ngram_files import arpa_order, load_kenlm, ngram_name
+from espnet_bayeslm.scoring.word_scores import WordScores, log_unk_size
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.ngram_files import arpa_order, load_kenlm, ngram_name
 
 _LN_10 = math.log(10.0)
 

@@ -11,9 +11,9 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.counting import UnknownWords
-from espnet_bayeslm.evaluation.interpolation import mix
-from espnet_bayeslm.evaluation.word_scores import Component, WordScorer, WordScores
+from espnet_bayeslm.scoring.interpolation import mix
+from espnet_bayeslm.scoring.oov_rate import UnknownWords
+from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.utils.sums import Addable
 
 UNITS = {"word": "words", "token": "tokens", "character": "characters"}

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
-from espnet_bayeslm.utils import blocks
-from espnet_bayeslm.utils.engine import LOCAL, EngineOptions, threads_of
+from espnet_bayeslm.engine import blocks
+from espnet_bayeslm.engine.pool import LOCAL, EngineOptions, threads_of
 from espnet_bayeslm.utils.errors import InputError
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "large_sets.md"
@@ -233,7 +233,7 @@ def program(tmp_path, monkeypatch):
 
 
 def cluster_of(options):
-    from espnet_bayeslm.utils.dask_cluster import make_cluster, read_conf
+    from espnet_bayeslm.engine.dask_cluster import make_cluster, read_conf
 
     name, conf = read_conf(options.engine_conf, options.workers)
     return make_cluster(name, conf, options.workers, path=None)
@@ -347,7 +347,7 @@ def test_a_file_of_machines_names_a_worker_on_each(on_dask, monkeypatch):
 
 def test_errors_of_dask_are_told_as_of_any_engine(monkeypatch):
     distributed = pytest.importorskip("distributed", reason="Dask: pip install -e '.[dask]'")
-    from espnet_bayeslm.utils.dask_cluster import explain
+    from espnet_bayeslm.engine.dask_cluster import explain
 
     killed = explain(distributed.KilledWorker("task", None, 3))
     assert "4 workers ended during the same task" in str(killed)

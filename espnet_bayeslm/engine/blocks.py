@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Tuple, TypeVar
 from weakref import WeakKeyDictionary
 
+from espnet_bayeslm.engine.pool import EngineError, Pool
 from espnet_bayeslm.utils.cli import progress
-from espnet_bayeslm.utils.engine import EngineError, Pool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, leftover_prefix
 

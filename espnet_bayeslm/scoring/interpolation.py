@@ -7,7 +7,7 @@ from typing import List, Optional, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.weights import check_weights
 

@@ -1,0 +1,1 @@
+"""Where long work is done, and blocks of it."""
