@@ -77,7 +77,7 @@ def find_config(config: Union[str, Path]) -> Path:
     )
 
 
-def describe(path: Path) -> str:
+def first_sentence(path: Path) -> str:
     """First sentence of a configuration's comment."""
     text = path.read_text(encoding="utf-8")
     comment = " ".join(

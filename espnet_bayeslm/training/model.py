@@ -54,7 +54,7 @@ def check_regularizer(regularizer: Optional[str], weight: Optional[float], lm: U
         )
 
 
-def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
+def check_loss(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
     """Raise an InputError, with each location's range of sigma, where the loss is not finite."""
     if torch.isfinite(loss):
         return
@@ -282,7 +282,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         """Raise an InputError where the loss of the last step is not a finite number."""
         if self._unchecked is not None:
             (step, loss), self._unchecked = self._unchecked, None
-            check_finite(loss, self.lm, step)
+            check_loss(loss, self.lm, step)
 
     def _sampled_nll(
         self, text: torch.Tensor, text_lengths: torch.Tensor

@@ -92,7 +92,7 @@ def write_token_list(path: Path, tokens: Sequence[str]) -> None:
     write_once(path, lines, "holds other tokens than those asked for now")
 
 
-def check_plain(train_text: Path, valid_text: Path) -> None:
+def check_plain_texts(train_text: Path, valid_text: Path) -> None:
     """Check that lines do not begin with utterance ids, as in Kaldi's `text`."""
     known = {word for _, line in read_lines(train_text) for word in line.split()}
     sentences = [line.split() for _, line in read_lines(valid_text)]
@@ -184,7 +184,7 @@ def prepare(
     """
     made_of = folder / MADE_OF
     if not made_of.exists():
-        check_plain(*texts)
+        check_plain_texts(*texts)
         if given is not None and given.token_type != "word":
             check_words(texts, given)
     for part, text in zip(PARTS, texts, strict=True):
