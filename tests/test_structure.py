@@ -28,8 +28,33 @@ TWINS = {
     "lstm": {"layers", "lm"},
     "transformer": {"layers", "lm"},
 }
-# One name for different things: each pair that gets two names leaves this table.
-HOMONYMS = {"options": {"rescoring", "utils"}, "weights": {"bayes", "utils"}}
+# Public classes and functions of one name -> their modules. Twins do one thing.
+DEFINED_TWINS = {
+    # a program's entry point
+    "main": {"bin/bayeslm", "bin/lm_train", "bin/report", "quickstart/steps"},
+    # the tool `bayeslm rescore`, and the function of Python
+    "rescore": {"bin/rescore", "rescoring/list_worker"},
+}
+# One name for different things: each pair that gets two names leaves these tables.
+HOMONYMS = {"options": {"rescoring", "utils"}}
+DEFINED_HOMONYMS = {
+    "Posterior": {"bayes/posterior", "rescoring/bayes_risk"},
+    "Prefix": {"layers/key_value_cache", "scoring/prefixes"},
+    "Search": {"kinds/search", "report/search_results"},
+    "Segment": {"evaluation/comparison", "nbest/segments"},
+    "check_finite": {"pretrained/loaded_weights", "scoring/sequences"},
+    "check_tokens": {"pretrained/loaded_weights", "scoring/sequences"},
+    "checked": {"nbest/json_lists", "rescoring/list_worker"},
+    "error_table": {"report/nbest_section", "report/score_results"},
+    "is_random": {"bayes/posterior", "lm/scoring"},
+    "key_of": {"bayes/kinds", "nbest/kaldi"},
+    "mix": {"kinds/paths", "scoring/interpolation"},
+    "plain": {"kernels/__init__", "report/plots"},
+    "read_perplexities": {"quickstart/steps", "report/score_results"},
+    "read_references": {"bin/rescore", "report/rescored_lists"},
+    "report": {"bin/report", "bin/rescore"},
+    "write_files": {"report/search_results", "report/weight_noise"},
+}
 
 # A first line begins with a verb or a noun of the field.
 RIDDLE = re.compile(
@@ -75,6 +100,22 @@ def test_no_module_name_stands_twice():
     assert all(
         len(found) == 1 or found <= allowed.get(name, set()) for name, found in folders.items()
     ), folders
+
+
+def test_no_class_or_function_name_stands_twice():
+    modules = collections.defaultdict(set)
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            is_definition = isinstance(node, (ast.ClassDef, ast.FunctionDef))
+            if is_definition and not node.name.startswith("_"):
+                modules[node.name].add(str(path.relative_to(PACKAGE).with_suffix("")))
+    allowed = {**DEFINED_TWINS, **DEFINED_HOMONYMS}
+    twice = {
+        name: found
+        for name, found in modules.items()
+        if len(found) > 1 and not found <= allowed.get(name, set())
+    }
+    assert not twice, twice
 
 
 def public_docstrings(node, name):

@@ -20,7 +20,7 @@ from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.transformer import BayesTransformerLM
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.weights import check_weights
+from espnet_bayeslm.utils.mixture_weights import check_weights
 
 # The LMs that may be components, by their names in ESPnet's registry.
 LM_CLASSES: Dict[str, Type[UncertainLM]] = {

@@ -38,14 +38,16 @@ from espnet_bayeslm.training.optimizer import (
     split_posterior,
 )
 from espnet_bayeslm.training.text import SentencePreprocessor
-from espnet_bayeslm.training.trainer import BayesLMTrainer, check_run, writing_errors
+from espnet_bayeslm.training.trainer import BayesLMTrainer
+from espnet_bayeslm.training.warmup import check_warmup
+from espnet_bayeslm.training.whole_files import check_run, writing_errors
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, split_files
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.locks import folder_lock
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import check_least, conf_numbers
+from espnet_bayeslm.utils.options import conf_numbers
 
 with quiet_imports():
     from espnet2.tasks.abs_task import optim_classes, scheduler_classes
@@ -149,38 +151,6 @@ def complete(args: argparse.Namespace) -> argparse.Namespace:
         if option.endswith("_conf") and isinstance(value, dict):
             setattr(args, option, conf_numbers(value, chosen.get(option.removesuffix("_conf"))))
     return args
-
-
-def check_warmup(model: BayesLanguageModel, args: argparse.Namespace) -> None:
-    """Check `warmup_epochs` and `prior: start`; leave out a warm-up that has nothing to warm up."""
-    prior, lm = args.model_conf.get("prior"), model.lm
-    is_started = bool(args.init_param) and prior != START_PRIOR
-    if model.warmup_epochs > 0 and (is_started or not lm.kinds):
-        why = "--init_param" if is_started else "no location is uncertain"
-        LOG.info(f"There is no point-estimate phase: {why}")
-        model.warmup_epochs = 0
-    if lm.kinds and prior == START_PRIOR and not model.warmup_epochs:
-        raise InputError(
-            f"prior: {START_PRIOR} without a point-estimate phase",
-            remedy="Give model_conf: warmup_epochs, or a trained LM by --from.",
-        )
-    check_least(0, warmup_epochs=model.warmup_epochs)
-    known = set(map(id, parameters_of(lm, POSTERIOR)))
-    others = [n for n, p in lm.named_parameters() if is_posterior_key(n) and id(p) not in known]
-    if model.warmup_epochs and (others or not lm.posterior.blocks()):
-        raise InputError(
-            "warmup_epochs is for LMs whose uncertain locations are all of kind bayes, and this one"
-            f" has {others[0] if others else 'none'}",
-            remedy="Train a point-estimate LM, then this one by `bayeslm train --from`.",
-        )
-    stopped = args.resume and (Path(args.output_dir) / "checkpoint.pth").exists()
-    # an adapter's base is trained, and a posterior of the optimizer has no other start
-    from_scratch = not isinstance(lm, AdaptedLM) and args.optim != OPTIM and lm.posterior.blocks()
-    if from_scratch and not (args.init_param or model.warmup_epochs or stopped):
-        LOG.warning(
-            "random weights are trained from scratch: start from a trained point-estimate LM"
-            " (`bayeslm train --from EXP`, --init_param), or give model_conf: warmup_epochs"
-        )
 
 
 class BayesLMTask(LMTask):

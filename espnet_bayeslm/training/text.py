@@ -92,7 +92,7 @@ def write_token_list(path: Path, tokens: Sequence[str]) -> None:
     write_once(path, lines, "holds other tokens than those asked for now")
 
 
-def check_plain(train_text: Path, valid_text: Path) -> None:
+def check_plain_texts(train_text: Path, valid_text: Path) -> None:
     """Check that lines do not begin with utterance ids, as in Kaldi's `text`."""
     known = {word for _, line in read_lines(train_text) for word in line.split()}
     sentences = [line.split() for _, line in read_lines(valid_text)]
@@ -176,7 +176,7 @@ def prepare(
     wanted: TokenOptions,
     given: Optional[Tokens],
     reading: Reading,
-) -> List[str]:
+) -> Dict[str, Any]:
     """ESPnet's options for text, tokens and shapes, which are made where they are not there yet.
 
     What was made from the same text with the same options is kept. `given` are the tokens that
@@ -184,7 +184,7 @@ def prepare(
     """
     made_of = folder / MADE_OF
     if not made_of.exists():
-        check_plain(*texts)
+        check_plain_texts(*texts)
         if given is not None and given.token_type != "word":
             check_words(texts, given)
     for part, text in zip(PARTS, texts, strict=True):
@@ -205,11 +205,11 @@ def prepare(
         write_token_list(folder / TOKEN_LIST, tokens.tokens)
         write_counts(folder, tokens, reading)
         write_text(made_of, digest)
-    options = ["--token_type", tokens.token_type, "--token_list", str(folder / TOKEN_LIST)]
-    options += ["--bpemodel", tokens.bpemodel] if tokens.bpemodel else []
+    options: Dict[str, Any] = {"bpemodel": tokens.bpemodel} if tokens.bpemodel else {}
+    options.update(token_type=tokens.token_type, token_list=str(folder / TOKEN_LIST))
     for part in PARTS:
-        options += [f"--{part}_data_path_and_name_and_type", f"{folder}/{part}.txt,text,text"]
-        options += [f"--{part}_shape_file", f"{folder}/{part}.shape"]
+        options[f"{part}_data_path_and_name_and_type"] = [(f"{folder}/{part}.txt", "text", "text")]
+        options[f"{part}_shape_file"] = [f"{folder}/{part}.shape"]
     return options
 
 
@@ -319,7 +319,7 @@ def base_model(lm_conf: Mapping[str, Any]) -> str:
 def reader_of(lm_conf: Mapping[str, Any]) -> Reader:
     """Reader of the sentences of an LM `pretrained`."""
     tokenizer = load_tokenizer(base_model(lm_conf))
-    return training_reader(tokenizer, lm_conf.get("text_form", "as_is"), lm_conf.get("marks"))
+    return training_reader(tokenizer, lm_conf.get("text_form", "as_is"))
 
 
 def chosen_form(model: PathLike, text: Path, **options: Any) -> str:

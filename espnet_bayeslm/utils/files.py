@@ -309,15 +309,15 @@ def _utf16(problem: str, path: PathLike, line: int) -> InputError:
     return InputError(f"{problem}; UTF-8 text was expected", path=path, line=line, remedy=remedy)
 
 
-def read_text(path: PathLike) -> str:
-    """Text of a file, as `read_lines` reads it."""
+def unpacked_text(path: PathLike) -> str:
+    """Text of a UTF-8 file, which may be compressed; its lines end in a line feed."""
     return "\n".join(line for _, line in read_lines(path))
 
 
 def read_yaml_mapping(path: PathLike, *, remedy: str = "") -> Dict[str, Any]:
     """Content of a yaml file."""
     try:
-        content = yaml.load(read_text(path), Loader=YAML_LOADER)
+        content = yaml.load(unpacked_text(path), Loader=YAML_LOADER)
     except yaml.YAMLError as error:
         raise InputError(f"not a yaml file ({error})", path=path, remedy=remedy) from error
     if not isinstance(content, dict):
