@@ -240,7 +240,7 @@ def starting_point(source: Optional[Path], args: argparse.Namespace, *, folder: 
 
     If the LM is a peft adapter, the start is written to `folder`.
     """
-    from espnet_bayeslm.loading.trained_lm import TRAINED_CLASSES
+    from espnet_bayeslm.lm import LMS
     from espnet_bayeslm.pretrained.adapters import write_start
 
     if source is None or (is_pretrained(source) and not is_adapter(source)):
@@ -257,7 +257,7 @@ def starting_point(source: Optional[Path], args: argparse.Namespace, *, folder: 
         )
     options = ["--init_param", str(checkpoint)]
     # the configuration may choose its own prior, as `prior: zero`
-    if args.lm in TRAINED_CLASSES and "prior" not in args.model_conf:
+    if args.lm in LMS and "prior" not in args.model_conf:
         options += ["--model_conf", f"prior={json.dumps(str(checkpoint))}"]
     if args.lm == BACKBONE_LM:
         options += backbone_options(args.lm_conf, source)
