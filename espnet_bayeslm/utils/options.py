@@ -54,6 +54,7 @@ def option(
     choices: Optional[Sequence[str]] = None,
     metavar: Optional[str] = None,
     positional: bool = False,
+    names: object = None,
 ) -> Any:
     """Field of a dataclass of options.
 
@@ -66,11 +67,12 @@ def option(
         choices: Values that are allowed.
         metavar: Name of the value in the parser's help.
         positional: True for an argument without `--`.
+        names: Object whose text takes the place of `%(names)s` when the help is shown.
     """
     metadata = {"help": help, "name": name, "group": group, "positional": positional}
     return dataclasses.field(
         default=default,
-        metadata={**metadata, "choices": choices, "metavar": metavar},
+        metadata={**metadata, "choices": choices, "metavar": metavar, "names": names},
     )
 
 
@@ -108,10 +110,12 @@ def add_options(parser: argparse.ArgumentParser, cls: Type) -> argparse.Argument
         else:
             keywords.update(default=None if required else field.default, type=_reader(hint))
         if field.metadata["positional"]:
-            groups[title].add_argument(field.name, nargs=None if required else "?", **keywords)
+            name = field.name
+            keywords.update(nargs=None if required else "?")
         else:
+            name = f"--{option_name(field)}"
             keywords.update(dest=_key(field), required=required)
-            groups[title].add_argument(f"--{option_name(field)}", **keywords)
+        groups[title].add_argument(name, **keywords).names = field.metadata["names"]
     return parser
 
 
