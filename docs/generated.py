@@ -76,6 +76,7 @@ def rows_of(actions: List[argparse.Action]) -> Iterator[str]:
             continue
         name = ", ".join(action.option_strings) or action.metavar or action.dest
         help_text = (action.help or "").replace("%(default)s", str(action.default))
+        help_text = help_text.replace("%(names)s", str(getattr(action, "names", "")))
         if action.choices:
             help_text += f" ({', '.join(map(str, action.choices))})"
         yield f"| {code_cell(name)} | {default_of(action)} | {cell(help_text.replace('%%', '%'))} |"

@@ -23,9 +23,8 @@ from espnet_bayeslm.bayes import (
 )
 from espnet_bayeslm.bayes.kinds import NOISE_STEP
 from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
-from espnet_bayeslm.bayes.posterior import DEFAULTS
+from espnet_bayeslm.bayes.posterior import DEFAULTS, latent_outputs
 from espnet_bayeslm.kernels.product import Contents, linear
-from espnet_bayeslm.layers.latent import LatentOutput
 from espnet_bayeslm.lm.adapted_state import adapt_checkpoint, drop_posterior
 from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
@@ -103,11 +102,9 @@ class UncertainLM(IncrementalLM):
         k = "" if location.layer is None else str(location.layer - 1)
         return Place(self, str(location), k, position)
 
-    def latents(self) -> Iterator[Tuple[str, LatentOutput]]:
-        """Yield (location, layer) of the variational hidden outputs."""
-        for module in self.modules():
-            if isinstance(module, LatentOutput):
-                yield module.location, module
+    def latents(self) -> List[Tuple[str, Any]]:
+        """Pairs (location, layer) of the variational hidden outputs."""
+        return [(layer.location, layer) for layer in latent_outputs(self)]
 
     def location_sizes(self) -> Dict[str, int]:
         """Number of random weights of each location (latent outputs: units per token)."""
@@ -270,7 +267,7 @@ class UncertainLM(IncrementalLM):
     def has_draws(self) -> bool:
         """True if anything is random, and no sample is held."""
         held = self._sample is not None and not self._sample.is_mean
-        return not held and bool(self.posterior.blocks() or next(self.latents(), None))
+        return not held and bool(self.posterior.blocks() or self.latents())
 
     def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
         """Score the next token; with `num_samples`, ln of the mean probability over samples.

@@ -15,7 +15,8 @@ from torch import nn
 from espnet_bayeslm.bayes import Posterior
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.bayes.noise import noise_generator
-from espnet_bayeslm.bayes.weights import LOG_STD, perturb, whole_blocks
+from espnet_bayeslm.kinds.bayes import LOG_STD
+from espnet_bayeslm.kinds.whole_posterior import perturb, whole_blocks
 from espnet_bayeslm.utils.errors import InputError
 
 Group = Dict[str, Any]

@@ -279,7 +279,7 @@ def start_from(source: Optional[Path], args: argparse.Namespace, *, folder: Path
 
     If the LM is a peft adapter, its checkpoint is written to `folder`.
     """
-    from espnet_bayeslm.loading.trained_lm import TRAINED_CLASSES
+    from espnet_bayeslm.lm import LMS
     from espnet_bayeslm.pretrained.adapters import write_start
 
     checkpoint = starting_point(source, folder)
@@ -288,7 +288,7 @@ def start_from(source: Optional[Path], args: argparse.Namespace, *, folder: Path
     if is_adapter(source):
         write_start(source, checkpoint)
     # the configuration may choose its own prior, as `prior: zero`
-    if args.lm in TRAINED_CLASSES:
+    if args.lm in LMS:
         args.model_conf = {"prior": str(checkpoint), **args.model_conf}
     if args.lm == BACKBONE_LM:
         args.lm_conf = {**args.lm_conf, **backbone_conf(args.lm_conf, source)}

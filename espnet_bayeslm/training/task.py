@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import dataclasses
 import difflib
@@ -17,13 +18,12 @@ from espnet2.train.abs_espnet_model import AbsESPnetModel
 from espnet2.train.distributed_utils import get_node_rank, get_rank
 
 from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
-from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.lm import LMS, MIXTURE, UncertainLM
 from espnet_bayeslm.lm.espnet import BACKBONES
-from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.scoring import is_random
 from espnet_bayeslm.loading.checkpoint import check_fits, load_state, read_checkpoint
 from espnet_bayeslm.loading.experiment import check_token_list, read_config
-from espnet_bayeslm.loading.trained_lm import MIXTURE, MODEL, OPTIM, TRAINED_CLASSES
+from espnet_bayeslm.loading.trained_lm import MODEL, OPTIM
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.names import PRETRAINED, TOKEN_TYPE
 from espnet_bayeslm.training.batches import MixedSampler, count_tokens, with_sentence_ends
@@ -54,7 +54,8 @@ with quiet_imports():
     from espnet2.tasks.lm import LMTask, lm_choices, model_choices
 
 # On import, so that spawned workers, which import this module, have the classes too.
-lm_choices.classes.update({**TRAINED_CLASSES, MIXTURE: MixtureLM})
+# LMS imports a class when it is chosen.
+lm_choices.classes = collections.ChainMap(lm_choices.classes, LMS)
 model_choices.classes[MODEL] = BayesLanguageModel
 optim_classes[OPTIM] = IVON
 
@@ -114,7 +115,7 @@ CHOSEN_BY_NAME = {"optim": optim_classes, "scheduler": scheduler_classes}
 
 def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
     """Check the keys of `lm_conf`, `model_conf`, `optim_conf` or `scheduler_conf`."""
-    valid = [key for key in inspect.signature(cls.__init__).parameters if key not in GIVEN_BY_TASK]
+    valid = [key for key in inspect.signature(cls).parameters if key not in GIVEN_BY_TASK]
     for key in conf:
         if key not in valid and key != "ignore_id":
             near = difflib.get_close_matches(str(key), valid, n=1)
@@ -145,7 +146,7 @@ def chosen_classes(args: argparse.Namespace) -> Dict[str, Any]:
 def complete(args: argparse.Namespace) -> argparse.Namespace:
     """Choose the model where none is named; make numbers of words as `1e-3` in all `*_conf`."""
     if args.model is None:
-        args.model = MODEL if args.lm in TRAINED_CLASSES else "lm"
+        args.model = MODEL if args.lm in LMS and args.lm != MIXTURE else "lm"
     chosen = chosen_classes(args)
     for option, value in vars(args).items():
         if option.endswith("_conf") and isinstance(value, dict):

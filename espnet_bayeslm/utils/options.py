@@ -57,6 +57,7 @@ def option(
     most: Optional[float] = None,
     metavar: Optional[str] = None,
     positional: bool = False,
+    names: object = None,
 ) -> Any:
     """Field of a dataclass of options.
 
@@ -71,10 +72,12 @@ def option(
         most: Highest number that is allowed beside `least`; None: any finite one.
         metavar: Name of the value in the parser's help.
         positional: True for an argument without `--`.
+        names: Object whose text takes the place of `%(names)s` when the help is shown.
     """
     metadata = {"help": help, "name": name, "group": group, "positional": positional}
     limits = {"choices": choices, "least": least, "most": most}
-    return dataclasses.field(default=default, metadata={**metadata, **limits, "metavar": metavar})
+    shown = {"metavar": metavar, "names": names}
+    return dataclasses.field(default=default, metadata={**metadata, **limits, **shown})
 
 
 def described_fields(cls: Type) -> List[dataclasses.Field]:
@@ -111,10 +114,12 @@ def add_options(parser: argparse.ArgumentParser, cls: Type) -> argparse.Argument
         else:
             keywords.update(default=None if required else field.default, type=_reader(hint))
         if field.metadata["positional"]:
-            groups[title].add_argument(field.name, nargs=None if required else "?", **keywords)
+            name = field.name
+            keywords.update(nargs=None if required else "?")
         else:
+            name = f"--{option_name(field)}"
             keywords.update(dest=_key(field), required=required)
-            groups[title].add_argument(f"--{option_name(field)}", **keywords)
+        groups[title].add_argument(name, **keywords).names = field.metadata["names"]
     return parser
 
 

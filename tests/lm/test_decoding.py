@@ -19,7 +19,7 @@ from search_contract import (
     walk_utterances,
 )
 
-from espnet_bayeslm.bayes.weights import add_whole_posterior
+from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior
 from espnet_bayeslm.layers.key_value_cache import KeyValueCache, membership
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.lm.tree import build_tree
