@@ -22,6 +22,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 TWINS = {
     "export": {"bin", "loading"},
     "perplexity": {"bin", "scoring"},
+    "rescore": {"bin", "rescoring"},
     "search": {"bin", "kinds"},
     "lattice": {"bin", "nbest"},
     "ngram": {"bin", "lm"},
@@ -29,7 +30,7 @@ TWINS = {
     "transformer": {"layers", "lm"},
 }
 # One name for different things: each pair that gets two names leaves this table.
-HOMONYMS = {"options": {"rescoring", "utils"}, "weights": {"bayes", "utils"}}
+HOMONYMS = {"weights": {"bayes", "utils"}}
 
 # A first line begins with a verb or a noun of the field.
 RIDDLE = re.compile(

@@ -13,17 +13,17 @@ from espnet_bayeslm.evaluation.agreement import warn_of_spelling
 from espnet_bayeslm.evaluation.counting import warn_without_blanks
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
-from espnet_bayeslm.loading.components import PRELOAD, TrainTextOptions
+from espnet_bayeslm.loading.component_options import PRELOAD, TrainTextOptions
 from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE, CheckedLists, written_format
 from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.decision import CONTROL, ListTally, calibration_text
 from espnet_bayeslm.rescoring.feature_tuning import TunedWeights
 from espnet_bayeslm.rescoring.features import LM
-from espnet_bayeslm.rescoring.list_worker import rescored_on
-from espnet_bayeslm.rescoring.options import NO_LMWT, SharedRescoreOptions
 from espnet_bayeslm.rescoring.output_files import written_lists
+from espnet_bayeslm.rescoring.rescore import Rescoring, rescored_on
+from espnet_bayeslm.rescoring.rescore_options import NO_LMWT, SharedRescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
-from espnet_bayeslm.rescoring.tuning import Refs, Rescoring, Tuned, held_out_line
+from espnet_bayeslm.rescoring.tuning import Refs, Tuned, held_out_line
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_output, files_in, staged

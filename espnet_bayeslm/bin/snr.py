@@ -14,7 +14,7 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     summarize_weights,
 )
 from espnet_bayeslm.evaluation.transcripts import read_sentences
-from espnet_bayeslm.loading.components import ComponentOptions, GPUOptions, LMOptions
+from espnet_bayeslm.loading.component_options import ComponentOptions, GPUOptions, LMOptions
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
 from espnet_bayeslm.report.weight_noise import (
     LocationRow,

@@ -18,7 +18,7 @@ from espnet_bayeslm.nbest.kaldi import key_of
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.inputs import Repeated, expecting, named_paths, typed
 from espnet_bayeslm.rescoring.decision import ScoredList
-from espnet_bayeslm.rescoring.features import LM, SUBTRACTED
+from espnet_bayeslm.rescoring.features import LM, SUBTRACTED, hypothesis_features
 from espnet_bayeslm.rescoring.output_files import (
     BEST,
     COSTS,
@@ -113,8 +113,9 @@ def _scores(
     # of each LM: the folder has the mixture's scores only
     if new is not None and scales is not None and not scales.of_each_lm:
         log_probs = {LM: new[NEW_LM], **{f"{SUBTRACTED}.{n}": v for n, v in subtracted.items()}}
-        scored = ScoredList(nbest, {name: np.array(v) for name, v in log_probs.items()})
-        columns["total"] = scored.totals(scales).tolist()
+        arrays = {name: np.array(values) for name, values in log_probs.items()}
+        features = hypothesis_features(nbest, arrays)
+        columns["total"] = ScoredList(nbest, ()).totals(features, scales).tolist()
     return {name: values for name, values in columns.items() if None not in values}
 
 

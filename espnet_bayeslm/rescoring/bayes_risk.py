@@ -33,7 +33,7 @@ GRID = 2.0 ** np.arange(-4.0, 5.25, 0.25)
 
 
 @dataclasses.dataclass(frozen=True)
-class Posterior:
+class ListPosterior:
     """Posterior over the hypotheses of a list, as a softmax of their totals.
 
     Attributes:
@@ -128,7 +128,7 @@ def tuned_posterior(
     hypotheses: Sequence[Sequence[Words]],
     refs: Sequence[Words],
     best: Sequence[int],
-) -> Posterior:
+) -> ListPosterior:
     """The posterior under which the words that are right are likeliest.
 
     Of each list there are the totals, (N,), the hypotheses' words, the words that were said, and
@@ -137,13 +137,13 @@ def tuned_posterior(
     rows = list(zip(hypotheses, refs, best, strict=True))
     in_place = [words_in_place(hyps[k], hyps) for hyps, _, k in rows]
     correct = np.concatenate([words_in_place(hyps[k], [ref])[0] for hyps, ref, k in rows])
-    found, least = Posterior(), math.inf
+    found, least = ListPosterior(), math.inf
     for sharpness in (1.0 / spread(totals) * GRID).tolist() if len(correct) else ():
         pairs = zip(totals, in_place, strict=True)
         masses = [word_confidences(list_posterior(t, sharpness), places) for t, places in pairs]
         platt, loss = fit_platt(np.concatenate(masses), correct)
         if loss < least:
-            found, least = Posterior(sharpness, *platt), loss
+            found, least = ListPosterior(sharpness, *platt), loss
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import itertools
 import re
 from collections import Counter
@@ -21,6 +21,8 @@ HIGH_OOV_RATE = 0.02
 
 # Says of each word whether an LM does not know it
 Unknown = Callable[[Sequence[str]], Sequence[bool]]
+# Lines that say how some words differ from words that an LM knows
+Mends = Callable[[Counter[str]], List[str]]
 # Difference -> the steps of --normalize that undo it; the first that does counts
 MENDING_STEPS: Mapping[str, str] = {
     "case": "lower",
@@ -48,27 +50,26 @@ _FILLER = re.compile(
 LOOKED_AT, SHOWN = 2000, 3
 
 
+@dataclasses.dataclass
 class UnknownWords:
     """Counts the words that a component does not know, at most `max_oov_rate` of all.
 
-    Without the component's scorer, which no other process gets, no differences are told.
+    Attributes:
+        name: The component's name.
+        max_oov_rate: Largest share of unknown words.
+        counting: How words are counted.
+        words: Each unknown word, with its number.
+        num_words: Number of all words.
     """
 
-    def __init__(
-        self, name: str, *, max_oov_rate: float, counting: Counting = ALL_WORDS, scorer: Any = None
-    ):
-        check_least(0, max_oov_rate=max_oov_rate)
-        self.name, self.max_oov_rate, self.counting = name, max_oov_rate, counting
-        # Lines that say how words differ from known words
-        self.mends: Callable[[Counter[str]], List[str]] = functools.partial(
-            mending_lines, scorer=scorer
-        )
-        self.words: Counter = Counter()
-        self.num_words = 0
+    name: str
+    max_oov_rate: float
+    counting: Counting = ALL_WORDS
+    words: Counter[str] = dataclasses.field(default_factory=Counter)
+    num_words: int = 0
 
-    def __getstate__(self) -> Dict[str, Any]:
-        """Counts as another process gets them, without the LM."""
-        return {**vars(self), "mends": mending_lines}
+    def __post_init__(self) -> None:
+        check_least(0, max_oov_rate=self.max_oov_rate)
 
     def add(self, sentences: Sequence[Sequence[str]], scores: Sequence[WordScores]) -> None:
         """Count the words of some sentences."""
@@ -84,8 +85,11 @@ class UnknownWords:
         self.num_words += other.num_words
         self.words.update(other.words)
 
-    def check(self, *, report: bool = False) -> None:
-        """Raise an InputError where too many words are unknown; `report`: log their rate."""
+    def check(self, mends: Mends, *, report: bool = False) -> None:
+        """Raise an InputError where too many words are unknown; `report`: log their rate.
+
+        `mends` says how these words differ from words that the component knows.
+        """
         total, distinct = self.words.total(), len(self.words)
         noun, words = ("words", "") if self.counting.unit == "word" else ("characters", " words")
         rate = total / max(self.num_words, 1)
@@ -99,12 +103,12 @@ class UnknownWords:
                 "Do text and LM agree in case, spelling and tokens?"
                 " `--normalize lower,punct` makes text in upper case or with punctuation agree."
             )
-            if mends := self.mends(self.words):
-                remedy += f" {'; '.join(mends)}."
+            if lines := mends(self.words):
+                remedy += f" {'; '.join(lines)}."
             problem = f"{message}, and --max_oov_rate is {self.max_oov_rate}"
             raise InputError(problem, remedy=remedy)
         if report:
-            lines = self.mends(self.words) if rate > HIGH_OOV_RATE else []
+            lines = mends(self.words) if rate > HIGH_OOV_RATE else []
             (LOG.warning if lines else LOG.info)("\n  ".join([message, *lines]))
 
 

@@ -9,11 +9,7 @@ from lm_cases import BATCH, VOCAB
 import espnet_bayeslm
 from espnet_bayeslm.bin.perplexity import PerplexityOptions, perplexity
 from espnet_bayeslm.lm import BayesTransformerLM
-from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.nbest.formats import CheckedLists
-from espnet_bayeslm.rescoring.list_worker import ListWorker, blocks_of, checked
-from espnet_bayeslm.rescoring.scales import Scales, Weighting
-from espnet_bayeslm.rescoring.tuning import AS_USUAL, Rescoring
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 PACKAGE = Path(espnet_bayeslm.__file__).parent
@@ -63,14 +59,11 @@ def test_a_sentence(name, request, tmp_path):
 
 
 def test_a_list(point, nbest):
-    components = ComponentOptions(lms=[str(point)]).components()
-    weighting = Weighting.of(components, None, Scales(lmwt=10.0))
+    lm = espnet_bayeslm.load(point)
 
     def rescore():
-        first, work = blocks_of(CheckedLists(nbest / "dev"), AS_USUAL, chooses=False)
-        worker = ListWorker(components, weighting, AS_USUAL, first)
-        found = checked(map(worker.score, work))
-        assert len(list(Rescoring(found, weighting))) == 30
+        lists = CheckedLists(nbest / "dev")
+        assert len(list(espnet_bayeslm.rescore(lists, lms=[lm], lmwt=10.0))) == 30
 
     files = {file for file, _ in entered(rescore, below=BELOW)}
     assert {"nbest/kaldi.py", "scoring/neural.py", "rescoring/decision.py"} <= files

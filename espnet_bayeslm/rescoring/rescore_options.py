@@ -8,7 +8,7 @@ from typing import Any, Dict, Mapping, Optional, TypeVar, Union
 from espnet_bayeslm.engine.pool import EngineOptions
 from espnet_bayeslm.evaluation.counting import CountingOptions
 from espnet_bayeslm.evaluation.normalization import normalize_option
-from espnet_bayeslm.loading.components import GPUOptions, SubtractOptions
+from espnet_bayeslm.loading.component_options import GPUOptions, SubtractOptions
 from espnet_bayeslm.nbest.segments import Segment
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
