@@ -17,7 +17,6 @@ from espnet_bayeslm.loading.component_options import PRELOAD, TrainTextOptions
 from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE, CheckedLists, written_format
 from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.decision import CONTROL, ListTally, calibration_text
-from espnet_bayeslm.rescoring.feature_tuning import TunedWeights
 from espnet_bayeslm.rescoring.features import LM
 from espnet_bayeslm.rescoring.output_files import written_lists
 from espnet_bayeslm.rescoring.rescore import Rescoring, rescored_on
@@ -28,7 +27,7 @@ from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_output, files_in, staged
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import check_least, option
+from espnet_bayeslm.utils.options import option
 
 SCALES = "scales.yaml"
 
@@ -56,11 +55,8 @@ class RescoreCommand(SharedRescoreOptions, TrainTextOptions):
         "Write the N best hypotheses of each list too, the best first, for a slower LM"
         " (OUTPUT/best)",
         None,
+        least=1,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(1, **{"--write_best": self.write_best})
 
 
 def write_settings(
@@ -71,20 +67,17 @@ def write_settings(
     facts: Mapping[str, Any],
 ) -> None:
     """Write what `--scales` reads, remarks for people (`facts`, ..), and the sweep."""
-
-    def errors(found: TunedWeights) -> Dict[str, Any]:
-        # copies: yaml would write what stands in two places as a reference
-        own = {"errors": {**found.errors}, "held_out_errors": {**found.held_out}}
-        return {"kept": found.kept, **own}
-
     content = {**weighting.content(), **facts}
     if tuned is not None:
         from espnet_bayeslm.report.weight_sweep import write_sweep  # imports matplotlib
 
-        own = {**errors(tuned.found), "words": tuned.words, "without_lm": errors(tuned.control)}
-        if tuned.risk_errors is not None:
-            own["errors"]["mbr"] = tuned.risk_errors
-        content["tuning"] = own
+        # copies: yaml would write what stands in two places as a reference
+        by_risk = {} if tuned.risk_errors is None else {"mbr": tuned.risk_errors}
+        with_lm, without_lm = (
+            {"kept": w.kept, "errors": {**w.errors, **more}, "held_out_errors": {**w.held_out}}
+            for w, more in ((tuned.found, by_risk), (tuned.control, {}))
+        )
+        content["tuning"] = {**with_lm, "words": tuned.words, "without_lm": without_lm}
         write_sweep(folder, tuned)
     if tally.errors:
         content["wer"] = {name: round(100 * c.rate, 3) for name, c in tally.errors.items()}

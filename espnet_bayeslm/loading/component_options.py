@@ -12,7 +12,7 @@ from espnet_bayeslm.pretrained.text_forms import AUTO, check_form
 from espnet_bayeslm.scoring import MAX_TOKENS
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import ToolOptions, option
 
 if TYPE_CHECKING:
     from espnet_bayeslm.scoring.word_scores import Component
@@ -27,7 +27,7 @@ LARGE = 300_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LMOptions:
+class LMOptions(ToolOptions):
     """LMs, and how they score."""
 
     # in Python also what `espnet_bayeslm.load` returns
@@ -38,9 +38,11 @@ class LMOptions:
         name="lm",
         group=GROUP,
     )
-    max_tokens: int = option("Largest number of tokens in a batch", MAX_TOKENS, group=GROUP)
+    max_tokens: int = option(
+        "Largest number of tokens in a batch", MAX_TOKENS, group=GROUP, least=1
+    )
     max_oov_rate: float = option(
-        "Largest share of unknown words; more are an error", 0.2, group=GROUP
+        "Largest share of unknown words; more are an error", 0.2, group=GROUP, least=0
     )
     text_form: str = option(
         "Form in which pretrained LMs read the text, FORM[,MARKS[,BLANK]]: as_is, lower or sentence"
@@ -67,12 +69,9 @@ class LMOptions:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.text_form != AUTO:
             check_form(self.text_form)
-
-    def every_lm(self) -> List[Any]:
-        """All LMs."""
-        return list(self.lms)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,10 +132,6 @@ class SubtractOptions(MixtureOptions):
         name="subtract_weight",
         group=GROUP,
     )
-
-    def every_lm(self) -> List[Any]:
-        """All LMs, subtracted ones last."""
-        return [*self.lms, *self.subtract_lms]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter
 from typing import (
     Any,
@@ -142,20 +143,22 @@ def with_known_words(
     A worker says how these words differ from words that its LMs know.
     """
     total: List[UnknownWords] = []
-
-    def check(*, report: bool) -> None:
-        for index, count in enumerate(total):
-            if report or count.num_words >= ENOUGH:
-                mends = lambda words, index=index: workers.ask("mends", (index, words))  # noqa: E731
-                count.check(mends, report=report)
-
     for block, (scores, unknown) in scored:
         for count, more in zip(total, unknown, strict=False):  # none before the first block
             count.join(more)
         total = total or unknown
-        check(report=False)
+        for index, count in enumerate(total):
+            if count.num_words >= ENOUGH:
+                count.check(functools.partial(_mends, workers, index))
         yield block, scores
-    check(report=True)
+    for index, count in enumerate(total):
+        count.check(functools.partial(_mends, workers, index), report=True)
+
+
+def _mends(workers: Blocks, index: int, words: Counter[str]) -> List[str]:
+    """Lines that say how unknown words differ from words that a component of a worker knows."""
+    lines: List[str] = workers.ask("mends", (index, words))
+    return lines
 
 
 class TextWorker(ComponentWorker):

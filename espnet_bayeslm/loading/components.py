@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
 from espnet_bayeslm import load
-from espnet_bayeslm.loading.component_options import ComponentOptions, LMOptions, SubtractOptions
+from espnet_bayeslm.loading.component_options import ComponentOptions, LMOptions
 from espnet_bayeslm.loading.experiment import experiment_name, find_files, fingerprint
 from espnet_bayeslm.loading.weights_file import KeptForm, unique_names
 from espnet_bayeslm.ngram.ngram_files import NGRAM_SUFFIXES, ngram_fingerprint
@@ -19,20 +19,20 @@ from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.word_scores import Component, WordScorer
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.options import part_of
+from espnet_bayeslm.utils.files import PathLike
 
 Sentences = Sequence[Sequence[str]]
 
 
-def lm_type(lm: Any) -> str:
-    """Type of an LM, one of `LOADERS`: of a path, or of what `espnet_bayeslm.load` returned."""
-    if not isinstance(lm, (str, os.PathLike)):
-        return "pretrained" if hasattr(lm, "tokenizer") else "espnet"
-    if is_adapter(lm):
+def source_type(source: Any) -> str:
+    """Type of an LM, a key of `LOADERS`: of a path, or of what `espnet_bayeslm.load` returned."""
+    if not isinstance(source, (str, os.PathLike)):
+        return "pretrained" if hasattr(source, "tokenizer") else "espnet"
+    if is_adapter(source):
         return "adapter"
-    if is_pretrained(lm):
+    if is_pretrained(source):
         return "pretrained"
-    return "adapted" if is_adapted(lm) else "espnet"
+    return "adapted" if is_adapted(source) else "espnet"
 
 
 def is_ngram(source: object) -> bool:
@@ -46,8 +46,9 @@ def is_ngram(source: object) -> bool:
 
 def chooses_form(options: LMOptions) -> bool:
     """True if some LM chooses its form of the text by sentences."""
-    by_path = {"pretrained": AUTO, "adapter": AUTO}
-    own = [getattr(lm, "text_form", by_path.get(lm_type(lm))) for lm in options.every_lm()]
+    of_path = {"pretrained": AUTO, "adapter": AUTO}
+    lms = [*options.lms, *getattr(options, "subtract_lms", ())]
+    own = [getattr(lm, "text_form", of_path.get(source_type(lm))) for lm in lms]
     return options.text_form == AUTO and AUTO in own
 
 
@@ -60,16 +61,19 @@ def load_components(
     self_normalized: bool = False,
     unit: str = "word",
 ) -> List[Component]:
-    """LMs, then n-grams, which score words, or by the `unit` token the LMs' own tokens.
+    """LMs, n-grams, and LMs and n-grams that are subtracted, which score words.
 
     LMs read `context` sentences of a text before each sentence. A Transformer reads at most
     `max_context` tokens before an utterance again. With `self_normalized` one number is taken for
-    every context's ln Z.
+    every context's ln Z. By the `unit` token the LMs' own tokens are scored.
     """
     if not options.lms and not options.ngrams:
         raise InputError("no LM", remedy="Give --lm EXP and/or --ngram ARPA, each repeatable.")
-    types = [lm_type(lm) for lm in options.every_lm()]
-    if options.base is not None and not HAVE_BASE.intersection(types):
+    sources = [(source_type(lm), lm) for lm in options.lms]
+    sources += [("ngram", path) for path in options.ngrams]
+    for source in getattr(options, "subtract_lms", ()):
+        sources.append(("ngram" if is_ngram(source) else source_type(source), source))
+    if options.base is not None and not any(kind in HAVE_BASE for kind, _ in sources):
         raise InputError("--base, and no LM is an adapter", remedy="Leave it out.")
     if context < 0:
         raise InputError(f"--context {context}: expected 0 or more sentences")
@@ -80,27 +84,15 @@ def load_components(
         self_normalized=self_normalized,
         unit=unit,
     )
-    components = [LOADERS[lm_type(lm)](lm, options, device, **reading) for lm in options.lms]
-    for path in options.ngrams:
-        scorer = NgramScorer(path, unk_size=1.0 if options.unk_size is None else options.unk_size)
-        components.append(Component(scorer.name, "ngram", scorer, ngram_fingerprint(path)))
+    components = [LOADERS[kind](source, options, device, **reading) for kind, source in sources]
     names = unique_names([component.name for component in components])
     return [c._replace(name=name) for c, name in zip(components, names, strict=True)]
 
 
-def load_subtracted(
-    options: SubtractOptions, names: Sequence[str], device: str, **reading: Any
-) -> List[Component]:
-    """LMs and n-grams that are subtracted, in their order, with other names than `names`."""
-    components: List[Component] = []
-    for path in options.subtract_lms:
-        lms, ngrams = ([], [path]) if is_ngram(path) else ([path], [])
-        base = options.base if lm_type(path) in HAVE_BASE else None
-        own = part_of(ComponentOptions, options)
-        part = dataclasses.replace(own, lms=lms, ngrams=ngrams, base=base)
-        components += load_components(part, device, **reading)
-    unique = unique_names([*names, *(component.name for component in components)])[len(names) :]
-    return [c._replace(name=name) for c, name in zip(components, unique, strict=True)]
+def _ngram(path: PathLike, options: ComponentOptions, device: str, **_: Any) -> Component:
+    """Component of an n-gram, an ARPA file or KenLM binary."""
+    scorer = NgramScorer(path, unk_size=1.0 if options.unk_size is None else options.unk_size)
+    return Component(scorer.name, "ngram", scorer, ngram_fingerprint(path))
 
 
 def _espnet_lm(
@@ -151,7 +143,7 @@ def _causal_lm(
     if is_loaded and options.text_form != AUTO:
         lm = dataclasses.replace(lm, text_form=options.text_form)
     if not is_loaded:
-        base = options.base if lm_type(given) in HAVE_BASE else None
+        base = options.base if source_type(given) in HAVE_BASE else None
         how = dict(text_form=options.text_form, precision=options.precision)
         lm = load(given, device=device, base=base, **how)
         lm = lm if num_samples else lm.at_mean()
@@ -172,8 +164,9 @@ LOADERS: Mapping[str, Callable[..., Component]] = {
     "pretrained": _causal_lm,
     "adapter": _causal_lm,
     "adapted": _causal_lm,
+    "ngram": _ngram,
 }
-"""Type of an LM -> function that makes its component."""
+"""Type of an LM or n-gram -> function that makes its component."""
 HAVE_BASE = {"adapter", "adapted"}
 """Types of LMs that adapt a base model."""
 

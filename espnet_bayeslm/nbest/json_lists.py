@@ -277,15 +277,14 @@ def _list(text: str, _: str) -> NBest:
         if len(set(ranks)) < len(ranks):
             raise InputError("two hypotheses of one rank")
         hyps.sort(key=lambda hyp: hyp["rank"])
-    return nbest_of(utt, map(_hypothesis, hyps), content, keys=KEYS)
-
-
-def _hypothesis(content: Dict[str, Any]) -> Hypothesis:
-    am_score, lm_score, graph_score = (_score(content.get(name), name) for name in SCORES)
-    if am_score is None:
-        am_score = _score(content.get("score"), "score")
-    words = _words(content.get("text"), "text")
-    return Hypothesis(words, am_score, lm_score, graph_score, _others(content, HYPOTHESIS_KEYS))
+    hypotheses = []
+    for hyp in hyps:
+        am_score, lm_score, graph_score = (_score(hyp.get(name), name) for name in SCORES)
+        if am_score is None:
+            am_score = _score(hyp.get("score"), "score")
+        words, kept = _words(hyp.get("text"), "text"), _others(hyp, HYPOTHESIS_KEYS)
+        hypotheses.append(Hypothesis(words, am_score, lm_score, graph_score, kept))
+    return nbest_of(utt, hypotheses, content, keys=KEYS)
 
 
 @contextlib.contextmanager

@@ -69,7 +69,7 @@ def write_files(folder: Path, lms: Locations, steps: Pruned, *, text: Optional[s
 
 def _figures(lms: Locations, steps: Pruned) -> Dict[str, Any]:
     """Figures of the LMs that have some ratios or were pruned, by the names of their files."""
-    from espnet_bayeslm.report.plots import pruning_figure, snr_figure
+    from espnet_bayeslm.report.noise_plots import pruning_figure, snr_figure
 
     found = {name: [row.summary for row in rows if row.summary] for name, rows in lms.items()}
     drawn = {name: summaries for name, summaries in found.items() if summaries}

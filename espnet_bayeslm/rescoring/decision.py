@@ -20,7 +20,7 @@ import numpy as np
 from espnet_bayeslm.evaluation.calibration import auroc, calibration_error
 from espnet_bayeslm.evaluation.comparison import (
     Mapsswe,
-    Segment,
+    SegmentErrors,
     compare_segments,
     utterance_segments,
 )
@@ -236,7 +236,7 @@ class ListTally:
         whose = () if refs is None else (BEFORE, CONTROL, RESCORED, ORACLE)
         self.errors = dict.fromkeys(whose, NO_WORDS)
         # the system before (A) -> its segments with the new best (B)
-        self._segments: Dict[str, List[Segment]] = {name: [] for name in whose[:2]}
+        self._segments: Dict[str, List[SegmentErrors]] = {name: [] for name in whose[:2]}
         # posterior masses, confidences, and 1 where the word is right
         self._sure: List[np.ndarray] = []
 

@@ -149,14 +149,13 @@ class Validated:
 
     def chosen(self) -> TunedWeights:
         """Weights of the choice; never worse on these lists than without subtracted LMs."""
-        plain = [n for n in self.held_out if not _subtracts(self.sets.get(n, ()))]
+        plain = [
+            candidate
+            for candidate in self.held_out
+            if all(sign_of(name) >= 0 for own in self.sets.get(candidate, ()) for name in own)
+        ]
         names = dict.fromkeys([self.choice(), self.choice(plain)])
         return min(map(self.tuned, names), key=lambda found: found.errors["tuned"])
-
-
-def _subtracts(columns: Columns) -> bool:
-    """True if columns have the score of a subtracted LM."""
-    return any(sign_of(name) < 0 for column in columns for name in column)
 
 
 def validate(

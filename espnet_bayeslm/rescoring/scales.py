@@ -25,7 +25,7 @@ from typing import (
 import numpy as np
 
 from espnet_bayeslm.loading.component_options import SubtractOptions
-from espnet_bayeslm.loading.components import load_components, load_subtracted
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.loading.weights_file import (
     KeptForm,
     NamedWeight,
@@ -106,12 +106,6 @@ class Scales:
         return {**own, **less}
 
     @property
-    def has_lmwt(self) -> bool:
-        """True if acoustic score and LM both have a positive weight, whose ratio is `lmwt`."""
-        own = self.weights(("am_score",))
-        return own.get("am_score", 0.0) > 0 and own.get(LM, 0.0) > 0
-
-    @property
     def of_each_lm(self) -> bool:
         """True if single LMs have a weight beside their mixture."""
         return any(name.startswith(f"{LM}.") for name, _ in self.features or ())
@@ -119,7 +113,8 @@ class Scales:
     def content(self) -> Dict[str, Any]:
         """Content of a yaml file that `read_scales` reads."""
         found: Dict[str, Any] = {"features": dict(self.features)} if self.features else {}
-        if self.has_lmwt:
+        own = self.weights(("am_score",))
+        if own.get("am_score", 0.0) > 0 and own.get(LM, 0.0) > 0:  # whose ratio is `lmwt`
             found.update(lmwt=self.lmwt, word_penalty=self.word_penalty)
         if self.posterior is not None:
             found["posterior"] = dataclasses.asdict(self.posterior)
@@ -286,9 +281,10 @@ def load_mixture(
         The components, subtracted ones last; the weights; the forms in which pretrained LMs read
         text where scales and weights were estimated.
     """
-    components = load_components(options, device, **reading)
+    every = load_components(options, device, **reading)
+    count = len(options.lms) + len(options.ngrams)
+    components, subtracted = every[:count], every[count:]
     names, digests = [c.name for c in components], [c.fingerprint for c in components]
-    subtracted = load_subtracted(options, names, device, **reading)
     known = Scales() if scales is None else scales
     known = known if isinstance(known, Scales) else read_scales(known)
     weights = read_weights(options.weights, names, fingerprints=digests)
@@ -304,11 +300,11 @@ def load_mixture(
         tunes=tunes,
     )
     known = dataclasses.replace(known, subtracted=of_subtracted)
-    every = [*components, *subtracted]
-    forms = known.text_forms.items()
-    rows = [NamedWeight(n, 0.0, known.fingerprints.get(n, ""), form) for n, form in forms]
-    kept = kept_forms("--scales", rows, every) if rows else []
-    kept += forms_of_weights(options.weights, every)
+    kept: List[KeptForm] = []
+    if any(component.pretrained is not None for component in every):
+        forms = known.text_forms.items()
+        rows = [NamedWeight(n, 0.0, known.fingerprints.get(n, ""), form) for n, form in forms]
+        kept = kept_forms("--scales", rows, every) + forms_of_weights(options.weights, every)
     return every, Weighting(names, weights, known, digests), kept
 
 

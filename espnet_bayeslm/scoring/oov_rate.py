@@ -13,7 +13,6 @@ from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import check_least
 
 # Part of the words above which the differences from an LM's words are told
 HIGH_OOV_RATE = 0.02
@@ -67,9 +66,6 @@ class UnknownWords:
     counting: Counting = ALL_WORDS
     words: Counter[str] = dataclasses.field(default_factory=Counter)
     num_words: int = 0
-
-    def __post_init__(self) -> None:
-        check_least(0, max_oov_rate=self.max_oov_rate)
 
     def add(self, sentences: Sequence[Sequence[str]], scores: Sequence[WordScores]) -> None:
         """Count the words of some sentences."""

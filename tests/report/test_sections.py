@@ -12,7 +12,7 @@ from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
 from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, PruningStep, SnrSummary
 from espnet_bayeslm.kinds.architectures import derived_config, rank, write_history
 from espnet_bayeslm.report.learning_section import learning_section, read_epochs
-from espnet_bayeslm.report.plots import pruning_figure
+from espnet_bayeslm.report.noise_plots import pruning_figure
 from espnet_bayeslm.report.score_results import (
     SystemScores,
     read_perplexities,
