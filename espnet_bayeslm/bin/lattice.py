@@ -165,13 +165,13 @@ def lattice(options: LatticeOptions) -> None:
             from espnet_bayeslm.rescoring.lattice_worker import rescored_lattices
 
             pool = stack.enter_context(options.pool(preload=PRELOAD))
-            found = rescored_lattices(
+            rescoring = rescored_lattices(
                 *(pool, every, part_of(SubtractOptions, options), options.merging(), scales),
                 ngpu=options.ngpu,
                 output=options.output,
                 total=total,
             )
-            every = stack.enter_context(found)
+            every = stack.enter_context(rescoring)
         elif options.prune is not None and options.prune < math.inf:
             every = (pruned(item, scales or item.scales, options.prune) for item in every)
         # 3. Write as they come, and report

@@ -89,7 +89,7 @@ def write_settings(
     (folder / SCALES).write_text(text, encoding="utf-8")
 
 
-def report(weighting: Weighting, tuned: Optional[Tuned], tally: ListTally) -> None:
+def print_report(weighting: Weighting, tuned: Optional[Tuned], tally: ListTally) -> None:
     """Print what was chosen, the errors, and their test against the first pass."""
     if tuned is not None and tuned.folds:
         print("\n".join(tuned.fold_lines()))
@@ -134,7 +134,7 @@ def rescore(options: RescoreCommand) -> None:
     LOG.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, lists.path)
     if (written := written_format(lists.format)) != lists.format:
         LOG.info("lists of the format %s are written as %s", lists.format, written)
-    refs = read_references(options.tune_ref, lists) if given is None else None
+    refs = references_of(options.tune_ref, lists) if given is None else None
     if refs is None:
         options.check_untuned()
     if lists.scales and options.word_penalty is not None and options.lmwt is None:
@@ -145,7 +145,7 @@ def rescore(options: RescoreCommand) -> None:
         LOG.warning("scales are not tuned, and none are given: the defaults are used")
     elif refs is not None and options.tune_ref is None:
         LOG.info("the weights of the scores are tuned on the lists' own references")
-    scored = read_references(options.ref or options.tune_ref, lists)
+    scored = references_of(options.ref or options.tune_ref, lists)
     warn_without_blanks(scored or {}, options.counting)
     first_pass = lists.firsts.texts
     warn_of_spelling(scored or {}, first_pass, options.counting, given=normalization.steps)
@@ -173,23 +173,23 @@ def rescore(options: RescoreCommand) -> None:
 
 def lattice_scales(lists: CheckedLists) -> Scales:
     """Scales that come with lattices."""
-    found: Dict[Scales, str] = {}
+    first_utts: Dict[Scales, str] = {}
     for (weights, scores), utt in lists.scales.items():
         own = {"am_score": weights.am, LM: weights.lm, "words": weights.word}
         if has_graph := "graph_score" in scores:
             own["graph_score"] = weights.graph
-        found[scales_of(own, has_graph=has_graph)] = utt
-    if len(found) > 1:
-        (first, utt), (second, other) = list(found.items())[:2]
+        first_utts[scales_of(own, has_graph=has_graph)] = utt
+    if len(first_utts) > 1:
+        (first, utt), (second, other) = list(first_utts.items())[:2]
         raise InputError(
             f"lattices with different scales: {utt[:80]!r} has {first}, {other[:80]!r} {second}",
             path=lists.path,
             remedy="Give --lmwt, --scales or --tune_ref.",
         )
-    return next(iter(found))
+    return next(iter(first_utts))
 
 
-def read_references(path: Optional[str], lists: CheckedLists) -> Optional[Refs]:
+def references_of(path: Optional[str], lists: CheckedLists) -> Optional[Refs]:
     """References of a file, or the lists' own; None where there are none."""
     if path is not None:
         refs = read_transcripts(path)
@@ -233,7 +233,7 @@ def write(
         if lists.normalization:
             facts["normalize"] = ",".join(lists.normalization.steps)
         write_settings(folder, weighting, tuned, tally, facts)
-    report(weighting, tuned, tally)
+    print_report(weighting, tuned, tally)
 
 
 TOOL = Tool(

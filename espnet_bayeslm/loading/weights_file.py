@@ -112,14 +112,14 @@ def match_weights(
     one of its name.
     """
     rest = list(known)
-    found: Dict[int, float] = {}
+    weight_of: Dict[int, float] = {}
     for index, fingerprint in enumerate(fingerprints):
         same = next((row for row in rest if fingerprint and row.fingerprint == fingerprint), None)
         if same is not None:
-            found[index] = same.weight
+            weight_of[index] = same.weight
             rest.remove(same)
     # without the numbers of equal names
-    missing = {n: re.sub(r"#\d+$", "", name) for n, name in enumerate(names) if n not in found}
+    missing = {n: re.sub(r"#\d+$", "", name) for n, name in enumerate(names) if n not in weight_of}
     rows = {re.sub(r"#\d+$", "", row.name): row for row in rest}
     if len(rest) != len(missing) or set(rows) != set(missing.values()):
         raise InputError(
@@ -136,10 +136,10 @@ def match_weights(
             " components.",
         )
     for index, name in missing.items():
-        found[index] = rows[name].weight
+        weight_of[index] = rows[name].weight
         if rows[name].fingerprint and any(fingerprints):
             LOG.warning(f"{name}: its weight was estimated with another file of this name")
-    return [found[index] for index in range(len(names))]
+    return [weight_of[index] for index in range(len(names))]
 
 
 def read_named_weights(path: PathLike) -> List[NamedWeight]:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, PruningStep, SnrSummary
-from espnet_bayeslm.report.plots import log_scale, panels, plain
+from espnet_bayeslm.report.plots import log_scale, panels, plain_name
 
 # the worst that is drawn, as a multiple of the best: a pruned LM's perplexity has no bound
 MAX_RISE = 1000.0
@@ -28,7 +28,7 @@ def snr_figure(lms: Mapping[str, Sequence[SnrSummary]]) -> Figure:
         if len(summaries) > 10:  # a scale
             colours = [*matplotlib.colormaps["viridis"](np.linspace(0, 0.95, len(summaries)))]
         for summary, colour in zip(summaries, colours, strict=False):
-            label = f"{plain(summary.location)} (median {summary.median:.3g})"
+            label = f"{plain_name(summary.location)} (median {summary.median:.3g})"
             shares = np.array(summary.histogram) / summary.count
             axes.stairs(shares, BIN_EDGES, color=colour, label=label)
         axes.set(xscale="log", xlim=_occupied(lms), ylabel="share per bin")

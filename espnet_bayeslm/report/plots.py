@@ -38,7 +38,7 @@ def save_figure(figure: Figure, path: PathLike) -> None:
         figure.savefig(f, format="png", dpi=150)
 
 
-def plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """Name as matplotlib shows it: no formula in it, and not left out of legends."""
     name = name.replace("$", r"\$")
     return f" {name}" if name.startswith("_") else name
@@ -78,7 +78,7 @@ def panels(
     grid = figure.subplots(-(-len(titles) // columns), columns, squeeze=False, **shared).ravel()
     for axes in grid[len(titles) :]:
         axes.remove()
-    found = list(grid[: len(titles)])
-    for axes, title in zip(found, titles, strict=True):
-        axes.set_title(plain(title), fontsize="medium")
-    return figure, found
+    every_axes = list(grid[: len(titles)])
+    for axes, title in zip(every_axes, titles, strict=True):
+        axes.set_title(plain_name(title), fontsize="medium")
+    return figure, every_axes

@@ -277,16 +277,16 @@ class ListTally:
 
         Empty without confidences; without AUROC where all words are right, or none is.
         """
-        found: Dict[str, float] = {}
+        measures: Dict[str, float] = {}
         if self._sure:
             *measured, right = np.concatenate(self._sure, axis=1)
             correct = right.astype(bool)
-            found["words"] = len(correct)
+            measures["words"] = len(correct)
             for name, values in zip(("posterior", "confidence"), measured, strict=True):
-                found[f"ece_of_{name}"] = calibration_error(values, correct)
+                measures[f"ece_of_{name}"] = calibration_error(values, correct)
                 if (area := auroc(values.tolist(), correct.tolist())) is not None:
-                    found[f"auroc_of_{name}"] = area
-        return found
+                    measures[f"auroc_of_{name}"] = area
+        return measures
 
 
 def calibration_text(found: Mapping[str, float]) -> str:

@@ -177,8 +177,8 @@ def blocks(lists: Iterable[NBest], segments: Any = None) -> Iterator[Block]:
         yield block
 
 
-def bare(block: Block) -> Block:
-    """A block without what its lists hold besides words and scores."""
+def sent_part(block: Block) -> Block:
+    """Part of a block that workers get: the words and scores of its lists."""
     return [
         [
             NBest(
@@ -216,7 +216,7 @@ def scored_lists(
     todo = blocks(lists, own.segments)
     # taken only where an LM sees it before it scores: lists are read as they are asked for
     first: Block = next(todo, []) if own.self_normalized or chooses_form(own) else []
-    seen = bare(first) if own.self_normalized else []
+    seen = sent_part(first) if own.self_normalized else []
     workers = Blocks(pool, ListWorker, own, ngpu, device, seen, tunes)
     # the next lists are read while the workers load the LMs
     ready = [first] if first else []
@@ -228,7 +228,7 @@ def scored_lists(
         sentences=best_first([h.words for h in item.hypotheses] for r in first for item in r),
         identity=f"{dataclasses.replace(own, cache=None)} {seen}",
         output=output,
-        sent=bare,
+        sent=sent_part,
         desc="rescoring",
         unit="list",
         total=total,

@@ -112,17 +112,17 @@ class Scales:
 
     def content(self) -> Dict[str, Any]:
         """Content of a yaml file that `read_scales` reads."""
-        found: Dict[str, Any] = {"features": dict(self.features)} if self.features else {}
+        content: Dict[str, Any] = {"features": dict(self.features)} if self.features else {}
         own = self.weights(("am_score",))
         if own.get("am_score", 0.0) > 0 and own.get(LM, 0.0) > 0:  # whose ratio is `lmwt`
-            found.update(lmwt=self.lmwt, word_penalty=self.word_penalty)
+            content.update(lmwt=self.lmwt, word_penalty=self.word_penalty)
         if self.posterior is not None:
-            found["posterior"] = dataclasses.asdict(self.posterior)
+            content["posterior"] = dataclasses.asdict(self.posterior)
         if self.subtracted:
-            found["subtracted"] = {row.name: row.weight for row in self.subtracted}
+            content["subtracted"] = {row.name: row.weight for row in self.subtracted}
         if self.control is not None:
-            found["control"] = self.control.content()
-        return found
+            content["control"] = self.control.content()
+        return content
 
     def __str__(self) -> str:
         """Chosen scales, for people."""

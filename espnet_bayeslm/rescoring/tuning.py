@@ -272,13 +272,13 @@ def fold_lists(
     nbests: Sequence[NBest], num_folds: int, groups: Mapping[str, str] = MappingProxyType({})
 ) -> List[np.ndarray]:
     """Places of the lists of each fold; a recording or speaker is in one."""
-    found = folds(_groups(nbests, groups), num_folds)
-    if len(found) < 2:
+    parts = folds(_groups(nbests, groups), num_folds)
+    if len(parts) < 2:
         raise InputError(
             f"--folds {num_folds}: the {len(nbests)} lists are one list, recording or speaker",
             remedy="Give lists of several, which can be divided.",
         )
-    return found
+    return parts
 
 
 def sweep(

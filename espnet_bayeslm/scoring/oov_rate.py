@@ -110,11 +110,13 @@ class UnknownWords:
 
 def differences(words: Counter[str], unknown: Unknown) -> Dict[str, List[Tuple[str, int, str]]]:
     """(word, times, known words in its place) by the difference, the most frequent first."""
-    found: Dict[str, List[Tuple[str, int, str]]] = {}
+    by_difference: Dict[str, List[Tuple[str, int, str]]] = {}
     for word, count in words.most_common(LOOKED_AT):
         name, known = _difference(word, unknown)
-        found.setdefault(name, []).append((word, count, known))
-    return dict(sorted(found.items(), key=lambda item: -sum(count for _, count, _ in item[1])))
+        by_difference.setdefault(name, []).append((word, count, known))
+    return dict(
+        sorted(by_difference.items(), key=lambda item: -sum(count for _, count, _ in item[1]))
+    )
 
 
 def _difference(word: str, unknown: Unknown) -> Tuple[str, str]:
@@ -144,8 +146,8 @@ def mending_lines(words: Counter[str], scorer: Any = None) -> List[str]:
     if unknown is None:
         return []
     lines = []
-    found = differences(words, unknown)
-    for name, rows in found.items() if found.keys() != {OTHERS} else ():
+    by_difference = differences(words, unknown)
+    for name, rows in by_difference.items() if by_difference.keys() != {OTHERS} else ():
         pairs = [(word, known) for word, _, known in rows[:SHOWN]]
         examples = ", ".join(f"{w!r} for {known!r}" if known else repr(w) for w, known in pairs)
         remedy = f": {REMEDIES[name]}" if name in REMEDIES else ""

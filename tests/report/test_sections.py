@@ -27,10 +27,15 @@ from espnet_bayeslm.report.search_results import (
     read_search,
     search_section,
     write_retrained,
+    write_search,
 )
-from espnet_bayeslm.report.search_results import write_files as write_search
-from espnet_bayeslm.report.weight_noise import NEEDS_TEXT, LocationRow, read_snr, snr_section
-from espnet_bayeslm.report.weight_noise import write_files as write_snr
+from espnet_bayeslm.report.weight_noise import (
+    NEEDS_TEXT,
+    LocationRow,
+    read_snr,
+    snr_section,
+    write_snr,
+)
 from espnet_bayeslm.report.weight_sweep import read_sweep, sweep_section
 from espnet_bayeslm.utils.errors import InputError
 
