@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
 import yaml
 
@@ -18,8 +18,9 @@ from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE, CheckedLists, 
 from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.decision import CONTROL, ListTally, calibration_text
 from espnet_bayeslm.rescoring.features import LM
+from espnet_bayeslm.rescoring.list_worker import scored_lists
 from espnet_bayeslm.rescoring.output_files import written_lists
-from espnet_bayeslm.rescoring.rescore import Rescoring, rescored_on
+from espnet_bayeslm.rescoring.rescore import Rescoring, tune_and_choose
 from espnet_bayeslm.rescoring.rescore_options import NO_LMWT, SharedRescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
 from espnet_bayeslm.rescoring.tuning import Refs, Tuned, held_out_line
@@ -75,7 +76,7 @@ def write_settings(
         by_risk = {} if tuned.risk_errors is None else {"mbr": tuned.risk_errors}
         with_lm, without_lm = (
             {"kept": w.kept, "errors": {**w.errors, **more}, "held_out_errors": {**w.held_out}}
-            for w, more in ((tuned.found, by_risk), (tuned.control, {}))
+            for w, more in ((tuned.chosen, by_risk), (tuned.control, {}))
         )
         content["tuning"] = {**with_lm, "words": tuned.words, "without_lm": without_lm}
         write_sweep(folder, tuned)
@@ -96,9 +97,9 @@ def print_report(weighting: Weighting, tuned: Optional[Tuned], tally: ListTally)
     else:
         print(weighting.scales)
         if tuned is not None:
-            print(f"{held_out_line(tuned.found)}\n{CONTROL}: {held_out_line(tuned.control)}")
+            print(f"{held_out_line(tuned.chosen)}\n{CONTROL}: {held_out_line(tuned.control)}")
     if tuned is not None and tuned.risk_errors is not None:
-        counts = f"{tuned.found.errors['tuned']} by max, {tuned.risk_errors} by mbr"
+        counts = f"{tuned.chosen.errors['tuned']} by max, {tuned.risk_errors} by mbr"
         print(f"errors on the tuning lists: {counts}")
     if errors := tally.errors:
         print(error_text(errors, tally.counting.unit))
@@ -117,58 +118,68 @@ def print_report(weighting: Weighting, tuned: Optional[Tuned], tally: ListTally)
         print(f"confidence of {confidence['words']} words: {calibration_text(confidence)}")
 
 
-def rescore(options: RescoreCommand) -> None:
-    """Rescore N-best lists and write the result."""
-    # 1. Whatever can be wrong is found before the long work
+class Inputs(NamedTuple):
+    """Checked inputs of a rescoring.
+
+    Attributes:
+        lists: The lists.
+        options: Options of the work, with the scales that are given or come with lattices.
+        tuning_refs: References to tune on; None: nothing is tuned.
+        refs: References to count errors with, where there are some.
+        replaces: Files of an earlier output.
+    """
+
+    lists: CheckedLists
+    options: RescoreCommand
+    tuning_refs: Optional[Refs]
+    refs: Optional[Refs]
+    replaces: Sequence[str]
+
+
+def checked_inputs(options: RescoreCommand) -> Inputs:
+    """Inputs of a rescoring: whatever can be wrong is found before the long work."""
     options.check_engine()
     inputs = {"--nbest": options.nbest}
     replaces = check_output(options.output, SCALES, tool="rescore", inputs=inputs)
     given = options.given_scales(*["--tune_ref"] * (options.tune_ref is not None))
     normalization = Normalization(options.normalize, kept=options.counting.ignored)
-    lists = CheckedLists(
-        options.nbest,
-        options.nbest_format,
-        size=options.nbest_size,
-        normalization=normalization,
-    )
+    how: Any = dict(size=options.nbest_size, normalization=normalization)
+    lists = CheckedLists(options.nbest, options.nbest_format, **how)
     LOG.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, lists.path)
     if (written := written_format(lists.format)) != lists.format:
         LOG.info("lists of the format %s are written as %s", lists.format, written)
-    refs = references_of(options.tune_ref, lists) if given is None else None
-    if refs is None:
+    tuning_refs = references_of(options.tune_ref, lists) if given is None else None
+    if tuning_refs is None:
         options.check_untuned()
     if lists.scales and options.word_penalty is not None and options.lmwt is None:
         raise InputError(NO_LMWT, remedy="Give both.")
-    if lists.scales and given is None and refs is None:
+    if lists.scales and given is None and tuning_refs is None:
         given = lattice_scales(lists)
-    if refs is None and given is None:
+    if tuning_refs is None and given is None:
         LOG.warning("scales are not tuned, and none are given: the defaults are used")
-    elif refs is not None and options.tune_ref is None:
+    elif tuning_refs is not None and options.tune_ref is None:
         LOG.info("the weights of the scores are tuned on the lists' own references")
-    scored = references_of(options.ref or options.tune_ref, lists)
-    warn_without_blanks(scored or {}, options.counting)
-    first_pass = lists.firsts.texts
-    warn_of_spelling(scored or {}, first_pass, options.counting, given=normalization.steps)
-    if scored is not None:
-        options.warn_leakage(options.lms, scored.values(), what=options.ref or "the references")
-    # 2. Scores and choices, a stream of lists
-    work = dataclasses.replace(
-        options.with_scales(given), normalize="", ignore_words=options.counting.ignored
-    )
+    refs = references_of(options.ref or options.tune_ref, lists)
+    warn_without_blanks(refs or {}, options.counting)
+    warn_of_spelling(refs or {}, lists.firsts.texts, options.counting, given=normalization.steps)
+    if refs is not None:
+        options.warn_leakage(options.lms, refs.values(), what=options.ref or "the references")
+    # the lists come normalised
+    work = options.with_scales(given)
+    work = dataclasses.replace(work, normalize="", ignore_words=options.counting.ignored)
+    return Inputs(lists, work, tuning_refs, refs, replaces)
+
+
+def rescore(options: RescoreCommand) -> None:
+    """Rescore N-best lists and write the result."""
+    lists, work, tuning_refs, refs, replaces = checked_inputs(options)
+    where: Any = dict(ngpu=options.ngpu, output=options.output, total=len(lists.utts))
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(options.pool(preload=PRELOAD))
-        found = rescored_on(
-            pool,
-            lists,
-            work,
-            refs=refs,
-            ngpu=options.ngpu,
-            output=options.output,
-            total=len(lists.utts),
-        )
-        rescoring = stack.enter_context(found)
-        # 3. Write them as they come, and report
-        write(rescoring, lists, options, scored, replaces=replaces)
+        scoring = scored_lists(pool, lists, work, tunes=tuning_refs is not None, **where)
+        scored, weighting = stack.enter_context(scoring)
+        rescoring = tune_and_choose(scored, weighting, work, refs=tuning_refs)
+        write(rescoring, lists, options, refs, replaces=replaces)
 
 
 def lattice_scales(lists: CheckedLists) -> Scales:

@@ -289,9 +289,9 @@ class ListTally:
         return measures
 
 
-def calibration_text(found: Mapping[str, float]) -> str:
+def calibration_text(measures: Mapping[str, float]) -> str:
     """Measures before and after the scaling of confidences, for people."""
     text = "calibration error {ece_of_posterior:.4f} -> {ece_of_confidence:.4f}"
-    if "auroc_of_posterior" in found:
+    if "auroc_of_posterior" in measures:
         text += ", AUROC {auroc_of_posterior:.4f} -> {auroc_of_confidence:.4f}"
-    return text.format(**found)
+    return text.format(**measures)

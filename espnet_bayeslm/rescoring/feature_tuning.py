@@ -114,7 +114,7 @@ class Validated:
     num_folds: int
 
     @functools.cached_property
-    def found(self) -> Dict[str, np.ndarray]:
+    def weights(self) -> Dict[str, np.ndarray]:
         """Weights of each candidate on all lists, in units of spread."""
         return solve(self.problem, self.sets)
 
@@ -137,7 +137,7 @@ class Validated:
         if kept != AS_IT_CAME:
             columns = self.sets[kept]
             spreads = self.problem.columns(columns).spreads
-            weights, scaled = _named(columns, self.found[kept], spreads)
+            weights, scaled = _named(columns, self.weights[kept], spreads)
         first = sum(int(counts[0]) for counts in self.errors)
         tuned = chosen_errors(self.lists, self.errors, dict(weights))
         if tuned > first:
@@ -155,7 +155,7 @@ class Validated:
             if all(sign_of(name) >= 0 for own in self.sets.get(candidate, ()) for name in own)
         ]
         names = dict.fromkeys([self.choice(), self.choice(plain)])
-        return min(map(self.tuned, names), key=lambda found: found.errors["tuned"])
+        return min(map(self.tuned, names), key=lambda tuned: tuned.errors["tuned"])
 
 
 def validate(

@@ -113,13 +113,13 @@ def size_of(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) ->
     return sum(abs(w) * float(np.abs(features[name]).max()) for name, w in weights.items())
 
 
-def first_of_equals(found: np.ndarray, size: ArrayLike) -> np.ndarray:
+def first_of_equals(sums: np.ndarray, size: ArrayLike) -> np.ndarray:
     """Place of the first total, of (..., N), that rounding alone sets below the highest, (...).
 
     The size, (...), is that of `size_of`.
     """
-    least = found.max(axis=-1) - SAME_TOTAL * np.asarray(size)
-    return (found >= least[..., None]).argmax(axis=-1)
+    least = sums.max(axis=-1) - SAME_TOTAL * np.asarray(size)
+    return (sums >= least[..., None]).argmax(axis=-1)
 
 
 def feature_table(lists: Sequence[Features]) -> Tuple[List[str], np.ndarray, np.ndarray]:

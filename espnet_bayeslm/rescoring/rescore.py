@@ -1,4 +1,8 @@
-"""Rescoring of N-best lists in three steps: score their words, tune scales, choose the best."""
+"""Rescoring of N-best lists in three steps: score their words, tune scales, choose the best.
+
+`scored_lists` (`list_worker`) scores the words of lists by LMs and n-grams, `tune` (`tuning`) finds
+the weights of the scores, and `choose` (`decision`) takes the best hypothesis of each list.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,6 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
-from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.evaluation.agreement import warn_of_spelling
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.loading.component_options import PRELOAD
@@ -34,7 +37,6 @@ from espnet_bayeslm.rescoring.tuning import (
     tune,
 )
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import with_options
 from espnet_bayeslm.utils.subset import Subset
@@ -111,40 +113,20 @@ def rescore(
         scoring = scored_lists(pool, lists, given, tunes=tune, **where)
         scored, weighting = stack.enter_context(scoring)
         held = stack.pop_all()
-    rescoring = tuned_and_chosen(_within(held, scored), weighting, given, refs=refs)
+    rescoring = tune_and_choose(_within(held, scored), weighting, given, refs=refs)
     # where it is never read to its end
     weakref.finalize(rescoring, held.__exit__, GeneratorExit, None, None)
     return rescoring
 
 
-@contextlib.contextmanager
-def rescored_on(
-    pool: Pool,
-    lists: Iterable[NBest],
-    options: RescoreOptions,
-    *,
-    refs: Optional[Refs],
-    ngpu: int,
-    output: PathLike,
-    total: int,
-) -> Iterator[Rescoring]:
-    """An iterator of rescored lists, as `rescore` makes it; to be read within the block.
-
-    The lists come normalised. Scores of finished blocks are kept beside the output.
-    """
-    where: Any = dict(ngpu=ngpu, output=output, total=total)
-    with scored_lists(pool, lists, options, tunes=refs is not None, **where) as (scored, weighting):
-        yield tuned_and_chosen(scored, weighting, options, refs=refs)
-
-
-def tuned_and_chosen(
+def tune_and_choose(
     scored: Iterable[ScoredList],
     weighting: Weighting,
     options: RescoreOptions = AS_USUAL,
     *,
     refs: Optional[Refs] = None,
 ) -> Rescoring:
-    """Rescored lists of scored ones.
+    """An iterator of rescored lists, from an iterator of scored ones.
 
     With references scales are tuned on the lists first, which then are all kept in memory.
     """

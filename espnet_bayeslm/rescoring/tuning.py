@@ -89,8 +89,8 @@ class Tuned(NamedTuple):
 
     Attributes:
         scales: The scales.
-        found: The errors of the candidates.
-        control: The errors of the candidates without the scores of the new LMs; `found` itself
+        chosen: The chosen weights, with the errors of the candidates.
+        control: The same without the scores of the new LMs; `chosen` itself
             where these LMs are not used.
         sweep: The errors around the scales.
         words: Of the references.
@@ -101,7 +101,7 @@ class Tuned(NamedTuple):
     """
 
     scales: Scales
-    found: TunedWeights
+    chosen: TunedWeights
     control: TunedWeights
     sweep: Sweep
     words: int
@@ -121,7 +121,7 @@ class Tuned(NamedTuple):
         lines.append(f"all lists (scales.yaml): {_choice(self.scales)}")
         first = sum(fold.first_pass for fold in self.folds)
         held_out = sum(fold.rescored for fold in self.folds)
-        fitted = self.found.errors["tuned"]
+        fitted = self.chosen.errors["tuned"]
         if self.scales.decision == "mbr" and self.risk_errors is not None:
             fitted = self.risk_errors
         lines.append(
@@ -136,22 +136,22 @@ class Tuned(NamedTuple):
         return lines
 
 
-def held_out_line(found: TunedWeights) -> str:
+def held_out_line(tuned: TunedWeights) -> str:
     """Result of cross-validation, in one line."""
-    errors = found.held_out
+    errors = tuned.held_out
     base = errors[AS_IT_CAME]
     if len(errors) == 1:
         needed = f"{LISTS_PER_WEIGHT} for each weight"
         return f"as it came: too few lists of several hypotheses ({needed})"
-    if found.kept == AS_IT_CAME:
+    if tuned.kept == AS_IT_CAME:
         best = min(errors.values())
         return (
             f"as it came: no gain is sure on held-out lists ({base} errors, at best {best}"
-            f" in {found.num_folds} folds)"
+            f" in {tuned.num_folds} folds)"
         )
     return (
-        f"{found.kept}: {base} -> {errors[found.kept]} errors on held-out lists"
-        f" ({found.num_folds} folds)"
+        f"{tuned.kept}: {base} -> {errors[tuned.kept]} errors on held-out lists"
+        f" ({tuned.num_folds} folds)"
     )
 
 

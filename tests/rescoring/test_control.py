@@ -14,7 +14,7 @@ from espnet_bayeslm.rescoring.decision import ListTally, ScoredList, choose
 from espnet_bayeslm.rescoring.feature_tuning import AS_IT_CAME, feature_sets
 from espnet_bayeslm.rescoring.features import sign_of
 from espnet_bayeslm.rescoring.output_files import written_lists
-from espnet_bayeslm.rescoring.rescore import tuned_and_chosen
+from espnet_bayeslm.rescoring.rescore import tune_and_choose
 from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales
 
@@ -44,7 +44,7 @@ def simulated(num_lists=24, *, know=0.0, own=2.0, seed=0):
 
 
 def rescoring(lists, refs, *, weighting=WEIGHTING, **options):
-    return tuned_and_chosen(lists, weighting, RescoreOptions(tune_folds=2, **options), refs=refs)
+    return tune_and_choose(lists, weighting, RescoreOptions(tune_folds=2, **options), refs=refs)
 
 
 def tallied(items, refs, counting=ALL_WORDS):
@@ -131,7 +131,7 @@ def test_an_lm_without_which_the_tuning_lists_have_fewer_errors_gets_no_weight(t
     for seed in range(12):
         lists, refs = simulated(26, own=0.5, seed=seed)
         done = rescoring(lists, refs)
-        found, control = done.tuned.found, done.tuned.control
+        found, control = done.tuned.chosen, done.tuned.control
         assert found.errors["tuned"] <= control.errors["tuned"]
         assert tallied(done, refs).errors["rescored"].errors == found.errors["tuned"]
         if found is control and found.kept != AS_IT_CAME:
@@ -223,7 +223,7 @@ def test_the_gain_of_length_is_not_the_lms(know, seeds, caplog):
     for seed in seeds:
         caplog.clear()
         lists, refs = too_short(40, know=know, seed=seed)
-        done = tuned_and_chosen(lists, WEIGHTING, RescoreOptions(tune_folds=3), refs=refs)
+        done = tune_and_choose(lists, WEIGHTING, RescoreOptions(tune_folds=3), refs=refs)
         tally, scales = tallied(done, refs), done.weighting.scales
         errors = tally.errors
         assert errors["without the LM"].errors < 0.9 * errors["first pass"].errors
@@ -245,5 +245,5 @@ def test_lists_without_scores_are_named(has_scores, caplog):
         bare = [tuple(Hypothesis(hyp.words) for hyp in x.nbest.hypotheses) for x in lists]
         nbests = [NBest(x.nbest.utt, hyps) for x, hyps in zip(lists, bare, strict=True)]
         lists = [ScoredList(nbest, x.log_probs) for x, nbest in zip(lists, nbests, strict=True)]
-    tuned_and_chosen(lists, WEIGHTING, RescoreOptions(), refs=refs)
+    tune_and_choose(lists, WEIGHTING, RescoreOptions(), refs=refs)
     assert ("the lists have no scores" in caplog.text) != has_scores

@@ -12,7 +12,7 @@ from espnet_bayeslm.report import weight_sweep
 from espnet_bayeslm.rescoring.decision import ListTally, ScoredList, choose
 from espnet_bayeslm.rescoring.feature_tuning import chosen_errors
 from espnet_bayeslm.rescoring.features import best_place, hypothesis_features
-from espnet_bayeslm.rescoring.rescore import tuned_and_chosen
+from espnet_bayeslm.rescoring.rescore import tune_and_choose
 from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales, scales_of
 from espnet_bayeslm.rescoring.tuning import (
@@ -137,15 +137,15 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(lists, how, tmp
     lists, refs = simulated(3, 24, **lists)
     given = Weighting(names, weights, Scales())
     tuned = tune(lists, refs, given, RescoreOptions(tune_folds=2, **how))
-    reported = tuned.found.errors["tuned"]
+    reported = tuned.chosen.errors["tuned"]
     weighting = given._replace(scales=tuned.scales)
-    assert reported == errors_of(lists, refs, weighting) <= tuned.found.errors["first pass"]
+    assert reported == errors_of(lists, refs, weighting) <= tuned.chosen.errors["first pass"]
     of_each = how.get("tune_lms", False)
     features = [
         hypothesis_features(item.nbest, item.lm_scores(given, of_each=of_each)) for item in lists
     ]
     errors = hypothesis_errors([item.nbest for item in lists], refs)
-    own = dict(tuned.found.weights)
+    own = dict(tuned.chosen.weights)
     assert reported == chosen_errors(features, errors, own)
     write_settings(tmp_path, weighting, tuned, ListTally(None), {})
     scales = read_scales(tmp_path / "scales.yaml")
@@ -156,17 +156,19 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(lists, how, tmp
 def test_folds_are_said_and_have_no_say_in_their_scales():
     lists, refs = simulated(4, 24, present=("all", "none", "none"))
     nbests, options = [item.nbest for item in lists], RescoreOptions(tune_folds=2, folds=3)
-    tuned = tuned_and_chosen(lists, WEIGHTING, options, refs=refs).tuned
+    tuned = tune_and_choose(lists, WEIGHTING, options, refs=refs).tuned
     held_out = sum(fold.rescored for fold in tuned.folds)
     first = sum(fold.first_pass for fold in tuned.folds)
-    assert first == tuned.found.errors["first pass"]
+    assert first == tuned.chosen.errors["first pass"]
     assert sum(fold.num_lists for fold in tuned.folds) == len(lists)
     lines = tuned.fold_lines()
     for number, (fold, line) in enumerate(zip(tuned.folds, lines, strict=False), 1):
         assert line.startswith(f"fold {number} ({fold.num_lists} lists): ")
         assert f"errors {fold.first_pass} -> {fold.rescored} ({fold.control} without" in line
     assert lines[4].startswith(f"errors: {first} in the first pass, {held_out} held out in 3 folds")
-    kept = tuned._replace(found=tuned.found._replace(errors={**tuned.found.errors, "tuned": 999}))
+    kept = tuned._replace(
+        chosen=tuned.chosen._replace(errors={**tuned.chosen.errors, "tuned": 999})
+    )
     assert kept.fold_lines()[-1].startswith("the weights of all lists make more errors than")
     by_risk = dataclasses.replace(tuned.scales, decision="mbr")
     alone = [fold._replace(control=None) for fold in tuned.folds]
@@ -180,7 +182,7 @@ def test_folds_are_said_and_have_no_say_in_their_scales():
     held = [nbests[k] for k in fold_lists(nbests, 3)[0]]
     refs = {**refs, **{nbest.utt: nbest.hypotheses[-1].words for nbest in held}}
     before = tuned.folds
-    after = tuned_and_chosen(lists, WEIGHTING, options, refs=refs).tuned.folds
+    after = tune_and_choose(lists, WEIGHTING, options, refs=refs).tuned.folds
     assert after[0].scales == before[0].scales
     assert all(a.scales != b.scales for a, b in zip(after[1:], before[1:], strict=True))
 
