@@ -22,6 +22,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 TWINS = {
     "export": {"bin", "loading"},
     "perplexity": {"bin", "scoring"},
+    "rescore": {"bin", "rescoring"},
     "search": {"bin", "kinds"},
     "lattice": {"bin", "nbest"},
     "ngram": {"bin", "lm"},
@@ -33,10 +34,10 @@ DEFINED_TWINS = {
     # a program's entry point
     "main": {"bin/bayeslm", "bin/lm_train", "bin/report", "quickstart/steps"},
     # the tool `bayeslm rescore`, and the function of Python
-    "rescore": {"bin/rescore", "rescoring/list_worker"},
+    "rescore": {"bin/rescore", "rescoring/rescore"},
 }
 # One name for different things: each pair that gets two names leaves these tables.
-HOMONYMS = {"options": {"rescoring", "utils"}}
+HOMONYMS: dict = {}
 DEFINED_HOMONYMS = {
     "Posterior": {"bayes/posterior", "rescoring/bayes_risk"},
     "Prefix": {"layers/key_value_cache", "scoring/prefixes"},

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from espnet_bayeslm.loading.components import GPUOptions
+from espnet_bayeslm.loading.component_options import GPUOptions
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.recognition.recognisers import BeamSearch, SphinxSearch, WhisperSearch

@@ -29,6 +29,7 @@ from espnet_bayeslm.nbest.fields import (
     check_scores,
     folder_writer,
     format_number,
+    hypothesis_key,
     numbered,
     packed,
     parse_number,
@@ -98,11 +99,6 @@ def _hypothesis(row: Row) -> Hypothesis:
         lm_score=costs[NOLM] - costs[WITHLM] if WITHLM in row else None,
         graph_score=-costs[NOLM] if NOLM in row else None,
     )
-
-
-def key_of(utt: str, rank: int) -> str:
-    """Key of the hypothesis `rank` (from 1)."""
-    return f"{utt}-{rank}"
 
 
 def _find_columns(folder: Path) -> Columns:
@@ -191,7 +187,8 @@ def _by_key(columns: Columns) -> Rows:
             gap = next(n for n in range(1, len(keys) + 1) if n not in keys)
             path, line, _ = text[keys[max(keys)]]
             raise InputError(
-                f"the hypothesis {key_of(utt[:80], gap)!r} is missing, {len(keys)} others of its"
+                f"the hypothesis {hypothesis_key(utt[:80], gap)!r} is missing,"
+                f" {len(keys)} others of its"
                 f" utterance are there, up to {keys[max(keys)][:80]!r}",
                 path=path,
                 line=line,
@@ -234,7 +231,7 @@ def kaldi_writer(folder: Path) -> Iterator[AddList]:
             for rank, hyp in enumerate(nbest.hypotheses, 1):
                 for name, value in _columns(hyp).items():
                     counts[name] += 1
-                    files[name].write(f"{key_of(nbest.utt, rank)} {value}".rstrip() + "\n")
+                    files[name].write(f"{hypothesis_key(nbest.utt, rank)} {value}".rstrip() + "\n")
 
         yield add
         for name in files:

@@ -20,7 +20,7 @@ import espnet_bayeslm
 from espnet_bayeslm.bin import export, snr
 from espnet_bayeslm.bin import train as bin_train
 from espnet_bayeslm.configs import find_config
-from espnet_bayeslm.loading.components import ComponentOptions
+from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
 from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
 from espnet_bayeslm.training.model import BayesLanguageModel
