@@ -90,7 +90,7 @@ class IncrementalLM(AbsLM):
                 self.train()
 
 
-def is_random(lm: Any) -> bool:
+def is_uncertain(lm: Any) -> bool:
     """True if an LM has random weights, activations or outputs."""
     return hasattr(lm, "locations") and bool(lm.locations())
 

@@ -26,7 +26,7 @@ from espnet_bayeslm.pretrained.text_forms import AUTO, TextForm, check_form, fir
 from espnet_bayeslm.scoring import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
-from espnet_bayeslm.scoring.perplexity import text_blocks, token_counts
+from espnet_bayeslm.scoring.perplexity import text_blocks
 from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
@@ -162,7 +162,7 @@ class ComponentOptions(LMOptions):
 
         def scorer() -> WordScorer:
             # it imports torch, which takes seconds
-            from espnet_bayeslm.scoring.neural import NeuralScorer
+            from espnet_bayeslm.scoring.scorer import token_scorer
 
             trained: Any = load(lm, device=device) if isinstance(lm, (str, os.PathLike)) else lm
             size = self.unk_size
@@ -170,7 +170,7 @@ class ComponentOptions(LMOptions):
                 # a search does not share the probability of `<unk>`
                 trained, size = trained.over_tokens(), 1.0 if size is None else size
             size = getattr(trained, "unk_size", 1.0) if size is None else size
-            return NeuralScorer(trained, unk_size=size, max_tokens=self.max_tokens, **reading)
+            return token_scorer(trained, unk_size=size, max_tokens=self.max_tokens, **reading)
 
         if not isinstance(lm, (str, os.PathLike)):
             return Component(lm.name, "lm", scorer(), lm.fingerprint)
@@ -186,7 +186,7 @@ class ComponentOptions(LMOptions):
 
     def _pretrained(self, given: Any, device: str, **reading: Any) -> Component:
         """Component of a causal LM of transformers, or of what `load` returned."""
-        from espnet_bayeslm.pretrained.scorer import PretrainedScorer  # imports torch
+        from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer  # imports torch
 
         lm: Any = given
         is_loaded = not isinstance(given, (str, os.PathLike))
@@ -334,12 +334,12 @@ class TextWorker:
         if forms:
             read_as(self._components, forms)
         return [
-            (c.scorer.word_scores(block), [token_counts(c.scorer, words) for words in block])
+            (c.scorer.word_scores(block), [c.scorer.token_counts(words) for words in block])
             for c in self._components
         ]
 
 
-class ScoredText:
+class ScoredText(WordScorer):
     """Scores of one text by a component, added in order; it counts the tokens of its sentences."""
 
     def __init__(self, name: str):

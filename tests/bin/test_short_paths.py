@@ -57,7 +57,7 @@ def test_a_sentence(name, request, tmp_path):
     pairs = entered(lambda: perplexity(options), below=BELOW)
     files = {file for file, _ in pairs}
     assert not {file for file in files if file.startswith(("nbest", "training", "rescoring"))}
-    assert {"bin/perplexity.py", "loading/trained_lm.py", "scoring/neural.py"} <= files
+    assert {"bin/perplexity.py", "loading/trained_lm.py", "scoring/scorer.py"} <= files
     # bounds, to be lowered as the path gets shorter; six of them print the report's table
     assert len(files) <= 20 and len(pairs) <= 106, sorted(pairs)
 
@@ -73,7 +73,7 @@ def test_a_list(point, nbest):
         assert len(list(Rescoring(found, weighting))) == 30
 
     files = {file for file, _ in entered(rescore, below=BELOW)}
-    assert {"nbest/kaldi.py", "scoring/neural.py", "rescoring/decision.py"} <= files
+    assert {"nbest/kaldi.py", "scoring/scorer.py", "rescoring/decision.py"} <= files
     # options, units, blocks, forms of text and inferred formats are modules of their own
     assert len(files) <= 17, sorted(files)
 
