@@ -93,8 +93,3 @@ class IncrementalLM(AbsLM):
 def is_uncertain(lm: Any) -> bool:
     """True if an LM has random weights, activations or outputs."""
     return hasattr(lm, "locations") and bool(lm.locations())
-
-
-def has_trees(lm: Any) -> bool:
-    """True if an LM computes prefix trees, as it is now; ESPnet's own LMs do not."""
-    return getattr(lm, "computes_trees", False)

@@ -73,7 +73,7 @@ class PretrainedScorer(LMScorer):
         for reader in readers:
             self.reader = reader
             encoded = [self.reader.encode(words) for words in some]
-            scores = self._score(encoded, [None] * len(encoded))
+            scores = self._scores(encoded, [self._passage(item) for item in encoded])
             costs.append(-sum(float(score.log_probs.sum()) for score in scores))
         best, count = int(np.argmin(costs)), sum(len(words) + 1 for words in some)
         LOG.info(

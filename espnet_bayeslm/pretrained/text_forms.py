@@ -116,7 +116,8 @@ class Reader(WordReader):
     """
 
     def __init__(self, tokenizer: Any, form: TextForm):
-        self.tokenizer, self.form, self.unk = tokenizer, form, tokenizer.unk_token_id
+        self.tokenizer, self.form = tokenizer, form
+        self.unk = -1 if tokenizer.unk_token_id is None else tokenizer.unk_token_id
         if form.marks == "newline":
             self.start = self.end = self._ids("\n")
         else:

@@ -6,7 +6,6 @@ reader and one `TreeLM`.
 
 from __future__ import annotations
 
-import itertools
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -54,7 +53,7 @@ class WordReader:
     Attributes:
         start: Tokens before a sentence.
         end: Tokens after a sentence.
-        unk: Token of unknown text; None: there is none.
+        unk: Token of unknown text; -1: there is none.
         openings: (V,) bool, True for the tokens that end the word before them; None: a word ends
             with its last token.
         joins: True if the end of a sentence is the start of the next in a text; False: a text has
@@ -64,7 +63,7 @@ class WordReader:
 
     start: Sequence[int]
     end: Sequence[int]
-    unk: Optional[int] = None
+    unk: int = -1
     openings: Optional[torch.Tensor] = None
     joins: bool = False
     marked: Collection[str] = ()
@@ -72,12 +71,6 @@ class WordReader:
     def encode(self, words: Sequence[str]) -> Encoded:
         """Tokens of a sentence and its end; all tokens between two blanks are of the word there."""
         raise NotImplementedError
-
-    def unknown(self, item: Encoded) -> np.ndarray:
-        """True for each word that has the token of unknown text, and False for `</s>`, (n + 1,)."""
-        starts = item.starts
-        found = [self.unk in item.ids[a:b] for a, b in itertools.pairwise(starts)]
-        return np.array([*found, False])
 
 
 class TokenReader(WordReader):

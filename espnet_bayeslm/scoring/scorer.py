@@ -8,7 +8,6 @@ dev whether context helps.
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -24,6 +23,7 @@ from espnet_bayeslm.scoring.word_scores import (
     WordScores,
     log_unk_size,
     word_log_probs,
+    word_sums,
 )
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
@@ -108,16 +108,12 @@ class LMScorer(WordScorer):
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence; a word is OOV where a token of it is `<unk>`."""
-        self.check_plain(sentences)
+        check_is_plain(sentences, self.reader.marked, name=self.name)
         self.prepare(sentences)
         encoded = [self.reader.encode(words) for words in sentences]
-        if self.context and self.reader.joins:
-            return self._of_words(encoded, self._running(encoded))
-        histories: Histories = [None] * len(encoded)
         if self.context:
-            before = (encoded[max(0, n - self.context) : n] for n in range(len(encoded)))
-            histories = [self._cut(itertools.chain(*(e.ids for e in items))) for items in before]
-        return self._score(encoded, histories)
+            return self._scores(encoded, self._running(encoded))
+        return self._scores(encoded, [self._passage(item) for item in encoded])
 
     def scores_in_context(
         self, groups: Sequence[Sequence[Sequence[str]]], histories: Histories
@@ -130,10 +126,18 @@ class LMScorer(WordScorer):
         sentences = [words for group in groups for words in group]
         self.check_plain(sentences)
         self.prepare(sentences)
-        pairs = list(zip(groups, histories, strict=True))
         encoded = [self.reader.encode(words) for words in sentences]
-        numbers = [n for n, (group, _) in enumerate(pairs) for _ in group]
-        found = iter(self._score(encoded, histories, numbers))
+        known = [History() if history is None else history for history in histories]
+        states = [history.states or None for history in known]
+        # without states recordings share a root
+        roots = range(len(known)) if any(states) else [0] * len(known)
+        before = [
+            (history.tokens, root)
+            for group, history, root in zip(groups, known, roots, strict=True)
+            for _ in group
+        ]
+        passages = [self._passage(e, *b) for e, b in zip(encoded, before, strict=True)]
+        found = iter(self._scores(encoded, passages, states if any(states) else ()))
         return [[next(found) for _ in group] for group in groups]
 
     def extended(self, histories: Histories, sentences: Sequence[Sequence[str]]) -> List[History]:
@@ -198,65 +202,49 @@ class LMScorer(WordScorer):
         before = (*history, *start) if self.reader.joins else (*start, *history)
         return Passage(root, (*before, *item.ids), len(item.ids))
 
-    def _score(
-        self,
-        encoded: Sequence[Encoded],
-        histories: Histories,
-        numbers: Optional[Sequence[int]] = None,
-    ) -> List[WordScores]:
-        """Scores of sentences, each after the history of its number; None: 0, 1, .."""
-        states = [h.states if h is not None and h.states else None for h in histories]
-        has_states = any(states)
-        passages = []
-        for item, n in zip(encoded, numbers or range(len(encoded)), strict=True):
-            history = histories[n]
-            tokens = () if history is None else history.tokens
-            passages.append(self._passage(item, tokens, n if has_states else 0))
-        found = self._log_probs(passages, states if has_states else ())
-        return self._of_words(encoded, found)
+    def _running(self, encoded: Sequence[Encoded]) -> List[Passage]:
+        """Passages of the sentences of a text, each after sentences before it.
 
-    def _log_probs(self, passages: Sequence[Passage], states: Sequence[Any] = ()) -> Any:
-        """Ln p of the tokens of passages, and of openings."""
+        Where a sentence's end is the next one's start, runs of `context` sentences are scored at
+        once, after the `context` sentences before the run. A sentence thus sees at least `context`
+        sentences before it, fewer than twice as many, and at the text's start all earlier ones. The
+        LM should have been trained on lines that are joined in this way. Otherwise each sentence
+        has the last tokens of the `context` sentences before it.
+        """
+        found, size = [], self.context
+        for begin in range(0, len(encoded), size if self.reader.joins else 1):
+            before = [token for item in encoded[max(0, begin - size) : begin] for token in item.ids]
+            if not self.reader.joins:
+                found.append(self._passage(encoded[begin], self._cut(before).tokens))
+                continue
+            run = [token for item in encoded[begin : begin + size] for token in item.ids]
+            found.append(Passage(0, (*self.reader.start, *before, *run), len(run)))
+        return found
+
+    def _scores(
+        self, encoded: Sequence[Encoded], passages: Sequence[Passage], states: Sequence[Any] = ()
+    ) -> List[WordScores]:
+        """Scores of the words of sentences, whose tokens are those of the passages in order."""
         LOG.info("scoring %d distinct of %d token sequences", len(set(passages)), len(passages))
+        if not encoded:
+            return []
+        openings = self.reader.openings
         normalizer = self.normalizer if self.self_normalized else None
-        return self.tree_lm.log_probs(
+        found = self.tree_lm.log_probs(
             passages,
             num_samples=self.num_samples,
-            openings=self.reader.openings,
+            openings=openings,
             log_z=None if normalizer is None else normalizer.mean,
             states=states,
         )
-
-    def _running(self, encoded: Sequence[Encoded]) -> List[np.ndarray]:
-        """Ln p of the tokens of the sentences of a text, each after sentences before it.
-
-        Runs of `context` sentences are scored at once, after the `context` sentences before the
-        run. A sentence thus sees at least `context` sentences before it, fewer than twice as many,
-        and at the text's start all earlier ones. The LM should have been trained on lines that are
-        joined in this way.
-        """
-        passages, runs = [], []
-        for begin in range(0, len(encoded), self.context):
-            before = encoded[max(0, begin - self.context) : begin]
-            run = encoded[begin : begin + self.context]
-            tokens = tuple(itertools.chain(self.reader.start, *(e.ids for e in [*before, *run])))
-            passages.append(Passage(0, tokens, sum(len(item.ids) for item in run)))
-            runs.append(run)
-        scores: List[np.ndarray] = []
-        for run, values in zip(runs, self._log_probs(passages), strict=True):
-            edges = np.cumsum([len(item.ids) for item in run])[:-1]
-            scores += np.split(values, edges, axis=-1)
-        return scores
-
-    def _of_words(
-        self, encoded: Sequence[Encoded], found: Sequence[np.ndarray]
-    ) -> List[WordScores]:
-        """Scores of the words of sentences from the scores of their tokens."""
+        ends = np.cumsum([len(item.ids) for item in encoded])
+        tokens = np.split(np.concatenate(found, axis=-1), ends[:-1], axis=-1)
         scores = []
-        for item, values in zip(encoded, found, strict=True):
-            log_probs, ends = (values, None) if self.reader.openings is None else values
-            words = word_log_probs(log_probs, item.starts, ends)
-            unknown = self.reader.unknown(item)
+        for item, values in zip(encoded, tokens, strict=True):
+            log_probs, masses = (values, None) if openings is None else values
+            unknown = word_sums(np.array(item.ids) == self.reader.unk, item.starts) > 0
+            unknown[-1] = False  # such as a full stop that a tokenizer lacks
+            words = word_log_probs(log_probs, item.starts, masses)
             scores.append(WordScores(words - self.log_unk_size * unknown, unknown))
         return scores
 

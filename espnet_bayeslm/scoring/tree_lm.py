@@ -27,10 +27,10 @@ from typing import (
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.kernels.product import linear
-from espnet_bayeslm.lm.scoring import has_trees, is_uncertain
+from espnet_bayeslm.lm.scoring import is_uncertain
 from espnet_bayeslm.lm.tree import TokenTree, build_tree
 from espnet_bayeslm.scoring import MAX_TOKENS
 from espnet_bayeslm.scoring.log_probs import (
@@ -79,6 +79,7 @@ class TreeLM:
             longer sequences is padded.
         continues: True if it goes on from its states after a text, as recurrent LMs do.
         is_uncertain: True if something in it is random.
+        may_be_uncertain: False if samples are refused, since LMs of this type have none.
     """
 
     model: Any
@@ -88,9 +89,18 @@ class TreeLM:
     reach = sys.maxsize
     continues = False
     is_uncertain = False
+    may_be_uncertain = True
 
     def num_draws(self, num_samples: int) -> int:
         """Number of samples that are needed: none where nothing is random."""
+        if num_samples < 0:
+            raise InputError(f"num_samples is {num_samples} where 0 or more was expected")
+        if num_samples and not self.may_be_uncertain:
+            raise InputError(
+                f"num_samples is {num_samples}, but {type(self.model).__name__} has no random"
+                " weights",
+                remedy="Use num_samples 0 for a point-estimate LM.",
+            )
         return num_samples if self.is_uncertain else 0
 
     def sampled(self, index: int) -> ContextManager[None]:
@@ -273,7 +283,7 @@ class TreeLM:
             openings = openings.to(outputs.device)
         projection = self.projection()
         if projection is None or len(outputs) < PACKED:
-            logits = outputs if projection is None else linear(outputs, *projection)
+            logits = outputs if projection is None else F.linear(outputs, *projection)
             found = log_probs_of_rows(logits, rows, tokens, log_z=log_z, openings=openings)
         else:
             how: Any = dict(log_z=log_z, openings=openings)
@@ -292,43 +302,10 @@ class ESPnetTreeLM(TreeLM):
 
     def __init__(self, lm: Any, *, max_tokens: int = MAX_TOKENS):
         self.model, self.vocab_size = lm, vocab_size(lm)
-        self._max_tokens = max_tokens
-
-    @property
-    def takes_trees(self) -> bool:  # type: ignore[override]
-        """True if the LM computes prefix trees, as it is now."""
-        return has_trees(self.model)
-
-    @property
-    def max_nodes(self) -> int:  # type: ignore[override]
-        """The most tokens of a batch, padding counted."""
-        return self._max_tokens if self.takes_trees else tokens_with_logits(self._max_tokens)
-
-    @property
-    def continues(self) -> bool:  # type: ignore[override]
-        """True if it is recurrent, and of this package."""
-        return self.takes_trees and self.model.continues_trees
-
-    @property
-    def is_uncertain(self) -> bool:  # type: ignore[override]
-        """True if something in the LM is random."""
-        return is_uncertain(self.model)
-
-    def num_draws(self, num_samples: int) -> int:
-        """Number of samples that are needed: none for LMs of this package where nothing is random.
-
-        Raises:
-            InputError: The number is below zero, or the LM cannot have random weights.
-        """
-        if num_samples < 0:
-            raise InputError(f"num_samples is {num_samples} where 0 or more was expected")
-        if num_samples and not hasattr(self.model, "sampled"):
-            raise InputError(
-                f"num_samples is {num_samples}, but {type(self.model).__name__} has no random"
-                " weights",
-                remedy="Use num_samples 0 for a point-estimate LM.",
-            )
-        return super().num_draws(num_samples)
+        self.takes_trees = getattr(lm, "computes_trees", False)
+        self.max_nodes = max_tokens if self.takes_trees else tokens_with_logits(max_tokens)
+        self.continues = self.takes_trees and lm.continues_trees
+        self.is_uncertain, self.may_be_uncertain = is_uncertain(lm), hasattr(lm, "sampled")
 
     def sampled(self, index: int) -> ContextManager[None]:
         """Hold sample number `index` of all that is random."""
@@ -348,12 +325,8 @@ class ESPnetTreeLM(TreeLM):
 
     def tree_outputs(self, tree: TokenTree, states: Sequence[Any]) -> torch.Tensor:
         """Input of the output projection after each node, (T, M)."""
-        before = self._stacked(states)
-        found: torch.Tensor = (
-            self.model.tree_outputs(tree)
-            if before is None
-            else self.model.tree_outputs(tree, before)
-        )
+        before = [self._stacked(states)] if states else []
+        found: torch.Tensor = self.model.tree_outputs(tree, *before)
         return found
 
     def padded_outputs(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -405,10 +378,8 @@ class ESPnetTreeLM(TreeLM):
 
         return list(zip(*self.over_draws(num_samples, read), strict=True))
 
-    def _stacked(self, states: Sequence[Optional[State]]) -> Optional[State]:
-        """States h and c before the roots, (nlayers, G, unit) each; None: as at a text's start."""
-        if all(state is None for state in states):
-            return None
+    def _stacked(self, states: Sequence[Optional[State]]) -> State:
+        """States h and c before the roots, (nlayers, G, unit) each; None: at a text's start."""
         lm = self.model
         found: State = lm.stack_states([lm.zero_state() if s is None else s for s in states])
         return found
