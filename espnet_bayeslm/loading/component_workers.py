@@ -34,8 +34,8 @@ from espnet_bayeslm.loading.weights_file import (
 )
 from espnet_bayeslm.pretrained.text_forms import TextForm, first_sentences
 from espnet_bayeslm.scoring.oov_rate import UnknownWords, mending_lines
-from espnet_bayeslm.scoring.perplexity import text_blocks, token_counts
-from espnet_bayeslm.scoring.word_scores import Component, WordScores
+from espnet_bayeslm.scoring.perplexity import text_blocks
+from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.options import part_of
@@ -176,12 +176,12 @@ class TextWorker(ComponentWorker):
     def score(self, block: Sentences) -> List[Scored]:
         """Scores of a block by each component, and the tokens of its words."""
         return [
-            (c.scorer.word_scores(block), [token_counts(c.scorer, words) for words in block])
+            (c.scorer.word_scores(block), [c.scorer.token_counts(words) for words in block])
             for c in self.components
         ]
 
 
-class ScoredText:
+class ScoredText(WordScorer):
     """Scores of one text by a component, added in order; it counts the tokens of its sentences."""
 
     def __init__(self, name: str):

@@ -102,7 +102,7 @@ def _espnet_lm(
 
     def scorer() -> WordScorer:
         # it imports torch, which takes seconds
-        from espnet_bayeslm.scoring.neural import NeuralScorer
+        from espnet_bayeslm.scoring.scorer import token_scorer
 
         trained: Any = load(lm, device=device) if isinstance(lm, (str, os.PathLike)) else lm
         size = options.unk_size
@@ -110,7 +110,7 @@ def _espnet_lm(
             # a search does not share the probability of `<unk>`
             trained, size = trained.over_tokens(), 1.0 if size is None else size
         size = getattr(trained, "unk_size", 1.0) if size is None else size
-        return NeuralScorer(trained, unk_size=size, max_tokens=options.max_tokens, **reading)
+        return token_scorer(trained, unk_size=size, max_tokens=options.max_tokens, **reading)
 
     if not isinstance(lm, (str, os.PathLike)):
         return Component(lm.name, "lm", scorer(), lm.fingerprint)
@@ -136,7 +136,7 @@ def _causal_lm(
     **_: Any,
 ) -> Component:
     """Component of a causal LM of transformers, or of what `load` returned."""
-    from espnet_bayeslm.pretrained.scorer import PretrainedScorer  # imports torch
+    from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer  # imports torch
 
     lm: Any = given
     is_loaded = not isinstance(given, (str, os.PathLike))

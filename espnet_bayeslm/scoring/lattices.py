@@ -21,8 +21,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import numpy as np
 
 from espnet_bayeslm.nbest.lattice import NULL, Arc, Lattice, PathScales, best_rest, pruned
-from espnet_bayeslm.scoring.neural import NeuralScorer
-from espnet_bayeslm.scoring.prefixes import END, NextLogProbs, Prefix, Request, prefix_scorer
+from espnet_bayeslm.scoring.prefixes import END, NextLogProbs, Request, WordPrefix, prefix_scorer
 
 Mixture = Callable[[np.ndarray], np.ndarray]
 """Makes the score of each word, (n,), of ln p under each component, (K, n)."""
@@ -60,7 +59,7 @@ def rescore_lattices(
 
     Args:
         lattices: The lattices.
-        scorers: The K components: `NgramScorer` or `NeuralScorer`.
+        scorers: The K components: their scorers.
         mix: Function that mixes the components' scores.
         scales: Weights of the scores; None: the scales of each lattice. A result carries its
             scales.
@@ -69,10 +68,9 @@ def rescore_lattices(
     of_each = [[arc.label for arc in item.arcs if arc.word is not None] for item in lattices]
     words = dict.fromkeys(itertools.chain.from_iterable(of_each))
     for scorer in scorers:
-        if isinstance(scorer, NeuralScorer):
-            scorer.check_plain(of_each)
+        scorer.check_plain(of_each)
     parts = [prefix_scorer(scorer, n, words) for n, scorer in enumerate(scorers)]
-    root = Prefix()
+    root = WordPrefix()
     estimates = _estimates(lattices, root, parts, mix, options)
     searches = [_Search(item, root, scales or item.scales, options) for item in estimates]
     waiting = list(searches)
@@ -86,7 +84,7 @@ def rescore_lattices(
 
 def _estimates(
     lattices: Sequence[Lattice],
-    root: Prefix,
+    root: WordPrefix,
     parts: Sequence[NextLogProbs],
     mix: Mixture,
     options: MergeOptions,
@@ -100,7 +98,7 @@ def _estimates(
     without = [item for item in lattices if "lm_score" not in item.scores]
     if not without or (math.isinf(options.beam) and math.isinf(options.prune)):
         return list(lattices)
-    anywhere = Prefix(anywhere=True)
+    anywhere = WordPrefix(anywhere=True)
     contexts = [_contexts(item, root, anywhere) for item in without]
     requests: List[Request] = []
     for item, before in zip(without, contexts, strict=True):
@@ -113,9 +111,11 @@ def _estimates(
     return [item if "lm_score" in item.scores else next(estimated) for item in lattices]
 
 
-def _contexts(lattice: Lattice, root: Prefix, anywhere: Prefix) -> List[Dict[Prefix, None]]:
+def _contexts(
+    lattice: Lattice, root: WordPrefix, anywhere: WordPrefix
+) -> List[Dict[WordPrefix, None]]:
     """Last words of the paths to each node, as prefixes of one word; at the start the root."""
-    contexts: List[Dict[Prefix, None]] = [{} for _ in range(lattice.num_nodes)]
+    contexts: List[Dict[WordPrefix, None]] = [{} for _ in range(lattice.num_nodes)]
     contexts[0][root] = None
     for arc in lattice.arcs:
         if arc.word is None:
@@ -125,7 +125,7 @@ def _contexts(lattice: Lattice, root: Prefix, anywhere: Prefix) -> List[Dict[Pre
     return contexts
 
 
-def _estimated(lattice: Lattice, contexts: Sequence[Dict[Prefix, None]]) -> Lattice:
+def _estimated(lattice: Lattice, contexts: Sequence[Dict[WordPrefix, None]]) -> Lattice:
     """Lattice with the best score of each word after its contexts."""
 
     @functools.cache
@@ -141,7 +141,7 @@ def _estimated(lattice: Lattice, contexts: Sequence[Dict[Prefix, None]]) -> Latt
 
 def _score(requests: Sequence[Request], parts: Sequence[NextLogProbs], mix: Mixture) -> None:
     """Give prefixes the scores that they are asked for."""
-    wanted: Dict[Prefix, Dict[str, None]] = {}
+    wanted: Dict[WordPrefix, Dict[str, None]] = {}
     for prefix, words in requests:
         if unknown := [word for word in words if word not in prefix.log_probs]:
             wanted.setdefault(prefix, {}).update(dict.fromkeys(unknown))
@@ -157,7 +157,9 @@ def _score(requests: Sequence[Request], parts: Sequence[NextLogProbs], mix: Mixt
 class _Search:
     """Dynamic programme over one lattice, level by level."""
 
-    def __init__(self, estimate: Lattice, root: Prefix, scales: PathScales, options: MergeOptions):
+    def __init__(
+        self, estimate: Lattice, root: WordPrefix, scales: PathScales, options: MergeOptions
+    ):
         unit = abs(scales.lm) or 1.0
         # arcs that do not lead to the end, or are unlikely to, are not scored
         estimate = pruned(estimate, scales, options.prune * unit)
@@ -174,7 +176,7 @@ class _Search:
             self.outgoing[arc.source].append(step)
         self.levels = _levels(estimate)
         # per node and last words: the score of the best path there, and its words
-        self.hypotheses: Dict[int, Dict[Tuple, Tuple[float, Prefix]]] = {
+        self.hypotheses: Dict[int, Dict[Tuple, Tuple[float, WordPrefix]]] = {
             0: {root.last(options.order): (0.0, root)}
         }
         # arcs of the rescored lattice: from a numbered node to (node, last words), by a numbered
@@ -219,7 +221,7 @@ class _Search:
                 self._follow(node, key, *hypothesis)
         self.level += 1
 
-    def _follow(self, node: int, last: Tuple, total: float, prefix: Prefix) -> None:
+    def _follow(self, node: int, last: Tuple, total: float, prefix: WordPrefix) -> None:
         """Number a hypothesis of a node, and take the node's arcs from there."""
         source = self.places[node, last] = len(self.nodes)
         self.nodes.append(node)

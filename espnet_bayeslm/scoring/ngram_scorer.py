@@ -9,14 +9,14 @@ import kenlm
 import numpy as np
 
 from espnet_bayeslm.ngram.ngram_files import arpa_order, load_kenlm, ngram_name
-from espnet_bayeslm.scoring.word_scores import WordScores, log_unk_size
+from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores, log_unk_size
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
 
 _LN_10 = math.log(10.0)
 
 
-class NgramScorer:
+class NgramScorer(WordScorer):
     """A `WordScorer` of an ARPA file or a KenLM binary.
 
     So many words as `unk_size` share the probability of `<unk>`: 1 where it is one word's, as

@@ -11,9 +11,9 @@ import torch
 
 from espnet_bayeslm.lm.scoring import IncrementalLM
 from espnet_bayeslm.lm.uncertain import UncertainLM
-from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
-from espnet_bayeslm.scoring.sequences import check_finite, evaluating, num_draws, vocab_size
+from espnet_bayeslm.scoring.scorer import LMScorer
+from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM, check_log_probs
 from espnet_bayeslm.scoring.word_scores import WordScorer
 from espnet_bayeslm.utils.errors import InputError
 
@@ -43,7 +43,7 @@ class _Node:
         return [] if self.parent is None else [*self.parent.labels(), self.label]
 
 
-class Prefix(_Node):
+class WordPrefix(_Node):
     """First words of a sentence; the root may be `anywhere` in a sentence.
 
     A neural LM, which knows beginnings only, takes such a root for a beginning.
@@ -56,7 +56,9 @@ class Prefix(_Node):
 
     __slots__ = ("anywhere", "key", "log_probs", "states")
 
-    def __init__(self, parent: Optional[Prefix] = None, label: str = "", *, anywhere: bool = False):
+    def __init__(
+        self, parent: Optional[WordPrefix] = None, label: str = "", *, anywhere: bool = False
+    ):
         super().__init__(parent, label)
         self.anywhere = anywhere
         self.key: Optional[Tuple[int, Tuple[str, ...]]] = None
@@ -74,7 +76,7 @@ class Prefix(_Node):
         return self.key
 
 
-Request = Tuple[Prefix, Sequence[str]]
+Request = Tuple[WordPrefix, Sequence[str]]
 
 
 NextLogProbs = Callable[[Sequence[Request]], List[np.ndarray]]
@@ -84,7 +86,7 @@ NextLogProbs = Callable[[Sequence[Request]], List[np.ndarray]]
 def _ngram_prefixes(scorer: NgramScorer, index: int) -> NextLogProbs:
     """Function that scores words by an n-gram, whose states after prefixes are kept in them."""
 
-    def state(prefix: Prefix) -> Any:
+    def state(prefix: WordPrefix) -> Any:
         if index not in prefix.states:
             if prefix.parent is not None:
                 found = scorer.next_state(state(prefix.parent), prefix.label)
@@ -113,10 +115,11 @@ class _Token(_Node):
 class NeuralPrefixes:
     """A neural LM: a tree of tokens, each node computed once."""
 
-    def __init__(self, scorer: NeuralScorer, index: int, vocabulary: Iterable[str]):
-        self.lm: Any = scorer.trained.lm
+    def __init__(self, scorer: LMScorer, index: int, vocabulary: Iterable[str]):
+        self.tree_lm, reader = scorer.tree_lm, scorer.reader
+        self.lm: Any = self.tree_lm.model
         self.index = index
-        self.draws = num_draws(self.lm, scorer.num_samples)
+        self.draws = self.tree_lm.num_draws(scorer.num_samples)
         if self.draws and not isinstance(self.lm, UncertainLM):
             raise InputError(
                 f"{scorer.name}: {type(self.lm).__name__} cannot rescore lattices with samples",
@@ -124,16 +127,19 @@ class NeuralPrefixes:
             )
         # of a mixture its components
         self.uncertain = [lm for lm in self.lm.modules() if isinstance(lm, UncertainLM)]
-        self.eos = vocab_size(self.lm) - 1
+        self.eos = reader.start[0]
         # word -> its tokens as the first word of a sentence, and as another
-        self.tokens = {word: scorer.word_tokens(word) for word in dict.fromkeys(vocabulary)}
+        self.tokens = {}
+        for word in dict.fromkeys(vocabulary):
+            ids, (_, second, end) = reader.encode([word, word])
+            self.tokens[word] = ids[:second], ids[second:end]
         known = {t for pair in self.tokens.values() for ids in pair for t in ids} | {self.eos}
         self.kept = torch.tensor(sorted(known))
         self.column = {token: n for n, token in enumerate(sorted(known))}
         # it is 0 where tokens are not words
         self.log_unk_size = scorer.log_unk_size
-        self.unknown = {word for word, (_, ids) in self.tokens.items() if scorer.unk in ids}
-        self.openings = scorer.openings
+        self.unknown = {word for word, (_, ids) in self.tokens.items() if reader.unk in ids}
+        self.openings = reader.openings
 
     def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
         """Ln p of the requested words, as `words.word_log_probs` has it, averaged over samples."""
@@ -158,7 +164,7 @@ class NeuralPrefixes:
             for of_prefix, (_, words) in zip(paths, requests, strict=True)
         ]
 
-    def _node(self, prefix: Prefix) -> _Token:
+    def _node(self, prefix: WordPrefix) -> _Token:
         """Tokens of a prefix."""
         if self.index not in prefix.states:
             parent, name = prefix.parent, prefix.label
@@ -166,7 +172,7 @@ class NeuralPrefixes:
             prefix.states[self.index] = node
         return prefix.states[self.index]
 
-    def _path(self, prefix: Prefix, word: str) -> List[_Token]:
+    def _path(self, prefix: WordPrefix, word: str) -> List[_Token]:
         """Node before a word, then the nodes of its tokens."""
         path = [self._node(prefix)]
         for token in (self.eos,) if word == END else self.tokens[word][prefix.depth > 0]:
@@ -187,7 +193,7 @@ class NeuralPrefixes:
         for lm in self.uncertain:
             lm.num_samples = self.draws
         try:
-            with evaluating(self.lm):
+            with self.tree_lm.evaluating():
                 for _, group in itertools.groupby(by_depth, key=lambda node: node.depth):
                     while batch := list(itertools.islice(group, BATCH_SIZE)):
                         self._step(batch)
@@ -204,7 +210,7 @@ class NeuralPrefixes:
         states = [None if node.parent is None else node.parent.state for node in nodes]
         log_probs, after = self.lm.batch_score(ys, states, ys)
         found = log_probs[:, self.kept.to(log_probs.device)].double().cpu().numpy()
-        check_finite(found)
+        check_log_probs(found)
         if self.openings is not None and nodes[0].depth:
             masses = log_probs[:, self.openings.to(log_probs.device)].logsumexp(1).tolist()
             for node, mass in zip(nodes, masses, strict=True):
@@ -230,6 +236,6 @@ def prefix_scorer(scorer: Any, index: int, vocabulary: Iterable[str]) -> NextLog
     """Function that scores words after prefixes by a component; its states have the index."""
     if isinstance(scorer, NgramScorer):
         return _ngram_prefixes(scorer, index)
-    if isinstance(scorer, NeuralScorer):
+    if isinstance(scorer, LMScorer) and isinstance(scorer.tree_lm, ESPnetTreeLM):
         return NeuralPrefixes(scorer, index, vocabulary).next_log_probs
     return functools.partial(_read_again, scorer)

@@ -25,9 +25,10 @@ from espnet_bayeslm.loading.trained_lm import text_reader
 from espnet_bayeslm.pretrained.adapted import vocabulary
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, load_tokenizer
 from espnet_bayeslm.pretrained.names import TOKEN_TYPE
+from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader, training_readers
+from espnet_bayeslm.scoring.reader import check_is_plain, marked_tokens
 from espnet_bayeslm.scoring.unknown_words import unknown_words
-from espnet_bayeslm.scoring.words import check_is_plain, marked_tokens
 from espnet_bayeslm.training.plain_text import TokenOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.espnet_versions import text_cleaner
@@ -329,7 +330,7 @@ def chosen_form(model: PathLike, text: Path, **options: Any) -> str:
     """
     lm = load_causal_lm(model, **options)
     sentences = [line.split() for _, line in read_lines(text)]
-    return str(lm.scorer.choose(sentences, training_readers(lm.tokenizer)).form)
+    return str(PretrainedScorer(lm).choose(sentences, training_readers(lm.tokenizer)).form)
 
 
 def pretrained_tokens(lm_conf: Mapping[str, Any]) -> Tokens:

@@ -19,7 +19,7 @@ from espnet_bayeslm.rescoring.scales import Scales, Weighting
 from espnet_bayeslm.rescoring.tuning import AS_USUAL
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.interpolation import check_weights, em_weights, estimate_weights, mix
-from espnet_bayeslm.scoring.word_scores import Component, WordScores
+from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.utils.errors import InputError
 
 # ln p of words, no smaller than what exp() still holds
@@ -115,7 +115,7 @@ def test_what_has_no_maximum_is_refused(log_probs, message):
 SENTENCES = [["a", "b"], [], ["c", "zz", "a"], ["a", "b"]]
 
 
-class Table:
+class Table(WordScorer):
     """A scorer that knows some words, with probabilities of its own."""
 
     def __init__(self, name, known, seed):
