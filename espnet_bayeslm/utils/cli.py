@@ -180,13 +180,15 @@ def run_tool(
     function: Callable,
     cmd: Optional[Sequence[str]] = None,
     *,
+    options: Optional[Type] = None,
     rest: str = "",
     stopped: str = "",
     signed: str = "",
 ) -> None:
     """Call `function` with the parsed options; bad input ends in one line and status 1.
 
-    The argument `rest` takes options that the parser does not know; without it they are errors.
+    It gets them as one object of the class `options`, if that is given, or as keywords. The option
+    `rest` takes options that the parser does not know; without it they are errors.
     `stopped` ends the message after Ctrl-C. The command line (`cmd`, or sys.argv) is left beside
     the output that the option `signed` names.
 
@@ -207,7 +209,10 @@ def run_tool(
         if type(handler) is logging.StreamHandler:
             handler.setFormatter(ToolFormatter(FORMAT))
     try:
-        function(**values)
+        if options is None:
+            function(**values)
+        else:
+            function(options_from(options, values))
         if signed and values[signed] is not None:
             write_text(command_file(values[signed]), command_line(parser, cmd) + "\n")
     except (ValueError, OSError) as error:
@@ -247,12 +252,15 @@ class Tool:
 
     def main(self, cmd: Optional[Sequence[str]] = None) -> None:
         """Run the tool with a command line (default: sys.argv)."""
-
-        def run(**values: Any) -> None:
-            self.function(options_from(self.options, values))
-
-        rest = "espnet_options" if self.trains else ""
-        run_tool(self.parser(), run, cmd, rest=rest, stopped=self.stopped, signed=self.signed)
+        run_tool(
+            self.parser(),
+            self.function,
+            cmd,
+            options=self.options,
+            rest="espnet_options" if self.trains else "",
+            stopped=self.stopped,
+            signed=self.signed,
+        )
 
 
 def command_line(parser: argparse.ArgumentParser, cmd: Optional[Sequence[str]]) -> str:
