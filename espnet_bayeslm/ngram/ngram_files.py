@@ -1,4 +1,4 @@
-"""Files of n-grams: ARPA text in any spelling, and what KenLM reads, which wants one spelling."""
+"""N-gram files: ARPA files of any spelling are read, and rewritten in the one that KenLM reads."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def check_init_param(init_param: str, model: torch.nn.Module, *, complete: bool)
 
 
 def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namespace) -> None:
-    """Check that a run that was stopped is of this model and of these tokens."""
+    """Check that the checkpoint of a stopped training fits this model and these tokens."""
     check_fits(load_state(checkpoint), model, path=checkpoint, posterior=True)
     run = read_checkpoint(checkpoint)
     check_run(run, path=checkpoint)
@@ -154,7 +154,7 @@ def complete(args: argparse.Namespace) -> argparse.Namespace:
 
 
 class BayesLMTask(LMTask):
-    """`LMTask`, whose `--model` is `bayes_lm` where the LM is one of this package's."""
+    """ESPnet's LM task, which trains LMs of this package by `--model bayes_lm`."""
 
     trainer = BayesLMTrainer
 
@@ -169,7 +169,7 @@ class BayesLMTask(LMTask):
 
     @classmethod
     def parse(cls, cmd: Optional[Sequence[str]]) -> argparse.Namespace:
-        """Options of a command line (None: of this program's), numbers as numbers."""
+        """ESPnet's options from a command line (None: sys.argv); words as `1e-3` are numbers."""
         return complete(cls.get_parser().parse_args(cmd))
 
     @classmethod
@@ -236,7 +236,7 @@ class BayesLMTask(LMTask):
 
     @classmethod
     def build_preprocess_fn(cls, args: argparse.Namespace, train: bool) -> Any:
-        """ESPnet's reader of sentences; of a pretrained LM that of its own tokenizer."""
+        """ESPnet's reader of sentences, or the reader of a pretrained LM's tokenizer."""
         if getattr(args, "lm", None) == PRETRAINED:
             return SentencePreprocessor(args, train=train)
         return super().build_preprocess_fn(args, train)
@@ -245,7 +245,7 @@ class BayesLMTask(LMTask):
     def build_optimizers(
         cls, args: argparse.Namespace, model: torch.nn.Module
     ) -> List[torch.optim.Optimizer]:
-        """Build ESPnet's optimizers, and Adam for what has a rate of its own (`posterior_lr`).
+        """Build ESPnet's optimizer, and Adam for parameters with a rate of their own.
 
         Log standard deviations get no weight decay: it would pull each of them towards 1,
         which no prior asks for.
@@ -274,7 +274,7 @@ class BayesLMTask(LMTask):
     def build_sequence_iter_factory(
         cls, args: argparse.Namespace, iter_options: Any, mode: str
     ) -> Any:
-        """Build ESPnet's epochs; those of training are not shorter than `min_iters_per_epoch`.
+        """Build ESPnet's epochs, in training of at least `min_iters_per_epoch` batches.
 
         Batches of so many tokens (`length`, `numel`) count the ends of sentences. In training they
         have sentences of all lengths, where the LM computes no padding. ESPnet's own LMs have

@@ -26,7 +26,7 @@ NO_ENTRY = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 
 
 def check_run(checkpoint: Any, *, path: Any) -> None:
-    """Raise an InputError where what `read_checkpoint` returned is not a stopped training."""
+    """Check that the content of a checkpoint is a training that can be resumed."""
     types = {"model": Mapping, "optimizers": list, "schedulers": list, "reporter": Mapping}
     parts = checkpoint if isinstance(checkpoint, Mapping) else {}
     wrong = [name for name, kind in types.items() if not isinstance(parts.get(name), kind)]
@@ -45,7 +45,7 @@ def check_run(checkpoint: Any, *, path: Any) -> None:
 
 @contextlib.contextmanager
 def writing_errors(folder: Path) -> Iterator[None]:
-    """Turn what keeps a run from writing to its folder into bad input: one line, and a remedy."""
+    """Turn errors of writing to an experiment's folder into an InputError with a remedy."""
     try:
         yield
     except OSError as error:
@@ -69,7 +69,7 @@ def writing_errors(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, function: Callable) -> Iterator[None]:
-    """Put a function, which gets the old one first, in place of another within the block."""
+    """Replace a function within the block by one whose first argument is the old function."""
     before = getattr(owner, name)
     setattr(owner, name, functools.partial(function, before))
     try:

@@ -132,7 +132,7 @@ def options_from(cls: Type[T], values: Mapping[str, Any]) -> T:
 
 
 def part_of(cls: Type[T], options: Any) -> T:
-    """Options of a dataclass, from those of a dataclass that inherits them."""
+    """Options of a base class, with the values of an object of its subclass."""
     fields: Sequence[dataclasses.Field] = dataclasses.fields(cls)  # type: ignore[arg-type]
     return cls(**{field.name: getattr(options, field.name) for field in fields})
 
