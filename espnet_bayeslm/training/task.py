@@ -40,7 +40,7 @@ from espnet_bayeslm.training.optimizer import (
 from espnet_bayeslm.training.text import SentencePreprocessor
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 from espnet_bayeslm.training.warmup import check_warmup
-from espnet_bayeslm.training.whole_files import check_run, writing_errors
+from espnet_bayeslm.training.whole_files import writing_errors
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, split_files
@@ -75,6 +75,24 @@ def check_init_param(init_param: str, model: torch.nn.Module, *, complete: bool)
         raise InputError(f"--init_param {init_param}: the model has no {target}") from None
     if complete:
         check_fits(state, module, path=path, complete=not excluded)
+
+
+def check_run(checkpoint: Any, *, path: Any) -> None:
+    """Check that the content of a checkpoint is a training that can be resumed."""
+    types = {"model": Mapping, "optimizers": list, "schedulers": list, "reporter": Mapping}
+    parts = checkpoint if isinstance(checkpoint, Mapping) else {}
+    wrong = [name for name, kind in types.items() if not isinstance(parts.get(name), kind)]
+    if not wrong:
+        epoch, stats = (parts["reporter"].get(name) for name in ("epoch", "stats"))
+        are_states = all(isinstance(state, Mapping) for state in parts["optimizers"])
+        if not (isinstance(epoch, int) and isinstance(stats, Mapping) and are_states):
+            wrong = ["reporter", "optimizers"]
+    if wrong:
+        raise InputError(
+            f"cannot be resumed: {', '.join(wrong)} of the training not in it",
+            path=path,
+            remedy="Restore the file, or delete it and train again.",
+        )
 
 
 def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namespace) -> None:

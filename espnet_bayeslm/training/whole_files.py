@@ -7,7 +7,7 @@ import errno
 import functools
 import os
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 from espnet2.train import trainer
@@ -23,24 +23,6 @@ from espnet_bayeslm.utils.log import LOG
 # Why a folder cannot be written to: no room, or something that stands in the way.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_ENTRY = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
-
-
-def check_run(checkpoint: Any, *, path: Any) -> None:
-    """Check that the content of a checkpoint is a training that can be resumed."""
-    types = {"model": Mapping, "optimizers": list, "schedulers": list, "reporter": Mapping}
-    parts = checkpoint if isinstance(checkpoint, Mapping) else {}
-    wrong = [name for name, kind in types.items() if not isinstance(parts.get(name), kind)]
-    if not wrong:
-        epoch, stats = (parts["reporter"].get(name) for name in ("epoch", "stats"))
-        are_states = all(isinstance(state, Mapping) for state in parts["optimizers"])
-        if not (isinstance(epoch, int) and isinstance(stats, Mapping) and are_states):
-            wrong = ["reporter", "optimizers"]
-    if wrong:
-        raise InputError(
-            f"cannot be resumed: {', '.join(wrong)} of the training not in it",
-            path=path,
-            remedy="Restore the file, or delete it and train again.",
-        )
 
 
 @contextlib.contextmanager
