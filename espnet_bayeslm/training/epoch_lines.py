@@ -67,7 +67,7 @@ def valid_perplexities(stats: Mapping[int, Mapping[str, Any]]) -> Dict[int, floa
 
 
 class EpochLines:
-    """A line for each epoch: what was learnt, and how long the rest takes."""
+    """A line for each epoch: its perplexities, and how long the training takes at most."""
 
     def __init__(self, max_epoch: int):
         self.max_epoch, self.begin = max_epoch, time.monotonic()
@@ -75,7 +75,7 @@ class EpochLines:
         self.num_epochs, self.best = 0, math.inf
 
     def add(self, epoch: int, valid: Mapping[str, float], sigma: Sequence[float]) -> str:
-        """Line of an epoch of which `train` holds the training's statistics."""
+        """Line of an epoch, after its statistics of training were put into `train`."""
         self.num_epochs += 1
         ppl = valid.get("ppl", math.nan)
         best = " (best so far)" if ppl < self.best else ""

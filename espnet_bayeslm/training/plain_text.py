@@ -335,7 +335,7 @@ def best_of(exp: Path) -> Tuple[float, int, int]:
 
 
 def parse_training_options(config: Path, words: Sequence[str]) -> argparse.Namespace:
-    """ESPnet's options, those of the configuration and those of the command line."""
+    """ESPnet's options from a configuration and the words of a command line."""
     from espnet_bayeslm.training.task import BayesLMTask
 
     config = find_config(config)

@@ -40,7 +40,7 @@ from espnet_bayeslm.training.optimizer import (
 from espnet_bayeslm.training.text import SentencePreprocessor
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 from espnet_bayeslm.training.warmup import check_warmup
-from espnet_bayeslm.training.whole_files import check_run, writing_errors
+from espnet_bayeslm.training.whole_files import writing_errors
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, split_files
@@ -78,8 +78,26 @@ def check_init_param(init_param: str, model: torch.nn.Module, *, complete: bool)
         check_fits(state, module, path=path, complete=not excluded)
 
 
+def check_run(checkpoint: Any, *, path: Any) -> None:
+    """Check that the content of a checkpoint is a training that can be resumed."""
+    types = {"model": Mapping, "optimizers": list, "schedulers": list, "reporter": Mapping}
+    parts = checkpoint if isinstance(checkpoint, Mapping) else {}
+    wrong = [name for name, kind in types.items() if not isinstance(parts.get(name), kind)]
+    if not wrong:
+        epoch, stats = (parts["reporter"].get(name) for name in ("epoch", "stats"))
+        are_states = all(isinstance(state, Mapping) for state in parts["optimizers"])
+        if not (isinstance(epoch, int) and isinstance(stats, Mapping) and are_states):
+            wrong = ["reporter", "optimizers"]
+    if wrong:
+        raise InputError(
+            f"cannot be resumed: {', '.join(wrong)} of the training not in it",
+            path=path,
+            remedy="Restore the file, or delete it and train again.",
+        )
+
+
 def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namespace) -> None:
-    """Check that a run that was stopped is of this model and of these tokens."""
+    """Check that the checkpoint of a stopped training fits this model and these tokens."""
     check_fits(load_state(checkpoint), model, path=checkpoint, posterior=True)
     run = read_checkpoint(checkpoint)
     check_run(run, path=checkpoint)
@@ -155,7 +173,7 @@ def complete(args: argparse.Namespace) -> argparse.Namespace:
 
 
 class BayesLMTask(LMTask):
-    """`LMTask`, whose `--model` is `bayes_lm` where the LM is one of this package's."""
+    """ESPnet's LM task, which trains LMs of this package by `--model bayes_lm`."""
 
     trainer = BayesLMTrainer
 
@@ -170,7 +188,7 @@ class BayesLMTask(LMTask):
 
     @classmethod
     def parse(cls, cmd: Optional[Sequence[str]]) -> argparse.Namespace:
-        """Options of a command line (None: of this program's), numbers as numbers."""
+        """ESPnet's options from a command line (None: sys.argv); words as `1e-3` are numbers."""
         return complete(cls.get_parser().parse_args(cmd))
 
     @classmethod
@@ -237,7 +255,7 @@ class BayesLMTask(LMTask):
 
     @classmethod
     def build_preprocess_fn(cls, args: argparse.Namespace, train: bool) -> Any:
-        """ESPnet's reader of sentences; of a pretrained LM that of its own tokenizer."""
+        """ESPnet's reader of sentences, or the reader of a pretrained LM's tokenizer."""
         if getattr(args, "lm", None) == PRETRAINED:
             return SentencePreprocessor(args, train=train)
         return super().build_preprocess_fn(args, train)
@@ -246,7 +264,7 @@ class BayesLMTask(LMTask):
     def build_optimizers(
         cls, args: argparse.Namespace, model: torch.nn.Module
     ) -> List[torch.optim.Optimizer]:
-        """Build ESPnet's optimizers, and Adam for what has a rate of its own (`posterior_lr`).
+        """Build ESPnet's optimizer, and Adam for parameters with a rate of their own.
 
         Log standard deviations get no weight decay: it would pull each of them towards 1,
         which no prior asks for.
@@ -275,7 +293,7 @@ class BayesLMTask(LMTask):
     def build_sequence_iter_factory(
         cls, args: argparse.Namespace, iter_options: Any, mode: str
     ) -> Any:
-        """Build ESPnet's epochs; those of training are not shorter than `min_iters_per_epoch`.
+        """Build ESPnet's epochs, in training of at least `min_iters_per_epoch` batches.
 
         Batches of so many tokens (`length`, `numel`) count the ends of sentences. In training they
         have sentences of all lengths, where the LM computes no padding. ESPnet's own LMs have

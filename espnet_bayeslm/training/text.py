@@ -107,7 +107,7 @@ def check_plain_texts(train_text: Path, valid_text: Path) -> None:
 
 
 def check_words(texts: Sequence[Path], tokens: Tokens) -> None:
-    """Check that texts are not in tokens already, which would be cut again."""
+    """Check that texts hold words and not word pieces, which would be cut again."""
     marked = marked_tokens(tokens.tokens)
     for text in texts:
         head = (line.split() for _, line in itertools.islice(read_lines(text), HEAD))
@@ -178,7 +178,7 @@ def prepare(
     given: Optional[Tokens],
     reading: Reading,
 ) -> Dict[str, Any]:
-    """ESPnet's options for text, tokens and shapes, which are made where they are not there yet.
+    """Make keyed text, tokens and shapes where they are missing; return ESPnet's options for them.
 
     What was made from the same text with the same options is kept. `given` are the tokens that
     `given_tokens` found.

@@ -7,7 +7,7 @@ import errno
 import functools
 import os
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 from espnet2.train import trainer
@@ -25,27 +25,9 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_ENTRY = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 
 
-def check_run(checkpoint: Any, *, path: Any) -> None:
-    """Raise an InputError where what `read_checkpoint` returned is not a stopped training."""
-    types = {"model": Mapping, "optimizers": list, "schedulers": list, "reporter": Mapping}
-    parts = checkpoint if isinstance(checkpoint, Mapping) else {}
-    wrong = [name for name, kind in types.items() if not isinstance(parts.get(name), kind)]
-    if not wrong:
-        epoch, stats = (parts["reporter"].get(name) for name in ("epoch", "stats"))
-        are_states = all(isinstance(state, Mapping) for state in parts["optimizers"])
-        if not (isinstance(epoch, int) and isinstance(stats, Mapping) and are_states):
-            wrong = ["reporter", "optimizers"]
-    if wrong:
-        raise InputError(
-            f"cannot be resumed: {', '.join(wrong)} of the training not in it",
-            path=path,
-            remedy="Restore the file, or delete it and train again.",
-        )
-
-
 @contextlib.contextmanager
 def writing_errors(folder: Path) -> Iterator[None]:
-    """Turn what keeps a run from writing to its folder into bad input: one line, and a remedy."""
+    """Turn errors of writing to an experiment's folder into an InputError with a remedy."""
     try:
         yield
     except OSError as error:
@@ -69,7 +51,7 @@ def writing_errors(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, function: Callable) -> Iterator[None]:
-    """Put a function, which gets the old one first, in place of another within the block."""
+    """Replace a function within the block by one whose first argument is the old function."""
     before = getattr(owner, name)
     setattr(owner, name, functools.partial(function, before))
     try:

@@ -174,7 +174,7 @@ def check_output(
         within.append(f"is there, and is not the output of an earlier `bayeslm {tool}`")
     if within:
         raise InputError(within[0], path=output, remedy="Give --output a new folder.")
-    check_folder(folder)
+    _destination(folder)
     try:
         content = yaml.safe_load((folder / marker).read_text(encoding="utf-8"))
         return [str(name) for name in content["files"]]
@@ -194,7 +194,11 @@ def leftover_prefix(folder: PathLike) -> str:
 
 
 def _destination(path: PathLike) -> Tuple[Path, Path]:
-    """Folder that `path` is, leads to or will be, and the nearest one to it that is there."""
+    """Folder that `path` is, leads to or will be, and the nearest one to it that is there.
+
+    Raises:
+        InputError: No folder can be written there.
+    """
     target = Path(path)
     if target.is_symlink() and not target.exists():
         raise InputError(
