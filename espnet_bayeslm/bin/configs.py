@@ -10,11 +10,11 @@ from espnet_bayeslm.configs import describe, find_config, shipped
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import ToolOptions, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConfigsOptions:
+class ConfigsOptions(ToolOptions):
     """Options of `bayeslm configs`."""
 
     name: Optional[str] = option("The configuration to print or copy", None, positional=True)

@@ -8,11 +8,11 @@ import dataclasses
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.quickstart import demo
 from espnet_bayeslm.utils.cli import Tool
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import ToolOptions, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class QuickstartOptions:
+class QuickstartOptions(ToolOptions):
     """Options of `bayeslm quickstart`."""
 
     output: str = option("The folder to write", "exp/quickstart")

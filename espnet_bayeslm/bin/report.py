@@ -13,7 +13,7 @@ from espnet_bayeslm.utils.cli import Tool, command_line
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import ToolOptions, option
 
 if TYPE_CHECKING:
     from espnet_bayeslm.evaluation.wer import Words
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReportOptions:
+class ReportOptions(ToolOptions):
     """Options of `bayeslm report`."""
 
     output: str = option("The file to write", "report.html")

@@ -17,7 +17,7 @@ from espnet_bayeslm.training.plain_text import (
 from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import check_least, option
+from espnet_bayeslm.utils.options import option
 
 if TYPE_CHECKING:
     from espnet_bayeslm.kinds.architectures import RankedArchitecture, Run
@@ -37,7 +37,7 @@ class SearchOptions(TokenOptions, TextOptions):
     )
     exp: Path = option("The search's folder")
     seeds: str = option("One super-network for each, as 0,1,2", "0")
-    top: int = option("How many architectures to write", 3)
+    top: int = option("How many architectures to write", 3, least=1)
     retrain: bool = option(
         "Train the best architectures too, from the super-network, in EXP/top1, ...", False
     )
@@ -99,7 +99,6 @@ def check_options(options: SearchOptions) -> None:
     from espnet_bayeslm.loading.experiment import check_exp
 
     check_exp(options.exp, ",:")
-    check_least(1, **{"--top": options.top})
     for word, instead in (("--seed", "--seeds"), ("--output_dir", "--exp")):
         if any(given.partition("=")[0] == word for given in options.espnet_options):
             raise InputError(f"{word}: each run of a search has its own", remedy=f"Use {instead}.")

@@ -33,7 +33,13 @@ from espnet_bayeslm.utils.cli import PROGRESS, device_of, log_to
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping
 from espnet_bayeslm.utils.locks import folder_lock
-from espnet_bayeslm.utils.options import described_fields, option, option_name, with_options
+from espnet_bayeslm.utils.options import (
+    ToolOptions,
+    described_fields,
+    option,
+    option_name,
+    with_options,
+)
 
 LOG = "train.log"
 BACKBONE_LM = "bayes_espnet"
@@ -41,7 +47,7 @@ GROUP = "tokens and start"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextOptions:
+class TextOptions(ToolOptions):
     """Texts of a training."""
 
     train_text: Path = option("Training text, a sentence a line")
@@ -49,7 +55,7 @@ class TextOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenOptions:
+class TokenOptions(ToolOptions):
     """Where an LM's tokens come from: a trained LM, a recogniser, files, or the training text."""
 
     token_type: Optional[str] = option(

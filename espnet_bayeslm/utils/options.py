@@ -1,11 +1,11 @@
 """Options of a tool, or of a kind of uncertainty, as the fields of one dataclass.
 
-The dataclass of a tool makes the parser, the object, and the Python signature.
+The dataclass of a tool makes the parser, the object, and the Python signature, and checks values.
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class NgramOptions:
-        text: str = option("One sentence per line")
-        order: int = option("Words in the longest n-gram", 3)
+    class SearchOptions(ToolOptions):
+        exp: Path = option("The search's folder")
+        top: int = option("How many architectures to write", 3, least=1)
 
 The annotation says how a word of the command line is read: `bool` as true|false, `Optional[int]`
 and `Optional[float]` also as `none`, a sequence as an option that may be repeated. Numbers and
@@ -21,6 +21,7 @@ import inspect
 import keyword
 import math
 import re
+import sys
 from pathlib import Path
 from typing import (
     Any,
@@ -52,6 +53,8 @@ def option(
     name: str = "",
     group: str = "",
     choices: Optional[Sequence[str]] = None,
+    least: Optional[float] = None,
+    most: Optional[float] = None,
     metavar: Optional[str] = None,
     positional: bool = False,
     names: object = None,
@@ -65,15 +68,16 @@ def option(
         name: Name on the command line, if it is not the field's.
         group: Title of a group of options in the parser's help.
         choices: Values that are allowed.
+        least: Lowest number that is allowed.
+        most: Highest number that is allowed beside `least`; None: any finite one.
         metavar: Name of the value in the parser's help.
         positional: True for an argument without `--`.
         names: Object whose text takes the place of `%(names)s` when the help is shown.
     """
     metadata = {"help": help, "name": name, "group": group, "positional": positional}
-    return dataclasses.field(
-        default=default,
-        metadata={**metadata, "choices": choices, "metavar": metavar, "names": names},
-    )
+    limits = {"choices": choices, "least": least, "most": most}
+    shown = {"metavar": metavar, "names": names}
+    return dataclasses.field(default=default, metadata={**metadata, **limits, **shown})
 
 
 def described_fields(cls: Type) -> List[dataclasses.Field]:
@@ -197,8 +201,23 @@ def _argument(value: Any, parameter: Optional[inspect.Parameter]) -> Any:
     return int(number) if "int" in types and number.is_integer() else value
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ToolOptions:
+    """Base of a tool's options: values outside of their choices or ranges raise an InputError.
+
+    The values may come from a parser or from Python.
+    """
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for field in described_fields(type(self)):
+            least, value = field.metadata["least"], getattr(self, field.name)
+            if least is not None and value is not None:
+                check_range(f"--{option_name(field)}", value, least, field.metadata["most"])
+
+
 def check_choices(options: Any) -> None:
-    """Raise an InputError where an option has none of its values: a parser's, or Python's."""
+    """Raise an InputError where an option has none of its values."""
     for field in described_fields(type(options)):
         known, value = field.metadata["choices"], getattr(options, field.name)
         if known is not None and value is not None and value not in known:
@@ -206,11 +225,18 @@ def check_choices(options: Any) -> None:
             raise InputError(problem)
 
 
+def check_range(name: str, value: float, least: float, most: Optional[float] = None) -> None:
+    """Raise an InputError where a number is outside of a range; without `most` it is finite."""
+    if not least <= value <= (sys.float_info.max if most is None else most):
+        limit = "or more" if most in (None, math.inf) else f"to {most}"
+        raise InputError(f"{name} {value}: expected {least} {limit}")
+
+
 def check_least(least: int, **options: Optional[float]) -> None:
     """Raise an InputError where an option, if it is given, is below a number or not finite."""
     for name, value in options.items():
-        if value is not None and not least <= value < math.inf:
-            raise InputError(f"{name} {value}: expected {least} or more")
+        if value is not None:
+            check_range(name, value, least)
 
 
 def check_rates(**rates: float) -> None:
