@@ -14,7 +14,7 @@ from espnet_bayeslm.loading.component_options import (
     GPUOptions,
     MixtureOptions,
 )
-from espnet_bayeslm.loading.component_workers import score_text
+from espnet_bayeslm.loading.components import score_text
 from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.scoring.oov_rate import UnknownWords
 from espnet_bayeslm.scoring.perplexity import (

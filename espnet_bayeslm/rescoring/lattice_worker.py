@@ -11,12 +11,12 @@ import numpy as np
 from espnet_bayeslm.engine.blocks import Blocks
 from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.loading.component_options import SubtractOptions
-from espnet_bayeslm.loading.component_workers import (
+from espnet_bayeslm.loading.components import (
     ComponentWorker,
+    chooses_form,
     scored_blocks,
     with_known_words,
 )
-from espnet_bayeslm.loading.components import chooses_form
 from espnet_bayeslm.nbest.formats import NBEST_SIZE
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales, best_paths
 from espnet_bayeslm.pretrained.text_forms import best_first

@@ -133,8 +133,11 @@ def tune_and_choose(
     if refs is None:
         weighting.warn_untuned()
         return Rescoring((choose(item, weighting) for item in scored), weighting)
-    lists, segments = list(scored), known_segments(options.segments)
-    groups = {utt: segment.recording for utt, segment in segments.items()}
+    lists = list(scored)
+    groups: Dict[str, str] = {}
+    if options.segments is not None:
+        known = known_segments(options.segments)
+        groups = {utt: segment.recording for utt, segment in known.items()}
     if all(item.nbest.scores(name) is None for item in lists for name in SCORES):
         LOG.info("the lists have no scores: the rank stands in for them")
     tuned = tune(lists, refs, weighting, options, groups=groups)

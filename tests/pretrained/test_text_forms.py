@@ -25,7 +25,7 @@ from espnet_bayeslm.loading.component_options import (
     MixtureOptions,
     SubtractOptions,
 )
-from espnet_bayeslm.loading.component_workers import score_text
+from espnet_bayeslm.loading.components import score_text
 from espnet_bayeslm.nbest.lattice import EQUAL, best_paths
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
