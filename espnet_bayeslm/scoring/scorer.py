@@ -8,13 +8,14 @@ dev whether context helps.
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from espnet_bayeslm.scoring import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.scoring.log_probs import Ids
 from espnet_bayeslm.scoring.normalizer import Normalizer, measure_normalizer
+from espnet_bayeslm.scoring.prefixes import PrefixScorer, WordState
 from espnet_bayeslm.scoring.reader import Encoded, TokenReader, WordReader, check_is_plain
 from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM, Passage, TreeLM
 from espnet_bayeslm.scoring.uncertainty import Uncertainty, token_uncertainty
@@ -86,6 +87,7 @@ class LMScorer(WordScorer):
         self.max_context, self.context = max_context, context
         self.normalizer: Optional[Normalizer] = None
         self.log_unk_size = log_unk_size(unk_size)
+        self._prefixes: Any = None
 
     @property
     def is_uncertain(self) -> bool:  # type: ignore[override]
@@ -191,6 +193,26 @@ class LMScorer(WordScorer):
         # without the tokens of the end, such as a full stop
         return [self.reader.unk in item.ids[: item.starts[-1]] for item in encoded]
 
+    def begin(
+        self, *, anywhere: bool = False, vocabulary: Optional[Iterable[str]] = None
+    ) -> WordState:
+        """State before the first word of a sentence, from which words are scored one by one."""
+        how = (self.reader, self.tree_lm, self.num_samples, self.log_unk_size)
+        if self._prefixes is None or self._prefixes.how != how:
+            self._prefixes = PrefixScorer(*how)
+        found: WordState = self._prefixes.begin(vocabulary)
+        return found
+
+    def after(self, state: WordState, word: str) -> WordState:
+        """State after one more word; nothing is computed yet."""
+        found: WordState = self._prefixes.after(state, word)
+        return found
+
+    def next_words(self, states: Sequence[WordState], words: Sequence[str]) -> np.ndarray:
+        """Ln p of a word, or of `END`, after each state, (N,); each prefix is computed once."""
+        found: np.ndarray = self._prefixes.next_words(states, words)
+        return found
+
     def _cut(self, tokens: Any) -> History:
         """History of the last `max_context` tokens."""
         whole = tuple(tokens)
@@ -267,5 +289,5 @@ def token_scorer(
             remedy="Give its LMs apart, by --lm and --subtract_lm.",
         )
     options["unk_size"] = unk_size if trained.token_type == "word" else 1.0
-    tree_lm = ESPnetTreeLM(trained.lm, max_tokens=max_tokens)
+    tree_lm = ESPnetTreeLM(trained.lm, max_tokens=max_tokens, name=trained.name)
     return LMScorer(trained, TokenReader(trained), tree_lm, **options)

@@ -30,8 +30,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.lm.scoring import is_uncertain
+from espnet_bayeslm.lm.scoring import IncrementalLM, is_uncertain
 from espnet_bayeslm.lm.tree import TokenTree, build_tree
+from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.scoring import MAX_TOKENS
 from espnet_bayeslm.scoring.log_probs import (
     Ids,
@@ -137,6 +138,37 @@ class TreeLM:
     ) -> List[Any]:
         """States of an LM that `continues` after each text and the state before it."""
         raise NotImplementedError
+
+    def stepping(self, num_samples: int) -> ContextManager[Any]:
+        """Hold all that `step` needs."""
+        return self.evaluating()
+
+    @torch.no_grad()
+    def step(self, prefixes: Sequence[Any], num_samples: int) -> Tuple[torch.Tensor, List[Any]]:
+        """Ln p of the next token, (B, V), and the state after each of some prefixes.
+
+        The mean probability over samples. The prefixes (`prefixes.TokenPrefix`) have one length; a
+        prefix's parent has the state before its last token, the first has no parent. Here each is
+        read again.
+        """
+        passages = [Passage(0, (*prefix.tokens(), 0), 1) for prefix in prefixes]
+
+        def read(_: int) -> torch.Tensor:
+            found = []
+            for batch in self.batches(list(dict.fromkeys(passages))):
+                outputs, paths = self.read(batch)
+                last = outputs[[int(path[-1]) for path in paths]]
+                projection = self.projection()
+                found.append(last if projection is None else F.linear(last, *projection))
+                order.extend(batch)
+            logits = torch.cat(found)
+            return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+
+        order: List[Passage] = []
+        of_draws = self.over_draws(num_samples, read)
+        mean = torch.stack(of_draws).logsumexp(0) - math.log(len(of_draws))
+        rows = {passage: n for n, passage in enumerate(order[: len(mean)])}
+        return mean[[rows[passage] for passage in passages]], [None] * len(passages)
 
     def over_draws(self, num_samples: int, compute: Callable[[int], Result]) -> List[Result]:
         """Results of a computation with each sample held; 0: once, with the posterior mean.
@@ -298,10 +330,11 @@ class ESPnetTreeLM(TreeLM):
         lm: An `AbsLM`; its last token is `<sos/eos>`.
         max_tokens: The most tokens of a batch; an LM of another package gets a quarter of it, since
             it holds all logits.
+        name: Name of the LM in errors.
     """
 
-    def __init__(self, lm: Any, *, max_tokens: int = MAX_TOKENS):
-        self.model, self.vocab_size = lm, vocab_size(lm)
+    def __init__(self, lm: Any, *, max_tokens: int = MAX_TOKENS, name: str = ""):
+        self.model, self.vocab_size, self.name = lm, vocab_size(lm), name
         self.takes_trees = getattr(lm, "computes_trees", False)
         self.max_nodes = max_tokens if self.takes_trees else tokens_with_logits(max_tokens)
         self.continues = self.takes_trees and lm.continues_trees
@@ -377,6 +410,39 @@ class ESPnetTreeLM(TreeLM):
             return found
 
         return list(zip(*self.over_draws(num_samples, read), strict=True))
+
+    @contextlib.contextmanager
+    def stepping(self, num_samples: int) -> Iterator[None]:
+        """Hold evaluation mode, and the number of samples in place of a beam search's."""
+        draws = self.num_draws(num_samples)
+        if draws and not isinstance(self.model, UncertainLM):
+            raise InputError(
+                f"{self.name}: {type(self.model).__name__} cannot rescore lattices with samples",
+                remedy="Use --num_samples 0, or N-best lists.",
+            )
+        # of a mixture its components
+        uncertain = [lm for lm in self.model.modules() if isinstance(lm, UncertainLM)]
+        before = [lm.num_samples for lm in uncertain]
+        for lm in uncertain:
+            lm.num_samples = draws
+        try:
+            with self.evaluating():
+                yield
+        finally:
+            for lm, number in zip(uncertain, before, strict=True):
+                lm.num_samples = number
+
+    def step(self, prefixes: Sequence[Any], num_samples: int) -> Tuple[torch.Tensor, List[Any]]:
+        """Ln p of the next token, (B, V), and the state after each of some prefixes.
+
+        Our LMs read the last token only, from the state before it; others want all of them.
+        """
+        ours = isinstance(self.model, IncrementalLM)
+        rows = [(prefix.token,) if ours else prefix.tokens() for prefix in prefixes]
+        ys = torch.tensor(rows, device=next(self.model.parameters()).device)
+        states = [None if prefix.parent is None else prefix.parent.state for prefix in prefixes]
+        log_probs, after = self.model.batch_score(ys, states, ys)
+        return log_probs, after
 
     def _stacked(self, states: Sequence[Optional[State]]) -> State:
         """States h and c before the roots, (nlayers, G, unit) each; None: at a text's start."""

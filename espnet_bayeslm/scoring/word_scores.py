@@ -14,11 +14,14 @@ probability that the LM gives to tokens with which no sentence starts is lost.
 from __future__ import annotations
 
 import math
-from typing import Any, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
 from espnet_bayeslm.utils.errors import InputError
+
+END = "</s>"
+"""The end of a sentence, where a scorer is asked for the word after some others."""
 
 # A sentence: a string, or its words
 Text = Union[str, Sequence[str]]
@@ -104,6 +107,31 @@ class WordScorer:
     def extended(self, histories: Sequence[Any], sentences: Sequence[Sequence[str]]) -> List[Any]:
         """Histories after one more sentence of each recording."""
         return list(histories)
+
+    def begin(self, *, anywhere: bool = False, vocabulary: Optional[Iterable[str]] = None) -> Any:
+        """State before the first word of a sentence, from which words are scored one by one.
+
+        Args:
+            anywhere: True for a state that knows no word before it, and may be in the middle of a
+                sentence. LMs that know beginnings only take it for a beginning.
+            vocabulary: All words that may be asked for, which saves memory; None: any.
+        """
+        return ()
+
+    def after(self, state: Any, word: str) -> Any:
+        """State after one more word; nothing need be computed yet."""
+        return (*state, word)
+
+    def next_words(self, states: Sequence[Any], words: Sequence[str]) -> np.ndarray:
+        """Ln p of a word, or of `END`, after each state, (N,).
+
+        Of a sentence they sum to the sums of `word_scores`. Each pair is computed once, or from
+        what is kept of its state. By default each prefix is read again.
+        """
+        pairs = list(zip(states, words, strict=True))
+        sentences = [state if word == END else (*state, word) for state, word in pairs]
+        scores = self.word_scores(sentences)
+        return np.array([s.log_probs[len(pair[0])] for s, pair in zip(scores, pairs, strict=True)])
 
     def uncertainty(self, sentences: Sequence[Sequence[str]]) -> List[Any]:
         """Uncertainty (`scoring.uncertainty`) of the words and `</s>` of each sentence."""

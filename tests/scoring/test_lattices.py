@@ -12,9 +12,8 @@ from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.nbest.lattice import Arc, Lattice, PathScales, best_paths, kaldi_scales
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.scoring.lattices import MergeOptions, _estimates, rescore_lattices
+from espnet_bayeslm.scoring.lattices import MergeOptions, WordPrefix, _estimates, rescore_lattices
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
-from espnet_bayeslm.scoring.prefixes import WordPrefix, prefix_scorer
 from espnet_bayeslm.scoring.scorer import token_scorer
 
 WORDS = ("the", "cat", "dog", "zebra", "mat")
@@ -195,14 +194,14 @@ def test_estimates_are_of_words_anywhere_in_a_sentence(ngrams):
     """The word before need not be the sentence's first, which a trigram tells apart."""
     trigram, lattice = NgramScorer(ngrams / "3"), words_on_nodes(0)
     labels = {arc.target: arc.label for arc in lattice.arcs}
-    words, mix = [*dict.fromkeys(labels.values())], linear([1.0])
-    parts, options = [prefix_scorer(trigram, 0, words)], EXACT._replace(beam=1.0)
-    (found,) = _estimates([lattice], WordPrefix(), parts, mix, options)
+    mix, options = linear([1.0]), EXACT._replace(beam=1.0)
+    roots = [WordPrefix([trigram.begin(anywhere=anywhere)]) for anywhere in (False, True)]
+    (found,) = _estimates([lattice], *roots, [trigram], mix, options)
 
     def after(node, word):
-        state = trigram.first_state(anywhere=node > 0)
-        state = trigram.next_state(state, labels[node]) if node else state
-        return float(trigram.next_log_probs(state, [word])[0])
+        state = trigram.begin(anywhere=node > 0)
+        state = trigram.after(state, labels[node]) if node else state
+        return float(trigram.next_words([state], [word])[0])
 
     for arc in found.arcs:
         at_end = after(arc.target, "</s>") if arc.target == lattice.end else 0.0

@@ -19,11 +19,11 @@ from espnet_bayeslm.loading.loaded_lm import LoadedLM
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.scoring import token_log_probs
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
-from espnet_bayeslm.scoring.prefixes import END, NeuralPrefixes, WordPrefix
 from espnet_bayeslm.scoring.reader import opening_tokens, tokens_of_words
 from espnet_bayeslm.scoring.scorer import token_scorer
 from espnet_bayeslm.scoring.tree_lm import vocab_size
 from espnet_bayeslm.scoring.unknown_words import ZIPF_SHARE, unknown_words, usual_unk_size
+from espnet_bayeslm.scoring.word_scores import END
 from espnet_bayeslm.utils.errors import InputError
 
 TEXT = "the cat sat on the mat\nthe dog sat on the cat\na dog and a cat met on a mat\n" * 4
@@ -267,11 +267,10 @@ def test_the_words_after_a_prefix_sum_to_one(token_type, before, num_samples):
     # the same in a recording and in a lattice
     (group,) = scorer.scores_in_context([sentences], [None])
     np.testing.assert_allclose([scores.log_probs for scores in group], found, atol=1e-9)
-    prefix = WordPrefix()
+    state = scorer.begin()
     for word in before:
-        prefix = prefix.after(word)
-    prefixes = NeuralPrefixes(scorer, 0, [*before, *words])
-    (row,) = prefixes.next_log_probs([(prefix, [*words, END])])
+        state = scorer.after(state, word)
+    row = scorer.next_words([state] * (len(words) + 1), [*words, END])
     np.testing.assert_allclose(row, [*(x[n] for x in found), end], atol=1e-9)
 
 
