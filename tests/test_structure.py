@@ -36,27 +36,6 @@ DEFINED_TWINS = {
     # the tool `bayeslm rescore`, and the function of Python
     "rescore": {"bin/rescore", "rescoring/rescore"},
 }
-# One name for different things: each pair that gets two names leaves these tables.
-HOMONYMS: dict = {}
-DEFINED_HOMONYMS = {
-    "Posterior": {"bayes/posterior", "rescoring/bayes_risk"},
-    "Prefix": {"layers/key_value_cache", "scoring/prefixes"},
-    "Search": {"kinds/search", "report/search_results"},
-    "Segment": {"evaluation/comparison", "nbest/segments"},
-    "check_finite": {"pretrained/loaded_weights", "scoring/sequences"},
-    "check_tokens": {"pretrained/loaded_weights", "scoring/sequences"},
-    "checked": {"nbest/json_lists", "rescoring/list_worker"},
-    "error_table": {"report/nbest_section", "report/score_results"},
-    "is_random": {"bayes/posterior", "lm/scoring"},
-    "key_of": {"bayes/kinds", "nbest/kaldi"},
-    "mix": {"kinds/paths", "scoring/interpolation"},
-    "plain": {"kernels/__init__", "report/plots"},
-    "read_perplexities": {"quickstart/steps", "report/score_results"},
-    "read_references": {"bin/rescore", "report/rescored_lists"},
-    "report": {"bin/report", "bin/rescore"},
-    "write_files": {"report/search_results", "report/weight_noise"},
-}
-
 # A first line begins with a verb or a noun of the field.
 RIDDLE = re.compile(
     r"(Returns? )?(What|Whether|How|See|That|Those|It|Its|Their|As|The same)\b", re.IGNORECASE
@@ -97,7 +76,7 @@ def test_no_module_name_stands_twice():
     for path in MODULES:
         if path.stem != "__init__":
             folders[path.stem].add(str(path.parent.relative_to(PACKAGE)))
-    allowed = {**TWINS, **HOMONYMS}
+    allowed = TWINS
     assert all(
         len(found) == 1 or found <= allowed.get(name, set()) for name, found in folders.items()
     ), folders
@@ -110,11 +89,10 @@ def test_no_class_or_function_name_stands_twice():
             is_definition = isinstance(node, (ast.ClassDef, ast.FunctionDef))
             if is_definition and not node.name.startswith("_"):
                 modules[node.name].add(str(path.relative_to(PACKAGE).with_suffix("")))
-    allowed = {**DEFINED_TWINS, **DEFINED_HOMONYMS}
     twice = {
         name: found
         for name, found in modules.items()
-        if len(found) > 1 and not found <= allowed.get(name, set())
+        if len(found) > 1 and not found <= DEFINED_TWINS.get(name, set())
     }
     assert not twice, twice
 

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.scoring.interpolation import mix
+from espnet_bayeslm.scoring.interpolation import mixed_scores
 from espnet_bayeslm.scoring.oov_rate import UnknownWords, mending_lines
 from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.utils.sums import Addable
@@ -164,7 +164,7 @@ class TextScores:
             np.logical_or.reduce([s.oov for s in row]) for row in zip(*scores, strict=True)
         ]
         if weights is not None and len(components) > 1:
-            self.rows.append(("mixture", "mixture", WordScorer(), mix(scores, weights)))
+            self.rows.append(("mixture", "mixture", WordScorer(), mixed_scores(scores, weights)))
 
     def perplexities(self, index: int) -> List[Perplexity]:
         """Perplexity of each sentence under a component (the mixture comes last)."""
