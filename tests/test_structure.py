@@ -76,9 +76,8 @@ def test_no_module_name_stands_twice():
     for path in MODULES:
         if path.stem != "__init__":
             folders[path.stem].add(str(path.parent.relative_to(PACKAGE)))
-    allowed = TWINS
     assert all(
-        len(found) == 1 or found <= allowed.get(name, set()) for name, found in folders.items()
+        len(found) == 1 or found <= TWINS.get(name, set()) for name, found in folders.items()
     ), folders
 
 
