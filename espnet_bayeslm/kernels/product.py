@@ -66,12 +66,16 @@ def has_onednn(dtype: torch.dtype) -> bool:
     """True if oneDNN multiplies matrices of this type on this CPU, by the operators used here."""
     if dtype not in (torch.float32, torch.bfloat16):
         return False
-    x = torch.zeros(PROBE, dtype=dtype)
+    x, threads = torch.zeros(PROBE, dtype=dtype), torch.get_num_threads()
+    # OpenMP's own threads would hang a process that is forked later
+    torch.set_num_threads(1)
     try:  # what it can do is what it does: the environment may hold it to less than the CPU has
         packed = torch.ops.mkldnn._reorder_linear_weight(x, len(x))
         torch.ops.mkldnn._linear_pointwise(x, packed, None, *NO_FUNCTION)
     except (AttributeError, RuntimeError):
         return False
+    finally:
+        torch.set_num_threads(threads)
     return True
 
 

@@ -1,6 +1,8 @@
 """Products, the feed-forward net and the blockwise cross-entropy."""
 
 import math
+import subprocess
+import sys
 import types
 
 import pytest
@@ -276,6 +278,22 @@ def test_the_logits_of_a_batch_never_live_all_at_once(monkeypatch):
 def test_types_that_onednn_is_not_asked_for(dtype):
     product.has_onednn.cache_clear()
     assert not product.has_onednn(dtype)
+
+
+def test_the_question_starts_no_threads():
+    """OpenMP hangs in a process that is forked from one with its threads."""
+    script = """
+import os, torch
+from espnet_bayeslm.kernels.product import has_onednn
+torch.set_num_threads(4)
+before = len(os.listdir("/proc/self/task"))
+has_onednn(torch.float32), has_onednn(torch.bfloat16)
+print(len(os.listdir("/proc/self/task")) - before, torch.get_num_threads())
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.split() == ["0", "4"]
 
 
 @pytest.mark.parametrize("size", [1000, 30_000, 200_000])
