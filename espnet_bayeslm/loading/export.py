@@ -250,14 +250,8 @@ def write_mixture(
         for path in [*ngrams, *filter(is_ngram, subtract_lms)]:
             check_ngram(path, trained[0].token_list, whose=trained[0].config)
     names = unique_names([s.name if isinstance(s, TrainedLM) else ngram_name(s) for s in sources])
-    if len(subtract_weights) != len(less):
-        raise InputError(
-            f"{len(subtract_weights)} --subtract_weight for {len(less)} --subtract_lm",
-            remedy="Give a weight at or below zero for each, as `bayeslm rescore` has tuned it.",
-        )
     own = names[: len(lms) + len(ngrams)]
-    pairs = zip(names[len(own) :], subtract_weights, strict=True)
-    check_subtracted([NamedWeight(*pair) for pair in pairs])
+    _check_subtraction(names[len(own) :], subtract_weights)
     digests = [*(fingerprint(lm.path) for lm in trained), *map(ngram_fingerprint, ngrams)]
     found = read_weights(weights, own, fingerprints=digests)
     if found is None:
@@ -273,10 +267,10 @@ def write_mixture(
     reading = {name: getattr(args, name, None) for name in READING}
     reading.update({"model": "lm", "model_conf": {}, "init": None, "optim": None})
     conf: Dict[str, Any] = {"components": [part for part, _ in parts]}
-    copies = {}
     if not all(isinstance(source, TrainedLM) for _, source in parts):
         conf["tokens"] = list(args.token_list)
     state = _build(conf, parts, args.token_list).state_dict()
+    copies = {}
     for part, source in parts:
         if not isinstance(source, TrainedLM):
             # two may have one name; KenLM knows a packed file by its content, people by its name
@@ -285,6 +279,16 @@ def write_mixture(
             part["path"] = str(Path(folder) / NGRAMS / name)
     size = mixed_unk_size(trained, values)
     _write(folder, args, {"lm": MIXTURE, "lm_conf": conf, **reading}, state, size, copies)
+
+
+def _check_subtraction(names: Sequence[str], weights: Sequence[float]) -> None:
+    """Raise an InputError where subtracted LMs have not each a weight at or below zero."""
+    if len(weights) != len(names):
+        raise InputError(
+            f"{len(weights)} --subtract_weight for {len(names)} --subtract_lm",
+            remedy="Give a weight at or below zero for each, as `bayeslm rescore` has tuned it.",
+        )
+    check_subtracted([NamedWeight(*pair) for pair in zip(names, weights, strict=True)])
 
 
 def mixed_unk_size(trained: Sequence[TrainedLM], weights: Sequence[float]) -> Optional[float]:
