@@ -169,9 +169,9 @@ def kinds() -> str:
 
 def shipped_configurations() -> str:
     """A table of the configurations that `--config NAME` finds."""
-    from espnet_bayeslm.configs import describe, shipped
+    from espnet_bayeslm.configs import first_sentence, shipped
 
-    rows = [f"| `{name}` | {cell(describe(path))} |" for name, path in shipped().items()]
+    rows = [f"| `{name}` | {cell(first_sentence(path))} |" for name, path in shipped().items()]
     return "\n".join(["| name | |", "|---|---|", *rows])
 
 

@@ -48,7 +48,7 @@ INPUTS = ("score", "perplexity", "rescored", "ref", "exp", "snr", "search")
 
 
 def report(options: ReportOptions, *, command: str) -> None:
-    """Write one HTML file of what is given."""
+    """Write one HTML file with a section for each kind of results that is given."""
     from espnet_bayeslm.report.learning_section import learning_section, read_epochs
     from espnet_bayeslm.report.nbest_section import nbest_section
     from espnet_bayeslm.report.page import page

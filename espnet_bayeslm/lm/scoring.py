@@ -99,11 +99,6 @@ class IncrementalLM(AbsLM):
                 self.train()
 
 
-def is_random(lm: Any) -> bool:
+def is_uncertain(lm: Any) -> bool:
     """True if an LM has random weights, activations or outputs."""
     return hasattr(lm, "locations") and bool(lm.locations())
-
-
-def has_trees(lm: Any) -> bool:
-    """True if an LM computes prefix trees, as it is now; ESPnet's own LMs do not."""
-    return getattr(lm, "computes_trees", False)

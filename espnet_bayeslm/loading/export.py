@@ -81,7 +81,7 @@ def export_lm(path: PathLike, output: PathLike) -> None:
     becomes the ESPnet LM that it was made of, and needs this package no more; another LM the same
     one with `uncertainty: {}`.
     """
-    check_output(output, sources=[path])
+    check_target(output, sources=[path])
     trained_config = find_files(path)[0]
     args = read_config(trained_config)
     config = point_config(args, path=trained_config)
@@ -90,7 +90,7 @@ def export_lm(path: PathLike, output: PathLike) -> None:
     _write(output, args, config, means, read_unk_size(trained_config.parent), {})
 
 
-def check_output(output: PathLike, *, sources: Sequence[PathLike]) -> None:
+def check_target(output: PathLike, *, sources: Sequence[PathLike]) -> None:
     """Raise an InputError where writing to a folder would spoil its content."""
     folder = Path(output)
     for source in map(Path, sources):
@@ -238,7 +238,7 @@ def write_mixture(
     there = Path(folder) / CONFIG
     if there.is_file() and read_config(there).lm != MIXTURE:
         raise InputError("holds another LM", path=folder, remedy="Give a new folder.")
-    check_output(folder, sources=[path for path in (*lms, *subtract_lms) if not is_ngram(path)])
+    check_target(folder, sources=[path for path in (*lms, *subtract_lms) if not is_ngram(path)])
     load = functools.lru_cache(load_lm)  # one may be given twice
     trained = [load(os.fspath(path)) for path in lms]
     less = [path if is_ngram(path) else load(os.fspath(path)) for path in subtract_lms]

@@ -35,6 +35,7 @@ from espnet_bayeslm.loading.experiment import (
     read_config,
     read_unk_size,
 )
+from espnet_bayeslm.loading.loaded_lm import LoadedLM, PretrainedLM
 from espnet_bayeslm.pretrained.loaded_weights import check_finite
 from espnet_bayeslm.pretrained.names import (
     PRETRAINED,
@@ -42,10 +43,8 @@ from espnet_bayeslm.pretrained.names import (
     base_not_found,
     check_is_base,
 )
-from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.pretrained.text_forms import AUTO, check_form
-from espnet_bayeslm.scoring.neural import NeuralScorer
-from espnet_bayeslm.scoring.uncertainty import LoadedLM
+from espnet_bayeslm.scoring.scorer import LMScorer, token_scorer
 from espnet_bayeslm.scoring.unknown_words import usual_unk_size
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.espnet_versions import text_cleaner
@@ -116,8 +115,8 @@ class TrainedLM(LoadedLM):
         """All tokens; the index is the id."""
         return self.token_list
 
-    def _scorer(self, num_samples: int) -> NeuralScorer:
-        return NeuralScorer(self, num_samples=num_samples, unk_size=self.unk_size)
+    def _scorer(self, num_samples: int) -> LMScorer:
+        return token_scorer(self, num_samples=num_samples, unk_size=self.unk_size)
 
 
 def load_adapted(
@@ -150,8 +149,8 @@ def load_adapted(
     check_finite(lm, str(checkpoint))
     # not every config.yaml has a digest of the whole base model
     digest = hashlib.sha256(f"{fingerprint(path)} {lm.fingerprint}".encode()).hexdigest()
-    loaded: PretrainedLM = lm.loaded(experiment_name(checkpoint), fingerprint=digest)
-    return dataclasses.replace(loaded, text_form=text_form)
+    loaded = lm.loaded(experiment_name(checkpoint), fingerprint=digest)
+    return PretrainedLM.of(dataclasses.replace(loaded, text_form=text_form))
 
 
 def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
