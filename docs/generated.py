@@ -149,7 +149,6 @@ def configuration() -> str:
 
 def kinds() -> str:
     """A section for each kind of uncertainty that has options, with a row for each option."""
-    import espnet_bayeslm.lm  # noqa: F401 it makes the kinds known
     from espnet_bayeslm.bayes.kinds import KINDS
     from espnet_bayeslm.utils.options import described_fields
 

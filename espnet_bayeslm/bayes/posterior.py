@@ -324,9 +324,11 @@ class Sample:
             self.values.update(dict.fromkeys((name, *blocks[0].aliases), value))
         names = (name.rpartition(".") for name in self.values)
         self._places = [(posterior.module.get_submodule(path), name) for path, _, name in names]
+        modules: Iterator[Any] = posterior.module.modules()
         self.latents = {
-            latent: latent.sampling_by(generator, wants_kl=token_kl, hold=hold)
-            for latent in latent_outputs(posterior.module)
+            module: module.sampling_by(generator, wants_kl=token_kl, hold=hold)
+            for module in modules
+            if "sampling" in vars(module)
         }
 
     def with_token_kl(self) -> Sample:
@@ -395,11 +397,6 @@ class Sample:
         """
         terms = [how.kl for how in self.latents.values() if how.kl is not None]
         return torch.stack(terms).sum(0) if terms else None
-
-
-def latent_outputs(module: nn.Module) -> List[Any]:
-    """Layers of a module whose outputs are random variables, such as `LatentOutput`."""
-    return [layer for layer in module.modules() if "sampling" in vars(layer)]
 
 
 def _refresh(owner: nn.RNNBase) -> None:

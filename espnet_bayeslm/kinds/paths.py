@@ -105,7 +105,7 @@ class MixedLinear(Mixed, Linear):
     def forward(self, input: torch.Tensor) -> Any:
         """Map (..., in_features) to (..., out_features), or to {kind: output} if apart."""
         if not self.is_apart:
-            return super().forward(input)
+            return linear(input, *self.weights())
         return {kind: linear(input, path.weight, path.bias) for kind, path in self.paths().items()}
 
 

@@ -24,7 +24,6 @@ from espnet2.text.word_tokenizer import WordTokenizer
 from espnet_bayeslm import register
 from espnet_bayeslm.bayes import Posterior
 from espnet_bayeslm.bayes.kinds import KINDS, current_names, is_posterior_key
-from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior
 from espnet_bayeslm.lm import LMS, MIXTURE
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.loading.checkpoint import check_fits, load_state
@@ -182,16 +181,18 @@ def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:
     known here is built by ESPnet.
     """
     model = getattr(args, "model", None) or "lm"
-    is_known = args.lm in ESPNET_LMS or args.lm in LMS
-    if not is_known or model not in ("lm", MODEL):
+    cls: Any = None
+    if model in ("lm", MODEL) and args.lm in ESPNET_LMS:
+        with quiet_imports():
+            cls = pkgutil.resolve_name(ESPNET_LMS[args.lm])
+    elif model in ("lm", MODEL):
+        cls = LMS.get(args.lm)
+    if cls is None:
         register()
         with quiet_imports():
             from espnet2.tasks.lm import LMTask
         return LMTask.build_model(args)
     size = len(args.token_list)
-    with quiet_imports():
-        own = ESPNET_LMS.get(args.lm)
-        cls: Any = pkgutil.resolve_name(own) if own else LMS[args.lm]
     # a mixture's has the names of files and tokens; `export` wrote it
     lm_conf = args.lm_conf if args.lm == MIXTURE else conf_numbers(args.lm_conf, cls)
     lm = cls(vocab_size=size, **lm_conf)
@@ -202,6 +203,8 @@ def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:
 
 def add_ivon_posterior(lm: Any) -> None:
     """Add the buffers in which `optim: ivon` keeps the posterior over all weights of an LM."""
+    from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior
+
     if not isinstance(lm, UncertainLM):
         lm.posterior = Posterior(lm)
     add_whole_posterior(lm.posterior, getattr(lm, "trained", "*"))

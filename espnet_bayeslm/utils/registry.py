@@ -60,7 +60,8 @@ class Registry(MutableMapping[str, T]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """Class or function of a name, or the default where there is none."""
-        return self[name] if name in self else default  # noqa: SIM401 (it is this method)
+        known = self._known.get(name)
+        return known or (self._import(name) if name in self else default)
 
     @functools.cached_property
     def _entry_points(self) -> Dict[str, importlib.metadata.EntryPoint]:

@@ -6,10 +6,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 import espnet_bayeslm
+from espnet_bayeslm.bayes import Position
+from espnet_bayeslm.bayes.kinds import KINDS
 from espnet_bayeslm.bin.rescore import get_parser
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.nbest.formats import READERS, read_nbest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.registry import Registry
@@ -116,10 +120,38 @@ def test_an_lm_trains_and_is_loaded(run, trained, plain_text):
 def installed(packages, monkeypatch):
     """Make the packages known to this process."""
     monkeypatch.syspath_prepend(packages)
-    monkeypatch.delitem(vars(READERS), "_entry_points", raising=False)
+    for names in (KINDS, READERS):
+        monkeypatch.delitem(vars(names), "_entry_points", raising=False)
     yield
-    vars(READERS).pop("_entry_points", None)
-    READERS._known.pop("tsv", None)
+    for names in (KINDS, READERS):
+        vars(names).pop("_entry_points", None)
+        for name in GROUPS:
+            names._known.pop(name, None)
+
+
+def test_the_weights_and_the_bias_of_a_unit_are_sampled_together(installed):
+    uncertainty = {"ffn@1": {"kind": "drop_units", "rate": 0.5}}
+    lm = BayesTransformerLM(20, att_unit=8, head=2, unit=40, layer=1, uncertainty=uncertainty)
+    layer = lm.blocks[0].linear1
+    mean = layer.weight.detach(), layer.bias.detach()
+    with lm.sampled(0):
+        weight, bias = layer.weight.detach(), layer.bias.detach()
+    kept = bias != 0
+    assert 5 < kept.sum() < 35
+    assert torch.equal(weight, 2 * mean[0] * kept[:, None]) and torch.equal(
+        bias, 2 * mean[1] * kept
+    )
+    lm.train()(torch.ones(1, 3, dtype=torch.long))[0].sum().backward()
+    grads = lm.blocks[0].linear1.weight.grad, lm.blocks[0].linear1.bias.grad
+    assert torch.equal((grads[0] == 0).all(1), grads[1] == 0) and grads[1].count_nonzero() > 5
+    # gates are rows of four parameters
+    lm = BayesLSTMLM(20, unit=30, nlayers=1, uncertainty={"cell_input@1": "drop_units"})
+    names = [f"{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    with lm.sampled(1):
+        sampled = [getattr(lm.rnn, name)[60:90].detach() for name in names]
+    dropped = [rows.flatten(1).eq(0).all(1) if rows.dim() > 1 else rows == 0 for rows in sampled]
+    assert dropped[0].any() and all(torch.equal(rows, dropped[0]) for rows in dropped)
+    assert "drop_units" in Position(weights=()).kinds and not lm.kl()
 
 
 def test_a_format_is_named_in_help_and_error(installed):
