@@ -258,7 +258,9 @@ class Normalization:
 
     def words(self, words: Sequence[str]) -> Words:
         """Words as the steps leave them; markup between the words stays."""
-        return mapped(words, self._plain_words if self.steps else tuple)
+        if not self.steps:  # a tuple stays, which may have markup
+            return words if isinstance(words, tuple) else tuple(words)
+        return mapped(words, self._plain_words)
 
     def _plain_words(self, words: Sequence[str]) -> Words:
         normalized: List[str] = []

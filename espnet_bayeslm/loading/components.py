@@ -307,7 +307,7 @@ def scored_blocks(
         yield facts, workers.map("score_in_forms", blocks, sent=parts, **progress)
 
 
-def with_known_words(
+def with_words_checked(
     scored: Iterable[Tuple[Block, Tuple[T, List[UnknownWords]]]], workers: Blocks
 ) -> Iterator[Tuple[Block, T]]:
     """Yield blocks and their scores; the words that components do not know are checked.

@@ -15,7 +15,7 @@ from espnet_bayeslm.loading.components import (
     ComponentWorker,
     chooses_form,
     scored_blocks,
-    with_known_words,
+    with_words_checked,
 )
 from espnet_bayeslm.nbest.formats import NBEST_SIZE
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales, best_paths
@@ -104,5 +104,5 @@ def rescored_lattices(
         unit="lattice",
         total=total,
     ) as (_, scored):
-        blocks = (rescored for _, rescored in with_known_words(scored, workers))
+        blocks = (rescored for _, rescored in with_words_checked(scored, workers))
         yield itertools.chain.from_iterable(blocks)

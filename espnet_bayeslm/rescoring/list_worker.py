@@ -23,7 +23,7 @@ from espnet_bayeslm.loading.components import (
     ComponentWorker,
     chooses_form,
     scored_blocks,
-    with_known_words,
+    with_words_checked,
 )
 from espnet_bayeslm.nbest.segments import Recording, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
@@ -227,7 +227,7 @@ def scored_lists(
         total=total,
     ) as (facts, scored):
         weighting = facts.of_worker._replace(text_forms=facts.text_forms)
-        yield _whole(with_known_words(scored, workers)), weighting
+        yield _whole(with_words_checked(scored, workers)), weighting
 
 
 def _whole(scored: Iterable[Tuple[Block, List[Rows]]]) -> Iterator[ScoredList]:
