@@ -127,6 +127,12 @@ class TreeLM:
         """Weight (V, M) and bias (V,) of the output projection; None: outputs are logits."""
         return None
 
+    def logits(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Logits (T, V) of outputs (T, M), in float32 or better."""
+        projection = self.projection()
+        found = outputs if projection is None else F.linear(outputs, *projection)
+        return found.to(torch.promote_types(found.dtype, torch.float32))
+
     def check(self, passages: Sequence[Passage]) -> None:
         """Raise an InputError where the LM cannot read a passage."""
 
@@ -157,12 +163,9 @@ class TreeLM:
             found = []
             for batch in self.batches(list(dict.fromkeys(passages))):
                 outputs, paths = self.read(batch)
-                last = outputs[[int(path[-1]) for path in paths]]
-                projection = self.projection()
-                found.append(last if projection is None else F.linear(last, *projection))
+                found.append(self.logits(outputs[[int(path[-1]) for path in paths]]))
                 order.extend(batch)
-            logits = torch.cat(found)
-            return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+            return torch.cat(found).log_softmax(-1)
 
         order: List[Passage] = []
         of_draws = self.over_draws(num_samples, read)

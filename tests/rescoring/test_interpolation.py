@@ -18,7 +18,7 @@ from espnet_bayeslm.rescoring.scales import Scales, Weighting
 from espnet_bayeslm.rescoring.tuning import AS_USUAL
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.interpolation import check_weights, em_weights, estimate_weights, mix
-from espnet_bayeslm.scoring.word_scores import Component, WordScores
+from espnet_bayeslm.scoring.word_scores import END, Component, WordScorer, WordScores
 from espnet_bayeslm.utils.errors import InputError
 
 # ln p of words, no smaller than what exp() still holds
@@ -114,7 +114,7 @@ def test_what_has_no_maximum_is_refused(log_probs, message):
 SENTENCES = [["a", "b"], [], ["c", "zz", "a"], ["a", "b"]]
 
 
-class Table:
+class Table(WordScorer):
     """A scorer that knows some words, with probabilities of its own."""
 
     def __init__(self, name, known, seed):
@@ -136,6 +136,19 @@ class Table:
 @pytest.fixture
 def components():
     return [Table("x", "abc", 0), Table("y", ["a", "b", "c", "zz"], 1), Table("z", "ac", 2)]
+
+
+def test_any_scorer_goes_on_word_by_word(components):
+    """And in a recording it takes each sentence by itself."""
+    scorer = components[0]
+    states = [scorer.after(scorer.begin(), word) for word in "ab"]
+    found = scorer.next_words([*states, states[0]], ["b", "c", END])
+    (ab, bc, a) = scorer.word_scores([["a", "b"], ["b", "c"], ["a"]])
+    assert found.tolist() == [ab.log_probs[1], bc.log_probs[1], a.log_probs[1]]
+    histories = scorer.extended([None], [["a"]])
+    ((again,),) = scorer.scores_in_context([[["a", "b"]]], histories)
+    assert again.log_probs.tolist() == ab.log_probs.tolist()
+    assert scorer.token_counts(["a", "b"]).tolist() == [1, 1, 1]
 
 
 def test_probabilities_are_mixed_word_by_word(components):
