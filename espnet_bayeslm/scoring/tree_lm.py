@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.lm.scoring import IncrementalLM, is_uncertain
+from espnet_bayeslm.lm.scoring import IncrementalLM
 from espnet_bayeslm.lm.tree import TokenTree, build_tree
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.scoring import MAX_TOKENS
@@ -341,7 +341,8 @@ class ESPnetTreeLM(TreeLM):
         self.takes_trees = getattr(lm, "computes_trees", False)
         self.max_nodes = max_tokens if self.takes_trees else tokens_with_logits(max_tokens)
         self.continues = self.takes_trees and lm.continues_trees
-        self.is_uncertain, self.may_be_uncertain = is_uncertain(lm), hasattr(lm, "sampled")
+        self.is_uncertain = bool(getattr(lm, "locations", list)())
+        self.may_be_uncertain = hasattr(lm, "sampled")
 
     def sampled(self, index: int) -> ContextManager[None]:
         """Hold sample number `index` of all that is random."""
