@@ -76,10 +76,11 @@ def load(
     if base is not None and not (is_adapter(exp) or is_adapted(exp)):
         raise InputError("--base, and it is no adapter", path=exp, remedy="Leave it out.")
     if is_pretrained(exp):
-        from espnet_bayeslm.loading.loaded_lm import load_pretrained
+        from espnet_bayeslm.loading.loaded_lm import PretrainedLM
+        from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 
         form = {"precision": precision, "text_form": text_form}
-        return load_pretrained(exp, device=device, base=base, **form)
+        return PretrainedLM.of(load_causal_lm(exp, device=device, base=base, **form))
     from espnet_bayeslm.loading.trained_lm import load_adapted, load_lm
 
     if is_adapted(exp):

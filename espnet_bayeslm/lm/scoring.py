@@ -97,8 +97,3 @@ class IncrementalLM(AbsLM):
         finally:
             if training:
                 self.train()
-
-
-def is_uncertain(lm: Any) -> bool:
-    """True if an LM has random weights, activations or outputs."""
-    return hasattr(lm, "locations") and bool(lm.locations())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, List, Sequence
+from typing import List, Sequence
 
-from espnet_bayeslm.pretrained.causal_lm import CausalLM, load_causal_lm
+from espnet_bayeslm.pretrained.causal_lm import CausalLM
 from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 from espnet_bayeslm.scoring.scorer import LMScorer
 from espnet_bayeslm.scoring.uncertainty import Uncertainty
@@ -61,8 +61,3 @@ class PretrainedLM(CausalLM, LoadedLM):
     def _scorer(self, num_samples: int) -> PretrainedScorer:
         self.scorer.num_samples = num_samples
         return self.scorer
-
-
-def load_pretrained(source: Any, **options: Any) -> PretrainedLM:
-    """Causal LM of `transformers`; arguments and errors are as of `load_causal_lm`."""
-    return PretrainedLM.of(load_causal_lm(source, **options))

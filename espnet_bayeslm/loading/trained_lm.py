@@ -244,27 +244,24 @@ def text_reader(args: argparse.Namespace) -> TextReader:
             "use_preprocessor is false, so the LM cannot read text",
             remedy="Give an LM that was trained with use_preprocessor: true.",
         )
-    text2tokens = _tokenizer(args).text2tokens
-    ids = TokenIDConverter(token_list=args.token_list, unk_symbol="<unk>").tokens2ids
-    if getattr(args, "cleaner", None) is None:
-        return text2tokens, ids
-    clean = text_cleaner(args.cleaner)
-    return lambda text: text2tokens(clean(text)), ids
-
-
-def _tokenizer(args: argparse.Namespace) -> Any:
-    """ESPnet's tokenizer of a trained LM."""
+    tokenizer: Any
     if args.token_type == "word":
-        return WordTokenizer()
-    if args.token_type == "char":
+        tokenizer = WordTokenizer()
+    elif args.token_type == "char":
         symbols = getattr(args, "non_linguistic_symbols", None)
-        return CharTokenizer(non_linguistic_symbols=symbols)
-    if args.token_type != "bpe":
+        tokenizer = CharTokenizer(non_linguistic_symbols=symbols)
+    elif args.token_type != "bpe":
         raise InputError(f"token_type {args.token_type!r}: expected word, char or bpe")
-    if not Path(args.bpemodel).is_file():
+    elif not Path(args.bpemodel).is_file():
         raise InputError(
             "its word-piece model is not there",
             path=args.bpemodel,
             remedy="Put it where config.yaml has it (bpemodel), or into EXP/data.",
         )
-    return SentencepiecesTokenizer(args.bpemodel, {})
+    else:
+        tokenizer = SentencepiecesTokenizer(args.bpemodel, {})
+    ids = TokenIDConverter(token_list=args.token_list, unk_symbol="<unk>").tokens2ids
+    if getattr(args, "cleaner", None) is None:
+        return tokenizer.text2tokens, ids
+    clean = text_cleaner(args.cleaner)
+    return lambda text: tokenizer.text2tokens(clean(text)), ids

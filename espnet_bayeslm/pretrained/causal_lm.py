@@ -150,7 +150,7 @@ def load_causal_lm(
     )
     name, digest = path.stem if path.is_file() else path.name, digest_of_model(model, tokenizer)
     placed = model.to(device, PRECISIONS[precision]).eval()
-    form = adapter_form(path)
+    form = adapter_form(path) if is_adapter(path) else ""
     reader = Reader(tokenizer, TextForm.parse(form)) if form else None
     return CausalLM(name, placed, tokenizer, digest, licence, text_form=text_form, reader=reader)
 

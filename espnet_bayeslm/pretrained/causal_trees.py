@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import math
 import sys
-from typing import Any, Callable, ContextManager, List, Optional, Sequence
+from typing import Any, Callable, ContextManager, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 from torch import nn
 
 from espnet_bayeslm.lm.tree import TokenTree
+from espnet_bayeslm.pretrained.key_values import KeyValues
 from espnet_bayeslm.pretrained.loaded_weights import check_finite
 from espnet_bayeslm.scoring.log_probs import Ids
+from espnet_bayeslm.scoring.prefixes import PrefixSearch, TokenPrefix
 from espnet_bayeslm.scoring.tree_lm import Passage, Projection, TreeLM
 from espnet_bayeslm.utils.errors import InputError
 
@@ -121,14 +126,67 @@ class CausalTreeLM(TreeLM):
         mask = torch.arange(tokens.size(1), device=tokens.device) < lengths.unsqueeze(1)
         return self._outputs(input_ids=tokens, attention_mask=mask.long())
 
-    def _outputs(self, **inputs: torch.Tensor) -> torch.Tensor:
+    def _outputs(self, use_cache: bool = False, **inputs: Any) -> torch.Tensor:
         """Outputs (B, L, M) of the model's inputs."""
         found: torch.Tensor
         if self._decoder is None:
-            found = self.model(**inputs, use_cache=False).logits
+            found = self.model(**inputs, use_cache=use_cache).logits
         else:
-            found = self._body(**inputs, use_cache=False).last_hidden_state
+            found = self._body(**inputs, use_cache=use_cache).last_hidden_state
         return found
+
+    def step(
+        self, prefixes: Sequence[TokenPrefix], num_samples: int
+    ) -> Tuple[torch.Tensor, List[Any]]:
+        """Ln p of the next token, (B, V), and the state after each of some prefixes.
+
+        A state is the rows of the prefix's tokens among the keys and values of the search, which a
+        sample has its own of. A model whose keys cannot be kept reads each prefix again.
+        """
+        if prefixes[0].depth >= self.reach or not self.keeps_keys:
+            return super().step(prefixes, num_samples)
+        return self._step(prefixes, num_samples)
+
+    def _step(
+        self, prefixes: Sequence[TokenPrefix], num_samples: int
+    ) -> Tuple[torch.Tensor, List[Any]]:
+        """Ln p and states as of `step`, from keys and values that are kept."""
+        device = next(self.model.parameters()).device
+        draws = max(self.num_draws(num_samples), 1)
+        kept = prefixes[0].search.memory.setdefault("keys", [KeyValues() for _ in range(draws)])
+        before = [() if prefix.parent is None else prefix.parent.state for prefix in prefixes]
+        tokens = torch.tensor([[prefix.token] for prefix in prefixes], device=device)
+        positions = torch.full_like(tokens, prefixes[0].depth)
+        options = inspect.signature((self.model if self._decoder is None else self._body).forward)
+        # its newer name
+        name = "cache" if "cache" in options.parameters else "past_key_values"
+
+        def read(index: int) -> Tuple[torch.Tensor, List[int]]:
+            cache = kept[index].cache(before, device)
+            inputs: Any = dict(input_ids=tokens, position_ids=positions, use_cache=True)
+            logits = self.logits(self._outputs(**inputs, **{name: cache})[:, -1])
+            return logits.log_softmax(-1), kept[index].add(cache)
+
+        found = self.over_draws(num_samples, read)
+        mean = torch.stack([log_p for log_p, _ in found]).logsumexp(0) - math.log(draws)
+        return mean, [(*path, row) for path, row in zip(before, found[0][1], strict=True)]
+
+    @functools.cached_property
+    def keeps_keys(self) -> bool:
+        """True if a prefix's keys and values, kept, give the scores of the prefix read again."""
+        last = TokenPrefix(PrefixSearch({}), None, 1 % self.vocab_size)
+        chain = [last]
+        for token in (5, 9, 7):
+            last = last.after(token % self.vocab_size)
+            chain.append(last)
+        try:
+            with self.evaluating():
+                for prefix in chain:
+                    found, (prefix.state,) = self._step([prefix], 0)
+                expected, _ = super().step([last], 0)
+        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
+            return False
+        return bool((found - expected).abs().max() < TOLERANCE)
 
     def _probe(self) -> bool:
         """True if the model reads a prefix tree as it reads a padded batch; it must be causal."""

@@ -20,6 +20,8 @@ CONVENTION = "a word's score has its end in it"
 class CachedScorer(WordScorer):
     """A scorer that is loaded only where its scores are not in the cache yet.
 
+    Scores of sentences by themselves are kept; for all others ask the scorer, which is `uncached`.
+
     Its fingerprint is a digest of all that scores depend on besides the sentences, or a function
     of the sentences that are scored first, by which an LM chooses how it reads text.
     """

@@ -172,10 +172,11 @@ class PrefixScorer:
             while node is not None and node.log_probs is None and node not in missing:
                 missing[node] = None
                 node = node.parent
+        size = min(BATCH_SIZE, self._lm.max_nodes)
         alike = lambda node: (node.depth, id(node.search))  # noqa: E731
         with self._lm.stepping(self._num_samples):
             for _, group in itertools.groupby(sorted(missing, key=alike), key=alike):
-                while batch := list(itertools.islice(group, BATCH_SIZE)):
+                while batch := list(itertools.islice(group, size)):
                     self._step(batch)
 
     def _step(self, nodes: Sequence[TokenPrefix]) -> None:

@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.lm.scoring import IncrementalLM, is_uncertain
+from espnet_bayeslm.lm.scoring import IncrementalLM
 from espnet_bayeslm.lm.tree import TokenTree, build_tree
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.scoring import MAX_TOKENS
@@ -127,6 +127,12 @@ class TreeLM:
         """Weight (V, M) and bias (V,) of the output projection; None: outputs are logits."""
         return None
 
+    def logits(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Logits (T, V) of outputs (T, M), in float32 or better."""
+        projection = self.projection()
+        found = outputs if projection is None else F.linear(outputs, *projection)
+        return found.to(torch.promote_types(found.dtype, torch.float32))
+
     def check(self, passages: Sequence[Passage]) -> None:
         """Raise an InputError where the LM cannot read a passage."""
 
@@ -157,12 +163,9 @@ class TreeLM:
             found = []
             for batch in self.batches(list(dict.fromkeys(passages))):
                 outputs, paths = self.read(batch)
-                last = outputs[[int(path[-1]) for path in paths]]
-                projection = self.projection()
-                found.append(last if projection is None else F.linear(last, *projection))
+                found.append(self.logits(outputs[[int(path[-1]) for path in paths]]))
                 order.extend(batch)
-            logits = torch.cat(found)
-            return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+            return torch.cat(found).log_softmax(-1)
 
         order: List[Passage] = []
         of_draws = self.over_draws(num_samples, read)
@@ -338,7 +341,8 @@ class ESPnetTreeLM(TreeLM):
         self.takes_trees = getattr(lm, "computes_trees", False)
         self.max_nodes = max_tokens if self.takes_trees else tokens_with_logits(max_tokens)
         self.continues = self.takes_trees and lm.continues_trees
-        self.is_uncertain, self.may_be_uncertain = is_uncertain(lm), hasattr(lm, "sampled")
+        self.is_uncertain = bool(getattr(lm, "locations", list)())
+        self.may_be_uncertain = hasattr(lm, "sampled")
 
     def sampled(self, index: int) -> ContextManager[None]:
         """Hold sample number `index` of all that is random."""

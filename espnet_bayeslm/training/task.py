@@ -20,7 +20,6 @@ from espnet2.train.distributed_utils import get_node_rank, get_rank
 from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
 from espnet_bayeslm.lm import LMS, MIXTURE, UncertainLM
 from espnet_bayeslm.lm.espnet import BACKBONES
-from espnet_bayeslm.lm.scoring import is_uncertain
 from espnet_bayeslm.loading.checkpoint import check_fits, load_state, read_checkpoint
 from espnet_bayeslm.loading.experiment import check_token_list, read_config
 from espnet_bayeslm.loading.trained_lm import MODEL, OPTIM
@@ -245,7 +244,7 @@ class BayesLMTask(LMTask):
         if args.optim == OPTIM:
             add_optimizer_posterior(model)
         if not args.collect_stats:
-            if is_uncertain(model.lm) and not isinstance(model, BayesLanguageModel):
+            if getattr(model.lm, "locations", list)() and not isinstance(model, BayesLanguageModel):
                 raise InputError(
                     f"--model {args.model} would train uncertain weights without their KL",
                     remedy="Use --model bayes_lm; its kl_weight: 0.0 leaves the KL out.",

@@ -23,6 +23,7 @@ from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
 from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
+from espnet_bayeslm.scoring.word_scores import END
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.plain_text import TrainOptions, chosen_text_form, lm_options
 from espnet_bayeslm.training.task import BayesLMTask
@@ -234,6 +235,11 @@ def test_scores_at_the_mean_are_by_one_set_of_weights(trained, exported):
         assert_near(found, expected)
     (component,) = ComponentOptions(lms=[trained / "exp"], num_samples=2).components()
     assert component.scorer.is_uncertain
+    said, scorer = SENTENCES[0].split(), component.scorer
+    (expected,) = scorer.word_scores([said])
+    states = list(itertools.accumulate(said, scorer.after, initial=scorer.begin()))
+    found = scorer.next_words(states, [*said, END])
+    np.testing.assert_allclose(found, expected.log_probs, atol=1e-4)
 
 
 def test_adapters_have_no_table_of_noise(trained, exported, fails):

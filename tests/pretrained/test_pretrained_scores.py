@@ -31,6 +31,7 @@ from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
 from espnet_bayeslm.scoring import tree_lm
+from espnet_bayeslm.scoring.word_scores import END
 from espnet_bayeslm.utils.errors import InputError
 
 SENTENCES = [
@@ -93,6 +94,43 @@ def test_context_is_the_sentences_before(lm):
     assert given[0].log_probs.sum() == pytest.approx(expected, abs=1e-4)
     rows = scorer_of(lm, context=1).word_scores([other, first, second])
     assert rows[2].log_probs.sum() == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("keeps_keys", [True, False])
+@pytest.mark.parametrize("form", ["sentence,newline,blank", "as_is,special,no_blank"])
+def test_words_one_by_one_have_the_scores_of_the_sentence(lm, form, keeps_keys, monkeypatch):
+    """Many sentences at once, from the keys and values of their prefixes or read again."""
+    scorer, expected = scorer_of(lm, form), scorer_of(lm, form).word_scores(SENTENCES)
+    assert scorer.tree_lm.keeps_keys
+    monkeypatch.setitem(vars(scorer.tree_lm), "keeps_keys", keeps_keys)
+    states = [scorer.begin(vocabulary=itertools.chain(*SENTENCES))] * len(SENTENCES)
+    for n in range(max(map(len, SENTENCES)) + 1):
+        live = [k for k, words in enumerate(SENTENCES) if n <= len(words)]
+        words = [(*SENTENCES[k], END)[n] for k in live]
+        found = scorer.next_words([states[k] for k in live], words)
+        wanted = [expected[k].log_probs[n] for k in live]
+        np.testing.assert_allclose(found, wanted, atol=1e-4)
+        for k, word in zip(live, words, strict=True):
+            states[k] = scorer.after(states[k], word) if word != END else None
+
+
+def test_a_prefix_is_read_once(lm, monkeypatch):
+    scorer, shapes = scorer_of(lm), []
+    assert scorer.tree_lm.keeps_keys
+    outputs = scorer.tree_lm._outputs
+    monkeypatch.setattr(
+        scorer.tree_lm,
+        "_outputs",
+        lambda input_ids, **how: (
+            shapes.append(tuple(input_ids.shape)) or outputs(input_ids=input_ids, **how)
+        ),
+    )
+    state = scorer.after(scorer.begin(), "so")
+    first = scorer.next_words([state] * 3, ["we", "could", END])
+    assert all(length == 1 for _, length in shapes)
+    shapes.clear()
+    assert scorer.next_words([state] * 3, ["we", "could", END]).tolist() == first.tolist()
+    assert shapes == []
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])

@@ -24,7 +24,7 @@ from espnet_bayeslm.scoring.interpolation import (
     estimate_weights,
     mixed_scores,
 )
-from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
+from espnet_bayeslm.scoring.word_scores import END, Component, WordScorer, WordScores
 from espnet_bayeslm.utils.errors import InputError
 
 # ln p of words, no smaller than what exp() still holds
@@ -142,6 +142,19 @@ class Table(WordScorer):
 @pytest.fixture
 def components():
     return [Table("x", "abc", 0), Table("y", ["a", "b", "c", "zz"], 1), Table("z", "ac", 2)]
+
+
+def test_any_scorer_goes_on_word_by_word(components):
+    """And in a recording it takes each sentence by itself."""
+    scorer = components[0]
+    states = [scorer.after(scorer.begin(), word) for word in "ab"]
+    found = scorer.next_words([*states, states[0]], ["b", "c", END])
+    (ab, bc, a) = scorer.word_scores([["a", "b"], ["b", "c"], ["a"]])
+    assert found.tolist() == [ab.log_probs[1], bc.log_probs[1], a.log_probs[1]]
+    histories = scorer.extended([None], [["a"]])
+    ((again,),) = scorer.scores_in_context([[["a", "b"]]], histories)
+    assert again.log_probs.tolist() == ab.log_probs.tolist()
+    assert scorer.token_counts(["a", "b"]).tolist() == [1, 1, 1]
 
 
 def test_probabilities_are_mixed_word_by_word(components):
