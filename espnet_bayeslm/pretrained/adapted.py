@@ -20,7 +20,6 @@ from espnet_bayeslm.pretrained.causal_trees import (
     attention_window,
     projects_linearly,
 )
-from espnet_bayeslm.pretrained.digest import digest_of_first_values
 from espnet_bayeslm.pretrained.names import is_adapter
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
 from espnet_bayeslm.utils.errors import InputError
@@ -43,7 +42,6 @@ class AdaptedLM(UncertainLM):
             sentence, as a recogniser with these tokens has them; `blank` or `no_blank` before the
             first word. `bayeslm train` chooses it by the validation text where it is `auto` or not
             given.
-        marks: Marks of an LM of an earlier version, which `text_form` has now.
         fingerprint: Digest of the base model; training fills it in.
         precision: Of the base model in training: `float32` or `bfloat16`.
         gradient_checkpointing: True to compute activations again in the backward pass, which
@@ -77,7 +75,6 @@ class AdaptedLM(UncertainLM):
         lora: Any = None,
         uncertainty: Any = None,
         text_form: str = "as_is",
-        marks: Optional[str] = None,
         fingerprint: Optional[str] = None,
         precision: str = "float32",
         gradient_checkpointing: bool = False,
@@ -97,14 +94,12 @@ class AdaptedLM(UncertainLM):
             )
         base = load_causal_lm(model, precision=precision)
         self.fingerprint = base.fingerprint
-        is_known = fingerprint in (None, self.fingerprint)
-        # else perhaps by an earlier version
-        if not is_known and fingerprint != digest_of_first_values(base.model):
+        if fingerprint not in (None, self.fingerprint):
             raise InputError(
                 f"the base model {model} has changed since the adapter was trained",
                 remedy="Restore the model, or name the right one by --base or lm_conf model.",
             )
-        self.reader: Reader = training_reader(base.tokenizer, text_form, marks)
+        self.reader: Reader = training_reader(base.tokenizer, text_form)
         self.sos, self.eos = self.reader.start[0], self.reader.end[0]
         self.model = add_adapter(base.model, lora)
         # a plain attribute: its model is a part of `self.model`

@@ -17,7 +17,6 @@ from typing import (
     Iterable,
     List,
     NamedTuple,
-    Optional,
     Sequence,
     Tuple,
 )
@@ -210,7 +209,7 @@ def training_readers(tokenizer: Any) -> List[Reader]:
     return found
 
 
-def training_reader(tokenizer: Any, value: str, marks: Optional[str] = None) -> Reader:
+def training_reader(tokenizer: Any, value: str) -> Reader:
     """Reader of one form, with one token before and one after a sentence.
 
     In a form without marks, line breaks that the tokenizer writes as several tokens give way to the
@@ -219,21 +218,11 @@ def training_reader(tokenizer: Any, value: str, marks: Optional[str] = None) -> 
     Args:
         tokenizer: A fast tokenizer of `transformers`.
         value: Value of the form.
-        marks: One of `MARKS`, as earlier versions kept the marks beside the form.
 
     Raises:
         InputError: There is no such form, or the tokenizer lacks the marks.
     """
     form = TextForm.parse(value, "text_form")
-    if marks is not None:
-        if marks not in MARKS:
-            raise InputError(f"marks {marks!r}: valid are {', '.join(MARKS)}")
-        if "," in value and marks != form.marks:
-            raise InputError(
-                f"text_form {value}, and marks {marks}",
-                remedy="Leave out marks, which text_form holds.",
-            )
-        form = form._replace(marks=marks)
     reader = Reader(tokenizer, form)
     if len(reader.start) > 1:
         if "," in value:

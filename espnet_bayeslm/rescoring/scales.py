@@ -176,12 +176,6 @@ def _scales_of(content: Mapping[str, Any]) -> Scales:
         features = tuple((str(k), float(v)) for k, v in features.items())
         content = {"lmwt": Scales.lmwt, "word_penalty": Scales.word_penalty, **content}
     lmwt, penalty = float(content["lmwt"]), float(content["word_penalty"])
-    if content.get("combine") == "loglinear" and len(content.get("components") or ()) > 1:
-        raise InputError(
-            "the scales were tuned with `--combine loglinear`, which is gone",
-            remedy="Tune again, with --tune_lms true for a log-linear weight of each LM.",
-        )
-    # files of earlier versions have no control
     control = None if content.get("control") is None else _scales_of(content["control"])
     decision = str(content.get("decision") or "max")
     return Scales(
@@ -240,13 +234,11 @@ class Weighting(NamedTuple):
     def warn_untuned(self) -> None:
         """Warn where scales are applied that were tuned with other LMs, or without a posterior."""
         then, now = self.scales.fingerprints, self.digests
-        # earlier versions wrote those of subtracted LMs alone where jobs were merged
-        knows_all = {*then} - {*self.subtracted} and any(self.fingerprints)
-        if knows_all and {*then.values()} != {*now.values()}:
+        if then and any(self.fingerprints) and {*then.values()} != {*now.values()}:
             known, given = ", ".join(sorted(then)), ", ".join(sorted(now))
             other = f"{known}, and this run has {given}"
             if known == given:
-                other = f"other files of {given}, or by an earlier version"
+                other = f"other files of {given}"
             LOG.warning(f"--scales was tuned with {other}: give the same LMs, or tune again")
         if self.sure and self.scales.posterior is None:
             LOG.warning("the posterior over the lists is not tuned: its sharpness is 1")

@@ -1,4 +1,4 @@
-"""Our LMs against torch's and ESPnet's with the same weights, and against earlier versions."""
+"""Our LMs against torch's and ESPnet's with the same weights."""
 
 import math
 from functools import partial

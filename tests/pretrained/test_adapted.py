@@ -438,7 +438,7 @@ def gemma2(vocab_size):
 @pytest.mark.parametrize("family", ["llama", gemma2])
 def test_steps_of_a_beam_search(tmp_path, family):
     """Two hypotheses, token by token, against one pass over each."""
-    _, lm = build(tmp_path, family, marks="special", uncertainty={"lora_a@*": "bayes"})
+    _, lm = build(tmp_path, family, text_form="as_is,special", uncertainty={"lora_a@*": "bayes"})
     lm.eval()
     ids = torch.tensor([[lm.sos, 7, 9, 5], [lm.sos, 8, 9, 6]])
     with torch.no_grad():
@@ -451,7 +451,7 @@ def test_steps_of_a_beam_search(tmp_path, family):
 
 
 def test_each_utterance_of_a_batch_gets_the_scores_it_has_alone(tmp_path):
-    lm = build(tmp_path, marks="special")[1].double().eval()
+    lm = build(tmp_path, text_form="as_is,special")[1].double().eval()
     rng = random.Random(0)
     for prefixes, scores in walk_utterances(lm, rng, utterances=3, length=6, sos=lm.sos):
         check_scores(lm, scores, prefixes)

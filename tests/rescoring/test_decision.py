@@ -91,9 +91,6 @@ def test_scales_of_a_file(tmp_path):
     assert read_scales(path) == expected
     (tmp_path / "scales.yaml.gz").write_bytes(gzip.compress(path.read_bytes()))
     assert read_scales(tmp_path / "scales.yaml.gz") == expected
-    path.write_text("lmwt: 7\nword_penalty: 0\ncombine: loglinear\ncomponents: {a: 1, b: 1}\n")
-    with pytest.raises(InputError, match=r"which is gone\. Tune again"):
-        read_scales(path)
 
 
 BAD_SCALES = ["", "lmwt: 7\n", "- 7\n", "lmwt: a\nword_penalty: 0\n", "a: b: c\n", "features: 3\n"]
