@@ -88,7 +88,7 @@ def test_words_that_any_component_does_not_know_are_left_out_for_all():
     values = np.log([[0.5, 0.25, 0.125, 0.5], [0.25, 0.5, 0.5, 0.125]])
     unknown = [[False, True, False, False], [False, False, True, False]]
     scores = [[WordScores(v, np.array(u))] for v, u in zip(values, unknown, strict=True)]
-    components = [Component(name, "ngram", None) for name in "xy"]
+    components = [Component(name, "ngram", WordScorer()) for name in "xy"]
     found = TextScores(components, {"u": ["a", "b", "c"]}, scores, np.array([0.5, 0.5])).summaries()
     assert [row["excluded"] for row in found] == [2, 2, 2]
     known = [row["perplexity_without_oov"]["word"] for row in found]
