@@ -146,7 +146,8 @@ def _kept_product(weight: torch.Tensor, search: Optional[int]) -> Product:
         # to make it costs a fraction of one step
         probe = torch.arange(1, weight.size(1) + 1, dtype=torch.float64).cos().to(weight)
         content = weight @ probe
-        if known is None or not torch.equal(content, known[1]):
+        is_same = known is not None and content.dtype == known[1].dtype
+        if not is_same or not torch.equal(content, known[1]):
             known = (search, content, _packed_product(weight.detach(), KEEP_ROWS))
         known = _kept[weight] = (search, *known[1:])
     return known[2]

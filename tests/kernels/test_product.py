@@ -72,6 +72,9 @@ class TestKept:
         weight.zero_()
         with product.keeping_packed(-4):
             assert not linear(x, weight).any()
+        weight.data = weight.data.bfloat16()
+        with product.keeping_packed(-6):
+            assert linear(x.bfloat16(), weight).dtype == torch.bfloat16
 
     def test_gradients_are_not_lost(self, calls):
         weight = torch.nn.Parameter(torch.randn(512, 512))

@@ -293,6 +293,7 @@ def search_steps(lm):
     return torch.stack(found)
 
 
+@pytest.mark.usefixtures("fast_kernels")
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 @pytest.mark.parametrize("write", WRITES)
 def test_weights_packed_for_a_search_are_those_of_its_begin(write, training, monkeypatch):
