@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from espnet_bayeslm.utils.imports import lazy_names
 
 if TYPE_CHECKING:
+    from espnet_bayeslm.loading.loaded_lm import PretrainedLM
     from espnet_bayeslm.loading.trained_lm import TrainedLM
-    from espnet_bayeslm.pretrained.scorer import PretrainedLM
     from espnet_bayeslm.rescoring.rescore import rescore
     from espnet_bayeslm.utils.files import PathLike
 
@@ -76,10 +76,10 @@ def load(
     if base is not None and not (is_adapter(exp) or is_adapted(exp)):
         raise InputError("--base, and it is no adapter", path=exp, remedy="Leave it out.")
     if is_pretrained(exp):
-        from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+        from espnet_bayeslm.loading.loaded_lm import load_pretrained
 
         form = {"precision": precision, "text_form": text_form}
-        return load_causal_lm(exp, device=device, base=base, **form)
+        return load_pretrained(exp, device=device, base=base, **form)
     from espnet_bayeslm.loading.trained_lm import load_adapted, load_lm
 
     if is_adapted(exp):

@@ -119,7 +119,7 @@ def check_recording(path: Path, rate: int, max_seconds: float = math.inf) -> Non
 
 
 def _opened(path: Path, function: str, **options: Any) -> Any:
-    """Result of a function of soundfile for a file."""
+    """Call a function of soundfile on a recording; one that it cannot read is an InputError."""
     import soundfile
 
     if not path.is_file():

@@ -14,7 +14,7 @@ from espnet_bayeslm.evaluation.counting import warn_without_blanks
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
 from espnet_bayeslm.loading.component_options import PRELOAD, TrainTextOptions
-from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE, CheckedLists, written_format
+from espnet_bayeslm.nbest.formats import NBEST_SIZE, CheckedLists, format_option, written_format
 from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.decision import CONTROL, ListTally, calibration_text
 from espnet_bayeslm.rescoring.features import LM
@@ -38,7 +38,7 @@ class RescoreCommand(SharedRescoreOptions, TrainTextOptions):
     """Options of `bayeslm rescore`: those of a rescoring, and the files it reads and writes."""
 
     nbest: str = option("The N-best lists")
-    nbest_format: Optional[str] = option(FORMAT_HELP, None)
+    nbest_format: Optional[str] = format_option()
     nbest_size: int = option("Hypotheses taken of each lattice, at most", NBEST_SIZE)
     output: str = option("The folder to write")
     tune_ref: Optional[str] = option(

@@ -107,7 +107,7 @@ def check_options(options: SearchOptions) -> None:
 
 
 def without_confs(options: Sequence[str]) -> List[str]:
-    """Options without `--lm_conf` and `--model_conf`, which an architecture's yaml holds."""
+    """Words of a command line without `--lm_conf` and `--model_conf` and their values."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("--lm_conf", "--model_conf"):
         parser.add_argument(name, action="append")

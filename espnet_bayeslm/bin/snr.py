@@ -79,7 +79,7 @@ def load_uncertain(options: SnrOptions) -> List[Component]:
 
 def trained_lm(component: Component) -> Any:
     """A component's LM with its tokenizer."""
-    return component.scorer.trained  # type: ignore[attr-defined]
+    return component.scorer.lm  # type: ignore[attr-defined]
 
 
 def location_rows(

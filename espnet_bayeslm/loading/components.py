@@ -44,7 +44,7 @@ from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.oov_rate import UnknownWords, mending_lines
-from espnet_bayeslm.scoring.perplexity import text_blocks, token_counts
+from espnet_bayeslm.scoring.perplexity import text_blocks
 from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
@@ -139,7 +139,7 @@ def _espnet_lm(
 
     def scorer() -> WordScorer:
         # it imports torch, which takes seconds
-        from espnet_bayeslm.scoring.neural import NeuralScorer
+        from espnet_bayeslm.scoring.scorer import token_scorer
 
         trained: Any = load(lm, device=device) if isinstance(lm, (str, os.PathLike)) else lm
         size = options.unk_size
@@ -147,7 +147,7 @@ def _espnet_lm(
             # a search does not share the probability of `<unk>`
             trained, size = trained.over_tokens(), 1.0 if size is None else size
         size = getattr(trained, "unk_size", 1.0) if size is None else size
-        return NeuralScorer(trained, unk_size=size, max_tokens=options.max_tokens, **reading)
+        return token_scorer(trained, unk_size=size, max_tokens=options.max_tokens, **reading)
 
     if not isinstance(lm, (str, os.PathLike)):
         return Component(lm.name, "lm", scorer(), lm.fingerprint)
@@ -175,7 +175,7 @@ def _causal_lm(
     **_: Any,
 ) -> Component:
     """Component of a causal LM of transformers, or of what `load` returned."""
-    from espnet_bayeslm.pretrained.scorer import PretrainedScorer  # imports torch
+    from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer  # imports torch
 
     lm: Any = given
     is_loaded = not isinstance(given, (str, os.PathLike))
@@ -350,13 +350,13 @@ class TextWorker(ComponentWorker):
     def score(self, block: Sentences) -> List[Scored]:
         """Scores of a block by each component, and the tokens of its words."""
         return [
-            (c.scorer.word_scores(block), [token_counts(c.scorer, words) for words in block])
+            (c.scorer.word_scores(block), [c.scorer.token_counts(words) for words in block])
             for c in self.components
         ]
 
 
 @dataclasses.dataclass
-class ScoredText:
+class ScoredText(WordScorer):
     """Scores of the sentences of one text by a component, and the tokens of their words."""
 
     name: str

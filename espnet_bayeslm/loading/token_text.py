@@ -18,8 +18,8 @@ from espnet_bayeslm.loading.experiment import (
 from espnet_bayeslm.loading.trained_lm import text_reader
 from espnet_bayeslm.ngram.ngram_files import arpa_ngrams, arpa_order, log10_of
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
+from espnet_bayeslm.scoring.reader import check_is_plain, marked_tokens
 from espnet_bayeslm.scoring.word_scores import WordScores
-from espnet_bayeslm.scoring.words import check_is_plain, marked_tokens
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping
 from espnet_bayeslm.utils.log import LOG

@@ -52,6 +52,23 @@ def parse_number(value: str, *, path: PathLike, line: int, remedy: str) -> float
     raise InputError(f"{value[:80]!r} {problem}", path=path, line=line, remedy=remedy)
 
 
+def placed(error: Exception, path: PathLike, line: Optional[int] = None) -> InputError:
+    """Error as an InputError of a file and, where it is known, of a line."""
+    if isinstance(error, InputError) and error.path is not None:
+        return error
+    message = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    return InputError(message, path=path, line=line)
+
+
+@contextlib.contextmanager
+def at_line(path: PathLike, line: int) -> Iterator[None]:
+    """Turn any error within the block into an InputError of a line of a file, from 1."""
+    try:
+        yield
+    except Exception as error:
+        raise placed(error, path, line) from error
+
+
 def natural_order(name: str) -> Tuple[List[Union[str, int]], str]:
     """Sort key that puts u2 before u10."""
     # The odd parts are the digits, so strings meet strings and numbers meet numbers

@@ -37,7 +37,7 @@ from espnet_bayeslm.nbest.fields import (
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines, read_text
+from espnet_bayeslm.utils.files import PathLike, read_lines, unpacked_text
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.packed_files import PACKED, unpacked_name
 
@@ -100,7 +100,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
     """Yield (line from 1, value) of the items of a JSON list, or of values one after the other."""
-    text = read_text(path).rstrip(" \t\r\n")
+    text = unpacked_text(path).rstrip(" \t\r\n")
     start = _START.match(text)
     assert start is not None  # of an empty text too
     line, place, listed = 1 + start[0].count("\n"), start.end(), bool(start[1])

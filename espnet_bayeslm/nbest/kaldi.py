@@ -43,7 +43,7 @@ from espnet_bayeslm.utils.files import (
     Table,
     read_entries,
     read_table,
-    read_text,
+    unpacked_text,
 )
 from espnet_bayeslm.utils.packed_files import PACKED
 
@@ -130,7 +130,7 @@ def _parts(folder: Path) -> List[Path]:
         remedy = "Move one of them to another folder."
         raise InputError(f"holds {WORDS} and {parts[0].name}", path=folder, remedy=remedy)
     jobs = packed(folder / "num_jobs")
-    num_jobs = read_text(jobs).strip() if jobs.is_file() else str(len(parts))
+    num_jobs = unpacked_text(jobs).strip() if jobs.is_file() else str(len(parts))
     if num_jobs != str(len(parts)):
         problem = f"says {num_jobs[:80]!r}, and there are {len(parts)} archives"
         remedy = "Did a job fail, or was an archive not copied?"

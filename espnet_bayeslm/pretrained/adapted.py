@@ -11,16 +11,18 @@ from torch import nn
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
-from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.pretrained.adapters import add_adapter
-from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+from espnet_bayeslm.pretrained.causal_lm import CausalLM, load_causal_lm
+from espnet_bayeslm.pretrained.causal_trees import (
+    CausalTreeLM,
+    attention_window,
+    projects_linearly,
+)
 from espnet_bayeslm.pretrained.digest import digest_of_first_values
 from espnet_bayeslm.pretrained.names import is_adapter
-from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
-from espnet_bayeslm.pretrained.tree_scores import TreeScorer, attention_window, projects_linearly
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -131,16 +133,16 @@ class AdaptedLM(UncertainLM):
     def takes_masks(self) -> bool:
         """True if the sentences of a batch may be one row, parted by a 4-D mask."""
         with self.scoring():  # without dropout
-            return TreeScorer(self.causal).takes_trees
+            return CausalTreeLM(self.causal).takes_trees
 
     @property
     def decoder(self) -> nn.Linear:
         """The output projection."""
         return self.causal.get_output_embeddings()
 
-    def loaded(self, name: str, *, fingerprint: str) -> PretrainedLM:
+    def loaded(self, name: str, *, fingerprint: str) -> CausalLM:
         """The adapted LM as a causal LM that reads text as in training."""
-        base: PretrainedLM = self.__dict__["base"]
+        base: CausalLM = self.__dict__["base"]
         sampled = self.sampled if self.posterior.blocks() else None
         own = dataclasses.replace(base, sampled=sampled, reader=self.reader)
         return dataclasses.replace(own, name=name, fingerprint=fingerprint)
@@ -184,7 +186,7 @@ class AdaptedLM(UncertainLM):
 
     def is_own(self, name: str) -> bool:
         """True for a tensor of the adapter or of its posterior, by its name in the state_dict."""
-        return not name.startswith("model.") or ".lora_" in name or is_posterior_key(name)
+        return not name.startswith("model.") or ".lora_" in name
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """State of the adapter and its posterior, without the base model's weights."""

@@ -10,10 +10,21 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from typing import TYPE_CHECKING, Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    FrozenSet,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 
+from espnet_bayeslm.scoring.reader import Encoded, WordReader, marked_tokens
 from espnet_bayeslm.utils.casing import lower_case
 from espnet_bayeslm.utils.errors import InputError
 
@@ -89,19 +100,7 @@ class TextForm(NamedTuple):
         return [lower[0][:1].title() + lower[0][1:], *lower[1:]], "."
 
 
-class Encoded(NamedTuple):
-    """Tokens of a sentence.
-
-    Attributes:
-        ids: Tokens of the words and of the sentence's end.
-        starts: Where each of the n words, and `</s>`, begins in them, (n + 1,).
-    """
-
-    ids: List[int]
-    starts: List[int]
-
-
-class Reader:
+class Reader(WordReader):
     """Writes sentences in a form and cuts them into the LM's tokens.
 
     Args:
@@ -118,6 +117,7 @@ class Reader:
 
     def __init__(self, tokenizer: Any, form: TextForm):
         self.tokenizer, self.form = tokenizer, form
+        self.unk = -1 if tokenizer.unk_token_id is None else tokenizer.unk_token_id
         if form.marks == "newline":
             self.start = self.end = self._ids("\n")
         else:
@@ -150,7 +150,12 @@ class Reader:
         return self.encode(words).ids[: -len(self.end)]
 
     @functools.cached_property
-    def openings(self) -> torch.Tensor:
+    def marked(self) -> FrozenSet[str]:  # type: ignore[override]
+        """Tokens with the sign of a blank, which plain text has nowhere."""
+        return marked_tokens(self.tokenizer.get_vocab())
+
+    @functools.cached_property
+    def openings(self) -> torch.Tensor:  # type: ignore[override]
         """(V,) bool, True for the tokens that end the word before them."""
         import torch
 

@@ -137,7 +137,7 @@ def compare(options: CompareOptions, *, tool: Tool) -> str:
 
 def check_texts(what: CompareOptions) -> None:
     """Check that there is text, and that its lines do not begin with utterance ids."""
-    from espnet_bayeslm.training.text import check_plain  # imports torch
+    from espnet_bayeslm.training.text import check_plain_texts  # imports torch
 
     train, *others = (getattr(what, name) for name in TEXTS)
     for path in (train, *others):
@@ -145,7 +145,7 @@ def check_texts(what: CompareOptions) -> None:
         if not any(texts):
             raise InputError("no words", path=path, remedy="Give one sentence per line.")
         if path is not train:
-            check_plain(train, path)
+            check_plain_texts(train, path)
             warn_leakage(list(texts), train, what=str(path))
 
 

@@ -7,11 +7,9 @@ import dataclasses
 import itertools
 from typing import (
     Any,
-    Dict,
     Iterable,
     Iterator,
     List,
-    Mapping,
     Optional,
     Sequence,
     Tuple,
@@ -79,12 +77,12 @@ class ListWorker(ComponentWorker):
         if options.self_normalized:
             items = [item for recording in first for item in recording]
             for scorer in map(uncached, self._scorers):
-                if getattr(scorer, "self_normalized", False):
+                if scorer.self_normalized:
                     scorer.prepare([hyp.words for item in items for hyp in item.hypotheses])
         self._uncertain: Any = None
         if options.uncertainty:
             loaded = map(uncached, self._scorers)
-            random = (scorer for scorer in loaded if getattr(scorer, "is_uncertain", False))
+            random = (scorer for scorer in loaded if scorer.is_uncertain)
             self._uncertain = next(random, None)
             if self._uncertain is None:
                 raise InputError(
@@ -110,44 +108,39 @@ class ListWorker(ComponentWorker):
     def _in_order(self, block: Block, unknown: Sequence[UnknownWords]) -> List[ScoredList]:
         """Lists of a block with their scores, one utterance of each recording at a time."""
         scored: List[List[ScoredList]] = [[] for _ in block]
-        histories: Dict[int, List[Any]] = {
-            k: [None] * len(block)
-            for k, scorer in enumerate(self._scorers)
-            if self._in_context and hasattr(scorer, "scores_in_context")
-        }
+        histories: List[List[Any]] = [[None] * len(block) for _ in self._scorers]
         for step in range(max(map(len, block), default=0)):
             active = [r for r, recording in enumerate(block) if step < len(recording)]
-            before = {k: [of_lm[r] for r in active] for k, of_lm in histories.items()}
+            before = [[of_lm[r] for r in active] for of_lm in histories]
             lists = self._at_once([block[r][step] for r in active], before, unknown)
-            said = [choose(item, self._weighting).words for item in lists if before]
-            for k, of_lm in before.items():
-                extended = self._scorers[k].extended(of_lm, said)
-                for r, history in zip(active, extended, strict=True):
-                    histories[k][r] = history
             for r, item in zip(active, lists, strict=True):
                 scored[r].append(item)
+            if not self._in_context:
+                continue
+            said = [choose(item, self._weighting).words for item in lists]
+            for scorer, of_lm, old in zip(self._scorers, histories, before, strict=True):
+                for r, history in zip(active, scorer.extended(old, said), strict=True):
+                    of_lm[r] = history
         return [item for of_recording in scored for item in of_recording]
 
     def _at_once(
         self,
         items: Sequence[NBest],
-        histories: Mapping[int, Sequence[Any]],
+        histories: Sequence[Sequence[Any]],
         unknown: Sequence[UnknownWords],
     ) -> List[ScoredList]:
-        """Lists with their scores: of some components in context, of others each words once."""
+        """Lists with their scores: in context, or of each words once."""
         groups = [[hyp.words for hyp in item.hypotheses] for item in items]
         every = [words for group in groups for words in group]
         distinct = list(dict.fromkeys(every))
         scores: List[List[List[WordScores]]] = []
-        for k, (scorer, count) in enumerate(zip(self._scorers, unknown, strict=True)):
-            if k in histories:
-                of_groups = scorer.scores_in_context(groups, histories[k])
+        for scorer, before, count in zip(self._scorers, histories, unknown, strict=True):
+            if self._in_context:
+                of_groups = scorer.scores_in_context(groups, before)
+                count.add(every, [score for group in of_groups for score in group])
             else:
                 known = dict(zip(distinct, scorer.word_scores(distinct), strict=True))
                 of_groups = [[known[words] for words in group] for group in groups]
-            if self._in_context:
-                count.add(every, [score for group in of_groups for score in group])
-            else:
                 count.add(distinct, [known[words] for words in distinct])
             scores.append(of_groups)
         lists = []

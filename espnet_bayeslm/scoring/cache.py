@@ -9,7 +9,6 @@ from typing import Any, Callable, List, Sequence, Union
 
 import numpy as np
 
-from espnet_bayeslm.scoring.perplexity import token_counts
 from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores
 from espnet_bayeslm.utils.files import PathLike, atomic_write
 from espnet_bayeslm.utils.log import LOG
@@ -18,7 +17,7 @@ from espnet_bayeslm.utils.log import LOG
 CONVENTION = "a word's score has its end in it"
 
 
-class CachedScorer:
+class CachedScorer(WordScorer):
     """A scorer that is loaded only where its scores are not in the cache yet.
 
     Its fingerprint is a digest of all that scores depend on besides the sentences, or a function
@@ -69,11 +68,11 @@ class CachedScorer:
 
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
         """(n + 1,) tokens of each word and of `</s>`."""
-        return token_counts(self.scorer, words)
+        return self.scorer.token_counts(words)
 
     def unknown(self, words: Sequence[str]) -> List[bool]:
         """True for each word that the LM does not know."""
-        return list(uncached(self).unknown(words))
+        return self.scorer.unknown(words)
 
 
 def uncached(scorer: WordScorer) -> Any:

@@ -142,11 +142,10 @@ def mending_lines(words: Counter[str], scorer: Any = None) -> List[str]:
 
     There are none where all are words of another kind, or no scorer tells which words it knows.
     """
-    unknown = getattr(scorer, "unknown", None)
-    if unknown is None:
+    if scorer is None:
         return []
     lines = []
-    by_difference = differences(words, unknown)
+    by_difference = differences(words, scorer.unknown)
     for name, rows in by_difference.items() if by_difference.keys() != {OTHERS} else ():
         pairs = [(word, known) for word, _, known in rows[:SHOWN]]
         examples = ", ".join(f"{w!r} for {known!r}" if known else repr(w) for w, known in pairs)

@@ -25,8 +25,8 @@ from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation.wer import count_errors, read_transcripts
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
-from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
+from espnet_bayeslm.scoring.scorer import token_scorer
 from espnet_bayeslm.utils.files import read_keyed_lines
 
 FILES = {"words_text", "acwt", "lmwt.nolm", "lmwt.withlm", "lmwt.nn", "text", "trn"}
@@ -200,7 +200,7 @@ def test_context_is_the_best_so_far_of_the_recording(nbest, point, ngram, segmen
     lists = {"nbest": nbest / "dev", "lm": point, "ngram": ngram, "weights": "0.7,0.3", "lmwt": 8}
     run(**lists, context="previous", segments=segments, output=tmp_path / "out")
     best = {u: tuple(w.split()) for u, (_, w) in read_keyed_lines(tmp_path / "out/text").items()}
-    lm = NeuralScorer(load_lm(point))
+    lm = token_scorer(load_lm(point))
     run(**lists, output=tmp_path / "alone")
     found, alone = (costs(tmp_path / name / "lmwt.nn") for name in ("out", "alone"))
     histories, moved = {}, 0

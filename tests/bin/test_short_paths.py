@@ -88,7 +88,7 @@ def train(uncertainty):
 
 def test_the_path_from_lm_conf_to_a_sampled_weight():
     more = entered(lambda: train({"ffn@1": "bayes"})) - entered(lambda: train({}))
-    assert any(file == "bayes/weights.py" and "sample_with_kl" in name for file, name in more)
+    assert any(file == "kinds/bayes.py" and "sample_with_kl" in name for file, name in more)
     assert len(more) <= MOST_FUNCTIONS, sorted(more)
     files = {file for file, _ in more}
     assert len(files) <= MOST_FILES, sorted(files)

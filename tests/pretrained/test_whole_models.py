@@ -29,6 +29,7 @@ from espnet_bayeslm.bin import export
 from espnet_bayeslm.bin import train as bin_train
 from espnet_bayeslm.loading.checkpoint import load_state
 from espnet_bayeslm.loading.component_options import ComponentOptions, SubtractOptions
+from espnet_bayeslm.loading.loaded_lm import load_pretrained
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.adapters import adapter_conf, write_start
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
@@ -419,7 +420,7 @@ def test_weights_and_logits_that_are_not_finite(base, changed):
 
     expected = "weights are not finite (the first: model.layers.0.mlp.up_proj.weight)"
     assert expected in message(changed(edit))
-    huge = load_causal_lm(base, text_form="lower")
+    huge = load_pretrained(base, text_form="lower")
     with torch.no_grad():
         huge.model.lm_head.weight.fill_(3e38)
     with pytest.raises(InputError, match="logits are not finite"):

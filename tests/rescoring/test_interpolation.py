@@ -18,8 +18,13 @@ from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting
 from espnet_bayeslm.rescoring.tuning import AS_USUAL
 from espnet_bayeslm.scoring.cache import CachedScorer
-from espnet_bayeslm.scoring.interpolation import check_weights, em_weights, estimate_weights, mix
-from espnet_bayeslm.scoring.word_scores import Component, WordScores
+from espnet_bayeslm.scoring.interpolation import (
+    check_weights,
+    em_weights,
+    estimate_weights,
+    mixed_scores,
+)
+from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.utils.errors import InputError
 
 # ln p of words, no smaller than what exp() still holds
@@ -115,7 +120,7 @@ def test_what_has_no_maximum_is_refused(log_probs, message):
 SENTENCES = [["a", "b"], [], ["c", "zz", "a"], ["a", "b"]]
 
 
-class Table:
+class Table(WordScorer):
     """A scorer that knows some words, with probabilities of its own."""
 
     def __init__(self, name, known, seed):
@@ -142,7 +147,7 @@ def components():
 def test_probabilities_are_mixed_word_by_word(components):
     weights = [0.5, 0.3, 0.2]
     parts = [c.word_scores(SENTENCES) for c in components]
-    for n, scores in enumerate(mix(parts, weights)):
+    for n, scores in enumerate(mixed_scores(parts, weights)):
         p = sum(w * np.exp(part[n].log_probs) for w, part in zip(weights, parts, strict=True))
         np.testing.assert_allclose(np.exp(scores.log_probs), p, rtol=1e-12)
         np.testing.assert_array_equal(scores.oov, sum(part[n].oov for part in parts) > 0)
@@ -154,7 +159,7 @@ def test_what_one_component_excludes_another_may_know():
         [WordScores(np.array([-np.inf, -1.0]), np.zeros(2, bool))],
         [WordScores(np.array([-2.0, -np.inf]), np.zeros(2, bool))],
     ]
-    (mixed,) = mix(scores, [0.25, 0.75])
+    (mixed,) = mixed_scores(scores, [0.25, 0.75])
     np.testing.assert_allclose(mixed.log_probs, [np.log(0.75) - 2, np.log(0.25) - 1])
 
 
@@ -184,7 +189,7 @@ def test_weights_are_estimated_on_words_that_all_components_know(components):
 )
 def test_weights_that_do_not_fit(components, weights, message):
     with pytest.raises(InputError, match=message):
-        mix([c.word_scores(SENTENCES) for c in components], weights)
+        mixed_scores([c.word_scores(SENTENCES) for c in components], weights)
 
 
 def cached(scorer, folder, fingerprint="v1"):
