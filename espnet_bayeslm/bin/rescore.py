@@ -231,7 +231,7 @@ def write(
     with staged(options.output, replaces=replaces, last=(SCALES,)) as folder:
         for item in written_lists(
             folder,
-            rescoring,
+            rescoring.lists,
             format=written_format(lists.format),
             token_scores=options.token_scores,
             subtracted=bool(weighting.subtracted),

@@ -34,7 +34,6 @@ from espnet_bayeslm.loading.weights_file import (
     KeptForm,
     forms_of_weights,
     read_weights,
-    unique_names,
     warn_of_other_forms,
 )
 from espnet_bayeslm.ngram.ngram_files import NGRAM_SUFFIXES, ngram_fingerprint
@@ -59,6 +58,16 @@ ENOUGH = 1000
 Scored = Tuple[List[WordScores], List[np.ndarray]]
 """Scores of each sentence by one component, and the tokens of each of its words, (n + 1,)."""
 Sentences = Sequence[Sequence[str]]
+
+
+def unique_names(names: Sequence[str]) -> List[str]:
+    """Names of components in a weights file: equal ones are numbered."""
+    seen: Counter = Counter()
+    unique = []
+    for name in names:
+        seen[name] += 1
+        unique.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return unique
 
 
 def source_type(source: Any) -> str:
@@ -340,7 +349,9 @@ class TextWorker(ComponentWorker):
         own = part_of(ComponentOptions, options)
         components = load_components(own, device_of(ngpu), context=context)
         names, digests = [c.name for c in components], [c.fingerprint for c in components]
-        weights = read_weights(options.weights, names, fingerprints=digests)
+        weights = None
+        if options.weights is not None:
+            weights = read_weights(options.weights, names, fingerprints=digests)
         named = [(c.name, c.kind, c.fingerprint) for c in components]
         kept: List[KeptForm] = []
         if any(component.pretrained is not None for component in components):

@@ -17,7 +17,7 @@ from espnet_bayeslm.kinds.search import choices
 from espnet_bayeslm.kinds.whole_posterior import whole_blocks
 from espnet_bayeslm.lm import LMS, MIXTURE
 from espnet_bayeslm.lm.mixture import MixtureLM
-from espnet_bayeslm.loading.components import is_ngram
+from espnet_bayeslm.loading.components import is_ngram, unique_names
 from espnet_bayeslm.loading.experiment import (
     UNKNOWN_WORDS,
     find_files,
@@ -40,7 +40,6 @@ from espnet_bayeslm.loading.weights_file import (
     NamedWeight,
     check_subtracted,
     read_weights,
-    unique_names,
 )
 from espnet_bayeslm.ngram.ngram_files import ngram_fingerprint, ngram_name
 from espnet_bayeslm.pretrained.adapters import write_adapter

@@ -19,16 +19,6 @@ from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.mixture_weights import check_weights
 
 
-def unique_names(names: Sequence[str]) -> List[str]:
-    """Names of components in a weights file: equal ones are numbered."""
-    seen: Counter = Counter()
-    unique = []
-    for name in names:
-        seen[name] += 1
-        unique.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
-    return unique
-
-
 class NamedWeight(NamedTuple):
     """The weight of a component, as a file has it.
 

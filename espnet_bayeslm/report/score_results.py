@@ -35,6 +35,8 @@ REMEDY = "Make it with `bayeslm score --output FILE`."
 PERPLEXITY_REMEDY = "Make it with `bayeslm perplexity --output FILE`."
 # Of a bootstrap interval these are in percent in the JSON, as `wer` is
 IN_PERCENT = ("difference", "low", "high")
+# Counts of an `ErrorCounts` but the last, which is of words or characters
+COUNTS = ("sub", "del", "ins")
 
 
 class SystemScores(NamedTuple):
@@ -103,18 +105,14 @@ def error_text(
 ) -> str:
     """Table of error counts, with marks after some rates."""
     rows: List[Row] = [
-        [name, Cell(f"{100 * counts.rate:.2f}", marks.get(name, "")), *_counts(counts)]
+        [
+            name,
+            Cell(f"{100 * counts.rate:.2f}", marks.get(name, "")),
+            *map(str, dataclasses.astuple(counts)),
+        ]
         for name, counts in errors.items()
     ]
-    return Table("", ["", f"{RATES[unit]} %", *_count_names(unit)], rows).text()
-
-
-def _count_names(unit: str) -> List[str]:
-    return ["sub", "del", "ins", f"{unit}s"]
-
-
-def _counts(counts: ErrorCounts) -> List[str]:
-    return [f"{count}" for count in dataclasses.astuple(counts)]
+    return Table("", ["", f"{RATES[unit]} %", *COUNTS, f"{unit}s"], rows).text()
 
 
 def pair_table(scores: Scores, caption: str, unit: str) -> Table:
@@ -298,8 +296,8 @@ def error_table(scores: SystemScores, perplexities: Mapping[str, Mapping[str, st
         of_texts = [column.get(system, MISSING) for column in perplexities.values()]
         change = [] if reference is None else _change(pooled, system, reference)
         marked = rates(scores, system)
-        rows.append([system, *of_texts, *marked, *change, *_counts(counts)])
-    header = ["system", *perplexities, *columns, *changed, *_count_names(scores.unit)]
+        rows.append([system, *of_texts, *marked, *change, *map(str, dataclasses.astuple(counts))])
+    header = ["system", *perplexities, *columns, *changed, *COUNTS, f"{scores.unit}s"]
     caption = "Word error rates in %" if scores.unit == "word" else "Character error rates in %"
     return Table(caption, header, rows)
 

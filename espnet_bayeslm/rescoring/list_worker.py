@@ -210,6 +210,7 @@ def scored_lists(
     # taken only where an LM sees it before it scores: lists are read as they are asked for
     first: Block = next(todo, []) if own.self_normalized or chooses_form(own) else []
     seen = sent_part(first) if own.self_normalized else []
+    hypotheses = ([hyp.words for hyp in item.hypotheses] for r in first for item in r)
     workers = Blocks(pool, ListWorker, own, ngpu, device, seen, tunes)
     # the next lists are read while the workers load the LMs
     ready = [first] if first else []
@@ -218,7 +219,7 @@ def scored_lists(
     with scored_blocks(
         workers,
         itertools.chain(ready, todo),
-        sentences=best_first([h.words for h in item.hypotheses] for r in first for item in r),
+        sentences=best_first(hypotheses) if first else [],
         identity=f"{dataclasses.replace(own, cache=None)} {seen}",
         output=output,
         sent=sent_part,
