@@ -13,7 +13,7 @@ from espnet_bayeslm.utils.imports import lazy_names
 if TYPE_CHECKING:
     from espnet_bayeslm.loading.loaded_lm import PretrainedLM
     from espnet_bayeslm.loading.trained_lm import TrainedLM
-    from espnet_bayeslm.rescoring.list_worker import rescore
+    from espnet_bayeslm.rescoring.rescore import rescore
     from espnet_bayeslm.utils.files import PathLike
 
 __version__ = "0.2.0"
@@ -88,6 +88,6 @@ def load(
     return load_lm(exp, device=device)
 
 
-__getattr__ = lazy_names(__name__, {"espnet_bayeslm.rescoring.list_worker": ["rescore"]})
+__getattr__ = lazy_names(__name__, {"espnet_bayeslm.rescoring.rescore": ["rescore"]})
 
 __all__ = ["__version__", "load", "register", "rescore", "speech2text"]

@@ -312,19 +312,21 @@ class Sample:
         self.posterior, self._with_kl, self.is_mean = posterior, with_kl, generator is None
         self._terms: Dict[Block, torch.Tensor] = {}
         self.values: Dict[str, torch.Tensor] = {}
+        self._together: Dict[Block, torch.Tensor] = {}
         parameters: Dict[str, List[Block]] = {}
         for block in posterior.blocks() if generator is not None else ():
             parameters.setdefault(block.name, []).append(block)
+            if block.kind.samples_together and block not in self._together:
+                group = [other for other in posterior.blocks() if other.kind is block.kind]
+                self._together.update(block.kind.sample_together(group, generator))
         for name, blocks in parameters.items():
             value = self._value(sorted(blocks, key=lambda block: block.rows), generator)
             self.values.update(dict.fromkeys((name, *blocks[0].aliases), value))
         names = (name.rpartition(".") for name in self.values)
         self._places = [(posterior.module.get_submodule(path), name) for path, _, name in names]
-        modules: Iterator[Any] = posterior.module.modules()
         self.latents = {
-            module: module.sampling_by(generator, wants_kl=token_kl, hold=hold)
-            for module in modules
-            if "sampling" in vars(module)
+            latent: latent.sampling_by(generator, wants_kl=token_kl, hold=hold)
+            for latent in latent_outputs(posterior.module)
         }
 
     def with_token_kl(self) -> Sample:
@@ -345,7 +347,9 @@ class Sample:
         sizes.append(math.prod(whole.shape[:1]) - blocks[-1].rows[1])
         rows = torch.atleast_1d(whole).split(sizes)
         for kept, mean, block in zip(rows[::2], rows[1::2], blocks, strict=False):
-            value, kl = block.kind.sample_with_kl(block, mean, generator, wants_kl=self._with_kl)
+            kind, value, kl = block.kind, self._together.get(block), None
+            if value is None:
+                value, kl = kind.sample_with_kl(block, mean, generator, wants_kl=self._with_kl)
             parts += [kept, value]
             if kl is not None:
                 self._terms[block] = kl
@@ -391,6 +395,11 @@ class Sample:
         """
         terms = [how.kl for how in self.latents.values() if how.kl is not None]
         return torch.stack(terms).sum(0) if terms else None
+
+
+def latent_outputs(module: nn.Module) -> List[Any]:
+    """Layers of a module whose outputs are random variables, such as `LatentOutput`."""
+    return [layer for layer in module.modules() if "sampling" in vars(layer)]
 
 
 def _refresh(owner: nn.RNNBase) -> None:

@@ -8,11 +8,11 @@ from typing import Optional, Sequence
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import ToolOptions, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportOptions:
+class ExportOptions(ToolOptions):
     """Options of `bayeslm export`."""
 
     lms: Sequence[str] = option(

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from espnet_bayeslm.loading.components import GPUOptions
+from espnet_bayeslm.loading.component_options import GPUOptions
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.recognition.recognisers import BeamSearch, SphinxSearch, WhisperSearch
@@ -15,14 +15,14 @@ from espnet_bayeslm.utils.cli import Tool, device_of, progress
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import check_least, option
+from espnet_bayeslm.utils.options import ToolOptions, option
 
 SUFFIXES = (".flac", ".wav")
 RECOGNISERS = ("pocketsphinx", "espnet", "whisper")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NbestOptions(GPUOptions):
+class NbestOptions(GPUOptions, ToolOptions):
     """Options of `bayeslm nbest`."""
 
     recogniser: str = option("The recogniser", choices=RECOGNISERS)
@@ -41,11 +41,13 @@ class NbestOptions(GPUOptions):
     lm_weight: float = option("Weight of --lm in ESPnet's beam search", 0.3)
     ctc_weight: float = option("Weight of CTC in ESPnet's beam search", 0.3)
     language: str = option("Language of a multilingual Whisper model", "en")
-    nbest: int = option("Hypotheses of a list, at most, and the beam of ESPnet and Whisper", 20)
+    nbest: int = option(
+        "Hypotheses of a list, at most, and the beam of ESPnet and Whisper", 20, least=1
+    )
     nbest_format: str = option("Format to write", "jsonl", choices=("jsonl", "kaldi"))
 
     def __post_init__(self) -> None:
-        check_least(1, **{"--nbest": self.nbest})
+        super().__post_init__()
         if (self.model is None) != (self.recogniser == "pocketsphinx"):
             problem = "is needed" if self.model is None else "has no meaning"
             raise InputError(f"--model {problem} with --recogniser {self.recogniser}")
@@ -117,7 +119,7 @@ def check_recording(path: Path, rate: int, max_seconds: float = math.inf) -> Non
 
 
 def _opened(path: Path, function: str, **options: Any) -> Any:
-    """Result of a function of soundfile for a file."""
+    """Call a function of soundfile on a recording; one that it cannot read is an InputError."""
     import soundfile
 
     if not path.is_file():

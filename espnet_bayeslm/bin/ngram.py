@@ -7,11 +7,11 @@ from typing import Optional
 
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.utils.cli import Tool
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import ToolOptions, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NgramOptions:
+class NgramOptions(ToolOptions):
     """Options of `bayeslm ngram`."""
 
     text: str = option("One sentence per line, words; perhaps compressed")

@@ -17,7 +17,7 @@ from espnet_bayeslm.training.plain_text import (
 from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import check_least, option
+from espnet_bayeslm.utils.options import option
 
 if TYPE_CHECKING:
     from espnet_bayeslm.kinds.architectures import RankedArchitecture, Run
@@ -37,7 +37,7 @@ class SearchOptions(TokenOptions, TextOptions):
     )
     exp: Path = option("The search's folder")
     seeds: str = option("One super-network for each, as 0,1,2", "0")
-    top: int = option("How many architectures to write", 3)
+    top: int = option("How many architectures to write", 3, least=1)
     retrain: bool = option(
         "Train the best architectures too, from the super-network, in EXP/top1, ...", False
     )
@@ -47,7 +47,7 @@ class SearchOptions(TokenOptions, TextOptions):
 def search(options: SearchOptions) -> None:
     """Search for the best architectures."""
     from espnet_bayeslm.kinds.architectures import derived_config, rank
-    from espnet_bayeslm.report.search_results import ranking_table, weight_table, write_files
+    from espnet_bayeslm.report.search_results import ranking_table, weight_table, write_search
 
     exp = options.exp
     check_options(options)
@@ -62,7 +62,7 @@ def search(options: SearchOptions) -> None:
         runs.append(load_supernet(folder))
     ranking = rank([run.weights for run in runs], options.top)
     configs = [derived_config(runs[0].config, item.choices, runs[0].options) for item in ranking]
-    write_files(exp, runs, ranking, configs)
+    write_search(exp, runs, ranking, configs)
     print(weight_table(runs).text())
     ranked = ranking_table(ranking, runs)
     print(f"\n{ranked.caption}\n{ranked.text()}")
@@ -99,7 +99,6 @@ def check_options(options: SearchOptions) -> None:
     from espnet_bayeslm.loading.experiment import check_exp
 
     check_exp(options.exp, ",:")
-    check_least(1, **{"--top": options.top})
     for word, instead in (("--seed", "--seeds"), ("--output_dir", "--exp")):
         if any(given.partition("=")[0] == word for given in options.espnet_options):
             raise InputError(f"{word}: each run of a search has its own", remedy=f"Use {instead}.")
@@ -108,7 +107,7 @@ def check_options(options: SearchOptions) -> None:
 
 
 def without_confs(options: Sequence[str]) -> List[str]:
-    """Options without `--lm_conf` and `--model_conf`, which an architecture's yaml holds."""
+    """Words of a command line without `--lm_conf` and `--model_conf` and their values."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("--lm_conf", "--model_conf"):
         parser.add_argument(name, action="append")

@@ -14,8 +14,8 @@ from torch import nn
 
 from espnet_bayeslm.bayes.kinds import Rows, key_of
 from espnet_bayeslm.kernels.product import linear
-from espnet_bayeslm.layers.gp import GPActivation
-from espnet_bayeslm.layers.latent import LatentOutput
+from espnet_bayeslm.kinds.gp import GPActivation
+from espnet_bayeslm.kinds.variational import LatentOutput
 from espnet_bayeslm.layers.linear import Linear
 from espnet_bayeslm.layers.lstm import ACTIVATIONS, GATES, LSTM, WHOLE, GatePath, Loop, Whole
 from espnet_bayeslm.utils.errors import InputError
@@ -122,7 +122,7 @@ class MixedFunction(Mixed, GPActivation):
 
     def forward(self, outputs: Dict[str, torch.Tensor]) -> torch.Tensor:  # type: ignore[override]
         """Mix {kind: Theta x of its path, (..., units)} after each path's function."""
-        native, shares = getattr(F, self.native), self.shares()
+        native, shares = getattr(F, str(self.process.native)), self.shares()
         (own,) = self.functions.values()
         first, *others = [
             shares[kind] * (super(MixedFunction, self).forward(x) if kind == own else native(x))

@@ -23,9 +23,8 @@ from espnet_bayeslm.bayes import (
 )
 from espnet_bayeslm.bayes.kinds import NOISE_STEP
 from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
-from espnet_bayeslm.bayes.posterior import DEFAULTS
-from espnet_bayeslm.kernels.product import Contents, linear
-from espnet_bayeslm.layers.latent import LatentOutput
+from espnet_bayeslm.bayes.posterior import DEFAULTS, latent_outputs
+from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.lm.adapted_state import adapt_checkpoint, drop_posterior
 from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
@@ -62,7 +61,7 @@ class UncertainLM(IncrementalLM):
     skips_padding = False
     projection = "decoder"
     projected: Callable[[torch.Tensor], torch.Tensor]
-    _drawn: Optional[Tuple[Contents, List[Sample]]] = None
+    _drawn: Optional[Tuple[List[torch.Tensor], List[Sample]]] = None
     trained = "*"
 
     def __init__(self, vocab_size: int, *, prior_variance: Union[float, str], num_samples: int = 0):
@@ -103,11 +102,9 @@ class UncertainLM(IncrementalLM):
         k = "" if location.layer is None else str(location.layer - 1)
         return Place(self, str(location), k, position)
 
-    def latents(self) -> Iterator[Tuple[str, LatentOutput]]:
-        """Yield (location, layer) of the variational hidden outputs."""
-        for module in self.modules():
-            if isinstance(module, LatentOutput):
-                yield module.location, module
+    def latents(self) -> List[Tuple[str, Any]]:
+        """Pairs (location, layer) of the variational hidden outputs."""
+        return [(layer.location, layer) for layer in latent_outputs(self)]
 
     def location_sizes(self) -> Dict[str, int]:
         """Number of random weights of each location (latent outputs: units per token)."""
@@ -270,7 +267,7 @@ class UncertainLM(IncrementalLM):
     def has_draws(self) -> bool:
         """True if anything is random, and no sample is held."""
         held = self._sample is not None and not self._sample.is_mean
-        return not held and bool(self.posterior.blocks() or next(self.latents(), None))
+        return not held and bool(self.posterior.blocks() or self.latents())
 
     def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
         """Score the next token; with `num_samples`, ln of the mean probability over samples.
@@ -280,7 +277,8 @@ class UncertainLM(IncrementalLM):
         """
         if self.num_samples == 0 or not self.has_draws():
             return super().batch_score(ys, states, xs)
-        samples = self._draws()
+        begins = all(state is None for state in states)
+        samples = self._draws() if begins or self._drawn is None else self._drawn[1]
         columns = zip(*(state or (None,) * len(samples) for state in states), strict=True)
         scored = []
         for sample, column in zip(samples, columns, strict=True):
@@ -292,14 +290,14 @@ class UncertainLM(IncrementalLM):
 
     @torch.no_grad()
     def _draws(self) -> List[Sample]:
-        """K held samples, made anew where the weights have changed."""
+        """K held samples for a search, made anew where the weights are not those of the last."""
         random = [
             tensor
             for block in self.posterior.blocks()
             for tensor in (block.whole, *block.kind.tensors(block))
         ]
-        known = self._drawn
-        if known is None or len(known[1]) != self.num_samples or not known[0].are_those_of(random):
+        before, samples = self._drawn or ([], [])
+        if len(samples) != self.num_samples or not all(map(_are_equal, random, before)):
             samples = []
             for index in range(self.num_samples):
                 generator = noise_generator(0, 0, index, device=self._device())
@@ -307,8 +305,8 @@ class UncertainLM(IncrementalLM):
                 # as parameters: a beam search keeps these packed
                 for name, value in samples[-1].values.items():
                     samples[-1].values[name] = nn.Parameter(value, requires_grad=False)
-            self._drawn = known = (Contents(random), samples)
-        return known[1]
+            self._drawn = [tensor.detach().clone() for tensor in random], samples
+        return samples
 
     def __getstate__(self) -> Dict[str, Any]:
         """State of a copy: it makes its own samples."""
@@ -325,3 +323,8 @@ class UncertainLM(IncrementalLM):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self.kinds:
             destination[prefix + NOISE_STEP] = torch.tensor(self.noise_step)
+
+
+def _are_equal(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """True if two tensors have one type, device and content."""
+    return (x.dtype, x.device) == (y.dtype, y.device) and torch.equal(x, y)

@@ -140,18 +140,18 @@ def check_knows(
 ) -> None:
     """Check that an n-gram knows the tokens of a text, but for `<unk>`."""
     pairs = zip(sentences, scores, strict=True)
-    found = [
+    counted = [
         (token, oov)
         for tokens, score in pairs
         for token, oov in zip(tokens, score.oov, strict=False)
         if token != UNKNOWN
     ]
-    missing = [token for token, oov in found if oov]
-    if len(missing) > MAX_OTHER * len(found):
+    missing = [token for token, oov in counted if oov]
+    if len(missing) > MAX_OTHER * len(counted):
         examples = ", ".join(map(repr, dict.fromkeys(missing[:20])))
         raise InputError(
-            f"does not know {len(missing)} of the text's {len(found)} tokens ({examples[:80]}): it"
-            " is over others",
+            f"does not know {len(missing)} of the text's {len(counted)} tokens ({examples[:80]}):"
+            " it is over others",
             path=path,
             remedy=MAKE_NGRAM,
         )

@@ -10,8 +10,9 @@ import argparse
 import dataclasses
 import functools
 import hashlib
+import pkgutil
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
@@ -23,10 +24,9 @@ from espnet2.text.word_tokenizer import WordTokenizer
 from espnet_bayeslm import register
 from espnet_bayeslm.bayes import Posterior
 from espnet_bayeslm.bayes.kinds import KINDS, current_names, is_posterior_key
-from espnet_bayeslm.bayes.weights import add_whole_posterior
-from espnet_bayeslm.lm import UncertainLM
-from espnet_bayeslm.lm.espnet import BACKBONES
-from espnet_bayeslm.lm.mixture import LM_CLASSES, MixtureLM
+from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior
+from espnet_bayeslm.lm import LMS, MIXTURE
+from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.loading.checkpoint import check_fits, load_state
 from espnet_bayeslm.loading.experiment import (
     check_token_list,
@@ -37,7 +37,6 @@ from espnet_bayeslm.loading.experiment import (
     read_unk_size,
 )
 from espnet_bayeslm.loading.loaded_lm import LoadedLM, PretrainedLM
-from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.loaded_weights import check_finite
 from espnet_bayeslm.pretrained.names import (
     PRETRAINED,
@@ -55,10 +54,13 @@ from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import conf_numbers
 
-# Names that a configuration gives our LM of several LMs, our model and our optimizer.
-MIXTURE, MODEL, OPTIM = "mixture", "bayes_lm", "ivon"
-TRAINED_CLASSES = {**LM_CLASSES, PRETRAINED: AdaptedLM}
-"""LMs that `bayes_lm` trains, by their names in ESPnet's registry."""
+# Names that a configuration gives our model and our optimizer.
+MODEL, OPTIM = "bayes_lm", "ivon"
+# ESPnet's own LMs -> their classes
+ESPNET_LMS = {
+    "seq_rnn": "espnet2.lm.seq_rnn_lm:SequentialRNNLM",
+    "transformer": "espnet2.lm.transformer_lm:TransformerLM",
+}
 
 TextReader = Tuple[Callable[[str], List[str]], Callable[[Sequence[str]], List[int]]]
 
@@ -180,17 +182,19 @@ def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:
     known here is built by ESPnet.
     """
     model = getattr(args, "model", None) or "lm"
-    espnets = {name: BACKBONES[name].espnet_class for name in ("seq_rnn", "transformer")}
-    classes: Dict[str, Any] = {**TRAINED_CLASSES, MIXTURE: MixtureLM, **espnets}
-    if args.lm not in classes or model not in ("lm", MODEL):
+    is_known = args.lm in ESPNET_LMS or args.lm in LMS
+    if not is_known or model not in ("lm", MODEL):
         register()
         with quiet_imports():
             from espnet2.tasks.lm import LMTask
         return LMTask.build_model(args)
     size = len(args.token_list)
+    with quiet_imports():
+        own = ESPNET_LMS.get(args.lm)
+        cls: Any = pkgutil.resolve_name(own) if own else LMS[args.lm]
     # a mixture's has the names of files and tokens; `export` wrote it
-    lm_conf = args.lm_conf if args.lm == MIXTURE else conf_numbers(args.lm_conf, classes[args.lm])
-    lm = classes[args.lm](vocab_size=size, **lm_conf)
+    lm_conf = args.lm_conf if args.lm == MIXTURE else conf_numbers(args.lm_conf, cls)
+    lm = cls(vocab_size=size, **lm_conf)
     # how a model is trained is of no account here
     ignore_id = (getattr(args, "model_conf", None) or {}).get("ignore_id", 0)
     return ESPnetLanguageModel(lm, size, ignore_id)
@@ -214,10 +218,11 @@ def load_model(args: argparse.Namespace, checkpoint: Path, *, posterior: bool = 
         add_ivon_posterior(model.lm)
     state = load_state(checkpoint)
     check_fits(state, model, path=checkpoint, posterior=posterior)
-    given, kinds = current_names(state), KINDS.values()
-    keys = [key for key in model.state_dict() if is_posterior_key(key)]
-    keys = [key for key in keys if not any(key.endswith(kind.may_lack) for kind in kinds)]
-    missing = [key for key in keys if key not in given]
+    own = model.state_dict()
+    lacking = own.keys() - current_names(state, own).keys()
+    keys = [key for key in own if lacking and is_posterior_key(key)]
+    keys = [k for k in keys if not any(k.endswith(kind.may_lack) for kind in KINDS.values())]
+    missing = [key for key in keys if key in lacking]
     if missing:
         raise InputError(
             f"the configuration has uncertain weights, and {len(missing)} of their {len(keys)}"

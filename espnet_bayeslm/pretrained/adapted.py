@@ -11,7 +11,6 @@ from torch import nn
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
-from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.pretrained.adapters import add_adapter
@@ -187,7 +186,7 @@ class AdaptedLM(UncertainLM):
 
     def is_own(self, name: str) -> bool:
         """True for a tensor of the adapter or of its posterior, by its name in the state_dict."""
-        return not name.startswith("model.") or ".lora_" in name or is_posterior_key(name)
+        return not name.startswith("model.") or ".lora_" in name
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """State of the adapter and its posterior, without the base model's weights."""

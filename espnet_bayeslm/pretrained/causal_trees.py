@@ -16,7 +16,7 @@ from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.pretrained.key_values import KeyValues
 from espnet_bayeslm.pretrained.loaded_weights import check_finite
 from espnet_bayeslm.scoring.log_probs import Ids
-from espnet_bayeslm.scoring.prefixes import Search, TokenPrefix
+from espnet_bayeslm.scoring.prefixes import PrefixSearch, TokenPrefix
 from espnet_bayeslm.scoring.tree_lm import Passage, Projection, TreeLM
 from espnet_bayeslm.utils.errors import InputError
 
@@ -209,7 +209,7 @@ class CausalTreeLM(TreeLM):
     @functools.cached_property
     def keeps_keys(self) -> bool:
         """True if a prefix's keys and values, kept, give the scores of the prefix read again."""
-        root = TokenPrefix(Search({}), None, 1 % self.vocab_size)
+        root = TokenPrefix(PrefixSearch({}), None, 1 % self.vocab_size)
         second, third = root.after(5 % self.vocab_size), root.after(9 % self.vocab_size)
         last = [second, third, third.after(7 % self.vocab_size)]
         if not self.takes_trees:

@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 from typing import IO, Any, Iterable, Iterator, Mapping, Optional, Sequence
 
+from espnet_bayeslm.nbest.fields import hypothesis_key
 from espnet_bayeslm.nbest.formats import nbest_writer
-from espnet_bayeslm.nbest.kaldi import key_of
 from espnet_bayeslm.rescoring.decision import DIGITS, RescoredList
 
 UNCERTAINTY = "uncertainty.ndjson"
@@ -62,7 +62,7 @@ def written_lists(
             if write_best is not None:
                 add_best(item.best_hypotheses(write_best))
             utt, hyps = item.nbest.utt, item.nbest.hypotheses
-            keys = [key_of(utt, rank) for rank in range(1, len(hyps) + 1)]
+            keys = [hypothesis_key(utt, rank) for rank in range(1, len(hyps) + 1)]
             write_costs(COSTS, keys, ([score] for score in item.lm_scores))
             if token_scores:
                 write_costs(WORD_COSTS, keys, (row.tolist() for row in item.word_log_probs))

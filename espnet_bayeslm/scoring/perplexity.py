@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.scoring.interpolation import mix
-from espnet_bayeslm.scoring.oov_rate import UnknownWords
+from espnet_bayeslm.scoring.interpolation import mixed_scores
+from espnet_bayeslm.scoring.oov_rate import UnknownWords, mending_lines
 from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.utils.sums import Addable
 
@@ -120,8 +121,9 @@ def score_components(
     found = []
     for component in components:
         scores = component_scores(component, sentences, context=context)
-        rate, scorer = max_oov_rate, component.scorer
-        check_unknown(component.name, sentences, scores, max_oov_rate=rate, scorer=scorer)
+        count = UnknownWords(component.name, max_oov_rate)
+        count.add(sentences, scores)
+        count.check(functools.partial(mending_lines, scorer=component.scorer), report=True)
         found.append(scores)
     return found
 
@@ -135,15 +137,6 @@ def component_scores(
     """
     blocks = text_blocks(sentences, context=context)
     return [scores for block in blocks for scores in component.scorer.word_scores(block)]
-
-
-def check_unknown(
-    name: str, sentences: Sequence[Sequence[str]], scores: Sequence[WordScores], **options: Any
-) -> None:
-    """Report how many words of a text a component does not know; options of `UnknownWords`."""
-    unknown = UnknownWords(name, **options)
-    unknown.add(sentences, scores)
-    unknown.check(report=True)
 
 
 class TextScores:
@@ -171,7 +164,7 @@ class TextScores:
             np.logical_or.reduce([s.oov for s in row]) for row in zip(*scores, strict=True)
         ]
         if weights is not None and len(components) > 1:
-            self.rows.append(("mixture", "mixture", WordScorer(), mix(scores, weights)))
+            self.rows.append(("mixture", "mixture", WordScorer(), mixed_scores(scores, weights)))
 
     def perplexities(self, index: int) -> List[Perplexity]:
         """Perplexity of each sentence under a component (the mixture comes last)."""

@@ -21,7 +21,7 @@ BATCH_SIZE = 512
 """The most prefixes that an LM scores at once."""
 
 
-class Search:
+class PrefixSearch:
     """One search over prefixes.
 
     Attributes:
@@ -50,7 +50,7 @@ class TokenPrefix:
         *("children", "depth", "log_probs", "opening", "parent", "search", "state", "token"),
     )
 
-    def __init__(self, search: Search, parent: Optional[TokenPrefix], token: int):
+    def __init__(self, search: PrefixSearch, parent: Optional[TokenPrefix], token: int):
         self.search, self.parent, self.token = search, parent, token
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.children: Dict[int, TokenPrefix] = {}
@@ -113,7 +113,7 @@ class PrefixScorer:
         if vocabulary is not None:
             parts = [self._start_end, *(ids for w in vocabulary for ids in self._tokens_of(w))]
             tokens = sorted({token for ids in parts for token in ids} | {*self._reader.start})
-        search = Search({token: n for n, token in enumerate(tokens)})
+        search = PrefixSearch({token: n for n, token in enumerate(tokens)})
         first, *others = self._reader.start
         prefix = TokenPrefix(search, None, first)
         for token in others:

@@ -1,11 +1,11 @@
 """Options of a tool, or of a kind of uncertainty, as the fields of one dataclass.
 
-The dataclass of a tool makes the parser, the object, and the Python signature.
+The dataclass of a tool makes the parser, the object, and the Python signature, and checks values.
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class NgramOptions:
-        text: str = option("One sentence per line")
-        order: int = option("Words in the longest n-gram", 3)
+    class SearchOptions(ToolOptions):
+        exp: Path = option("The search's folder")
+        top: int = option("How many architectures to write", 3, least=1)
 
 The annotation says how a word of the command line is read: `bool` as true|false, `Optional[int]`
 and `Optional[float]` also as `none`, a sequence as an option that may be repeated. Numbers and
@@ -18,9 +18,9 @@ import argparse
 import collections.abc
 import dataclasses
 import inspect
-import keyword
 import math
 import re
+import sys
 from pathlib import Path
 from typing import (
     Any,
@@ -52,8 +52,11 @@ def option(
     name: str = "",
     group: str = "",
     choices: Optional[Sequence[str]] = None,
+    least: Optional[float] = None,
+    most: Optional[float] = None,
     metavar: Optional[str] = None,
     positional: bool = False,
+    names: object = None,
 ) -> Any:
     """Field of a dataclass of options.
 
@@ -64,14 +67,16 @@ def option(
         name: Name on the command line, if it is not the field's.
         group: Title of a group of options in the parser's help.
         choices: Values that are allowed.
+        least: Lowest number that is allowed.
+        most: Highest number that is allowed beside `least`; None: any finite one.
         metavar: Name of the value in the parser's help.
         positional: True for an argument without `--`.
+        names: Object whose text takes the place of `%(names)s` when the help is shown.
     """
     metadata = {"help": help, "name": name, "group": group, "positional": positional}
-    return dataclasses.field(
-        default=default,
-        metadata={**metadata, "choices": choices, "metavar": metavar},
-    )
+    limits = {"choices": choices, "least": least, "most": most}
+    shown = {"metavar": metavar, "names": names}
+    return dataclasses.field(default=default, metadata={**metadata, **limits, **shown})
 
 
 def described_fields(cls: Type) -> List[dataclasses.Field]:
@@ -83,11 +88,6 @@ def described_fields(cls: Type) -> List[dataclasses.Field]:
 def option_name(field: dataclasses.Field) -> str:
     """Name of an option on the command line, without `--`."""
     return field.metadata["name"] or field.name
-
-
-def _key(field: dataclasses.Field) -> str:
-    """Name of an option in the parser's namespace."""
-    return field.name if keyword.iskeyword(option_name(field)) else option_name(field)
 
 
 def add_options(parser: argparse.ArgumentParser, cls: Type) -> argparse.ArgumentParser:
@@ -108,10 +108,12 @@ def add_options(parser: argparse.ArgumentParser, cls: Type) -> argparse.Argument
         else:
             keywords.update(default=None if required else field.default, type=_reader(hint))
         if field.metadata["positional"]:
-            groups[title].add_argument(field.name, nargs=None if required else "?", **keywords)
+            name = field.name
+            keywords.update(nargs=None if required else "?")
         else:
-            keywords.update(dest=_key(field), required=required)
-            groups[title].add_argument(f"--{option_name(field)}", **keywords)
+            name = f"--{option_name(field)}"
+            keywords.update(dest=option_name(field), required=required)
+        groups[title].add_argument(name, **keywords).names = field.metadata["names"]
     return parser
 
 
@@ -130,12 +132,12 @@ def _reader(hint: Any) -> Callable[[str], Any]:
 def options_from(cls: Type[T], values: Mapping[str, Any]) -> T:
     """Options of a dataclass from the values that its parser has found."""
     fields: Sequence[dataclasses.Field] = dataclasses.fields(cls)  # type: ignore[arg-type]
-    keys = {f.name: _key(f) if "help" in f.metadata else f.name for f in fields}
+    keys = {f.name: option_name(f) if "help" in f.metadata else f.name for f in fields}
     return cls(**{name: values[key] for name, key in keys.items() if key in values})
 
 
 def part_of(cls: Type[T], options: Any) -> T:
-    """Options of a dataclass, from those of a dataclass that inherits them."""
+    """Options of a base class, with the values of an object of its subclass."""
     fields: Sequence[dataclasses.Field] = dataclasses.fields(cls)  # type: ignore[arg-type]
     return cls(**{field.name: getattr(options, field.name) for field in fields})
 
@@ -179,22 +181,34 @@ def conf_numbers(conf: Mapping[str, Any], cls: Optional[Callable] = None) -> Dic
     numbers.
     """
     parameters = {} if cls is None else inspect.signature(cls).parameters
-    return {key: _argument(value, parameters.get(key)) for key, value in conf.items()}
+    found: Dict[str, Any] = {}
+    for key, value in conf.items():
+        number = found[key] = as_numbers(value)
+        if not isinstance(value, str) or not isinstance(number, float) or key not in parameters:
+            continue
+        types = set(re.findall(r"\w+", inspect.formatannotation(parameters[key].annotation)))
+        if types & {"str", "int"} and "float" not in types:
+            found[key] = int(number) if "int" in types and number.is_integer() else value
+    return found
 
 
-def _argument(value: Any, parameter: Optional[inspect.Parameter]) -> Any:
-    """Value of an argument with its numbers as numbers."""
-    number = as_numbers(value)
-    if number is value or parameter is None or not isinstance(value, str):
-        return number
-    types = set(re.findall(r"\w+", inspect.formatannotation(parameter.annotation)))
-    if "float" in types or not types & {"str", "int"}:
-        return number
-    return int(number) if "int" in types and number.is_integer() else value
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ToolOptions:
+    """Base of a tool's options: values outside of their choices or ranges raise an InputError.
+
+    The values may come from a parser or from Python.
+    """
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for field in described_fields(type(self)):
+            least, most = field.metadata["least"], field.metadata["most"]
+            if least is not None:
+                check_least(least, most, **{f"--{option_name(field)}": getattr(self, field.name)})
 
 
 def check_choices(options: Any) -> None:
-    """Raise an InputError where an option has none of its values: a parser's, or Python's."""
+    """Raise an InputError where an option has none of its values."""
     for field in described_fields(type(options)):
         known, value = field.metadata["choices"], getattr(options, field.name)
         if known is not None and value is not None and value not in known:
@@ -202,11 +216,16 @@ def check_choices(options: Any) -> None:
             raise InputError(problem)
 
 
-def check_least(least: int, **options: Optional[float]) -> None:
-    """Raise an InputError where an option, if it is given, is below a number or not finite."""
-    for name, value in options.items():
-        if value is not None and not least <= value < math.inf:
-            raise InputError(f"{name} {value}: expected {least} or more")
+def check_least(least: float, most: Optional[float] = None, /, **numbers: Optional[float]) -> None:
+    """Raise an InputError where a number, if it is given, is outside of a range.
+
+    Without `most` it must be finite.
+    """
+    highest = sys.float_info.max if most is None else most
+    for name, value in numbers.items():
+        if value is not None and not least <= value <= highest:
+            limit = "or more" if most in (None, math.inf) else f"to {most}"
+            raise InputError(f"{name} {value}: expected {least} {limit}")
 
 
 def check_rates(**rates: float) -> None:

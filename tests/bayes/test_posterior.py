@@ -11,9 +11,10 @@ from torch.distributions import Normal, kl_divergence
 from torch.utils.checkpoint import checkpoint
 
 from espnet_bayeslm.bayes import Bayes, Posterior, Sample, Weights, noise_generator
-from espnet_bayeslm.bayes.objective import draw_weights as draw
 from espnet_bayeslm.bayes.objective import kl_learned_prior, kl_weights, prior_variances
-from espnet_bayeslm.bayes.weights import LOG_STD, PRIOR_MEAN, add_whole_posterior, whole_blocks
+from espnet_bayeslm.kinds.bayes import LOG_STD, PRIOR_MEAN
+from espnet_bayeslm.kinds.bayes import draw_weights as draw
+from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior, whole_blocks
 from espnet_bayeslm.utils.errors import InputError
 
 

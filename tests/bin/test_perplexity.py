@@ -13,7 +13,7 @@ from written_files import write
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import interpolate
-from espnet_bayeslm.loading.components import ComponentOptions, TrainTextOptions
+from espnet_bayeslm.loading.component_options import ComponentOptions, TrainTextOptions
 from espnet_bayeslm.loading.experiment import fingerprint
 from espnet_bayeslm.loading.export import write_mixture
 from espnet_bayeslm.loading.trained_lm import load_lm

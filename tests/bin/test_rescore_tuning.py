@@ -21,7 +21,7 @@ from espnet_bayeslm.rescoring.bayes_risk import (
     word_confidences,
     words_in_place,
 )
-from espnet_bayeslm.rescoring.options import SharedRescoreOptions
+from espnet_bayeslm.rescoring.rescore_options import SharedRescoreOptions
 from espnet_bayeslm.rescoring.scales import read_scales
 from espnet_bayeslm.utils.errors import InputError
 
@@ -264,7 +264,7 @@ def test_where_least_risk_is_worse_than_the_first_pass_max_decides(ngram, caplog
     by_max = espnet_bayeslm.rescore(lists, **options)
     by_risk = espnet_bayeslm.rescore(lists, **options, decision="mbr")
     assert by_risk.weighting.scales.decision == "max"
-    assert by_risk.tuned.risk_errors > by_risk.tuned.found.errors["first pass"]
+    assert by_risk.tuned.risk_errors > by_risk.tuned.chosen.errors["first pass"]
     assert "max decides" in caplog.text
     for a, b in zip(by_max, by_risk, strict=True):
         assert a.words == b.words and b.confidences is not None

@@ -5,28 +5,21 @@ from pathlib import Path
 
 import pytest
 from lm_cases import BATCH, VOCAB
+from pretrained.tiny_models import write_model
+from tiny_training import words
 
 import espnet_bayeslm
-from espnet_bayeslm.bin.perplexity import PerplexityOptions, perplexity
+from espnet_bayeslm.bin import perplexity, rescore
 from espnet_bayeslm.lm import BayesTransformerLM
-from espnet_bayeslm.loading.components import ComponentOptions
-from espnet_bayeslm.nbest.formats import CheckedLists
-from espnet_bayeslm.rescoring.list_worker import ListWorker, blocks_of, checked
-from espnet_bayeslm.rescoring.scales import Scales, Weighting
-from espnet_bayeslm.rescoring.tuning import AS_USUAL, Rescoring
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 PACKAGE = Path(espnet_bayeslm.__file__).parent
 
 
-# The LM's own layers, and what the whole package stands on
-BELOW = {"lm", "layers", "kernels", "bayes", "kinds", "utils"}
-
-
-def entered(call, *, below=frozenset()):
+def entered(call):
     """Return (file, function) of each function of the package that a second call enters.
 
-    What is cached or imported late is entered once. Parts `below` are left out.
+    What is cached or imported late is entered once.
     """
     call()
     found = set()
@@ -46,36 +39,40 @@ def entered(call, *, below=frozenset()):
         call()
     finally:
         sys.setprofile(before)
-    return {(file, name) for file, name in found if file.split("/")[0] not in below}
+    return found
 
 
-@pytest.mark.parametrize("name", ["point", "bayes"])
+# Most functions and files from a command line to what it prints and writes, the parser and all
+# folders of the package among them: bounds to be lowered as the paths get shorter.
+SENTENCE = {"point": (191, 41), "bayes": (213, 43), "pretrained": (156, 31)}
+LIST = (419, 68)
+
+
+def check_path(pairs, most):
+    files = {file for file, _ in pairs}
+    assert len(pairs) <= most[0] and len(files) <= most[1], sorted(pairs)
+
+
+@pytest.fixture
+def pretrained(tmp_path):
+    return f"hf:{write_model(tmp_path / 'model')}"
+
+
+@pytest.mark.parametrize("name", SENTENCE)
 def test_a_sentence(name, request, tmp_path):
     (tmp_path / "text").write_text("a b c\n")
-    lms = (str(request.getfixturevalue(name)),)
-    options = PerplexityOptions(text=str(tmp_path / "text"), lms=lms)
-    pairs = entered(lambda: perplexity(options), below=BELOW)
-    files = {file for file, _ in pairs}
-    assert not {file for file in files if file.startswith(("nbest", "training", "rescoring"))}
-    assert {"bin/perplexity.py", "loading/trained_lm.py", "scoring/scorer.py"} <= files
-    # bounds, to be lowered as the path gets shorter; six of them print the report's table
-    assert len(files) <= 20 and len(pairs) <= 106, sorted(pairs)
+    cmd = words(text=tmp_path / "text", lm=request.getfixturevalue(name))
+    cmd += ["--text_form", "lower"] * (name == "pretrained")
+    pairs = entered(lambda: perplexity.main(cmd))
+    assert not {file for file, _ in pairs if file.startswith(("nbest", "training", "rescoring"))}
+    check_path(pairs, SENTENCE[name])
 
 
-def test_a_list(point, nbest):
-    components = ComponentOptions(lms=[str(point)]).components()
-    weighting = Weighting.of(components, None, Scales(lmwt=10.0))
-
-    def rescore():
-        first, work = blocks_of(CheckedLists(nbest / "dev"), AS_USUAL, chooses=False)
-        worker = ListWorker(components, weighting, AS_USUAL, first)
-        found = checked(map(worker.score, work))
-        assert len(list(Rescoring(found, weighting))) == 30
-
-    files = {file for file, _ in entered(rescore, below=BELOW)}
-    assert {"nbest/kaldi.py", "scoring/scorer.py", "rescoring/decision.py"} <= files
-    # options, units, blocks, forms of text and inferred formats are modules of their own
-    assert len(files) <= 17, sorted(files)
+def test_a_list(point, ngram, nbest, tmp_path):
+    cmd = words(nbest=nbest / "dev", lm=point, ngram=ngram, weights="0.5,0.5")
+    cmd += words(tune_ref=nbest / "dev.ref", output=tmp_path / "rescored")
+    pairs = entered(lambda: rescore.main(cmd))
+    check_path(pairs, LIST)
 
 
 SIZES = dict(att_unit=4, head=2, unit=6, layer=1)
@@ -91,7 +88,7 @@ def train(uncertainty):
 
 def test_the_path_from_lm_conf_to_a_sampled_weight():
     more = entered(lambda: train({"ffn@1": "bayes"})) - entered(lambda: train({}))
-    assert any(file == "bayes/weights.py" and "sample_with_kl" in name for file, name in more)
+    assert any(file == "kinds/bayes.py" and "sample_with_kl" in name for file, name in more)
     assert len(more) <= MOST_FUNCTIONS, sorted(more)
     files = {file for file, _ in more}
     assert len(files) <= MOST_FILES, sorted(files)

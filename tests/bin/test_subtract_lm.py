@@ -122,7 +122,7 @@ def test_tuning_subtracts_where_it_helps(unigrams):
             a != b for item in found for a, b in zip(item.words, item.nbest.ref, strict=True)
         )
     (row,) = scales.subtracted
-    assert row.weight < -0.3 and "subtracted" in tuned.tuned.found.kept
+    assert row.weight < -0.3 and "subtracted" in tuned.tuned.chosen.kept
     assert errors["with"] < errors["without"]
 
 

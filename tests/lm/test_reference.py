@@ -10,8 +10,7 @@ from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from lm_cases import VOCAB, make_certain, tokens
 from torch import nn
 
-from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
-from espnet_bayeslm.lm.mixture import LM_CLASSES
+from espnet_bayeslm.lm import LMS, BayesLSTMLM, BayesTransformerLM
 
 
 @pytest.mark.parametrize("tie_weights", [True, False])
@@ -142,7 +141,7 @@ def read(name):
 def build(stored, uncertainty=None):
     conf = dict(stored["lm_conf"])
     conf["uncertainty"] = conf["uncertainty"] if uncertainty is None else uncertainty
-    return LM_CLASSES[stored["lm"]](vocab_size=7, **conf).eval()
+    return LMS[stored["lm"]](vocab_size=7, **conf).eval()
 
 
 @pytest.mark.parametrize("name", ["lstm", "transformer", "espnet", *SEARCHES])

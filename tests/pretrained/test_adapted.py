@@ -20,7 +20,7 @@ import espnet_bayeslm
 from espnet_bayeslm.bin import export, snr
 from espnet_bayeslm.bin import train as bin_train
 from espnet_bayeslm.configs import find_config
-from espnet_bayeslm.loading.components import ComponentOptions
+from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
 from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
 from espnet_bayeslm.scoring.word_scores import END
@@ -368,18 +368,15 @@ def test_a_form_is_given_to_the_training_and_stays_with_the_adapter(trained, tmp
     [
         ({}, "as_is,newline,blank"),
         ({"text_form": "lower"}, "lower,newline,blank"),
-        ({"text_form": "lower", "marks": "special"}, "lower,special,blank"),
-        ({"marks": "special"}, "as_is,special,blank"),
     ],
     ids=str,
 )
-def test_experiments_of_earlier_versions_keep_their_form(trained, tmp_path, conf, form):
-    """Their marks stood beside the form. A training from them has both, wherever the base is."""
-    exp = tmp_path / "old"
+def test_experiments_keep_a_form_without_marks_or_none(trained, tmp_path, conf, form):
+    """As of `lm_train`. A training from them has the form, wherever the base is."""
+    exp = tmp_path / "plain"
     shutil.copytree(trained / "exp", exp)
     content = yaml.safe_load((exp / "config.yaml").read_text())
     del content["lm_conf"]["text_form"]
-    content["lm_conf"].pop("marks", None)
     content["lm_conf"].update(conf)
     moved = {**content, "lm_conf": {**content["lm_conf"], "model": "hf:no/more/there"}}
     (exp / "config.yaml").write_text(yaml.safe_dump(content))
@@ -388,7 +385,7 @@ def test_experiments_of_earlier_versions_keep_their_form(trained, tmp_path, conf
     (on,) = (word for word in options_from(trained, exp) if word.startswith("text_form="))
     assert TextForm.parse(on.split('"')[1]) == TextForm.parse(form)
     given = TrainOptions(config="lora", exp=exp, train_text=exp, valid_text=exp)
-    args = argparse.Namespace(lm_conf=content["lm_conf"], ngpu=0)
+    args = argparse.Namespace(lm_conf={}, ngpu=0)
     assert TextForm.parse(chosen_text_form(given, args)) == TextForm.parse(form)
 
 

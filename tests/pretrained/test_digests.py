@@ -16,7 +16,7 @@ from tiny_models import FAMILIES, write_adapter, write_model
 from transformers import AutoModelForCausalLM as Auto
 from transformers import AutoTokenizer
 
-from espnet_bayeslm.loading.components import ComponentOptions
+from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 from espnet_bayeslm.pretrained.digest import digest_of_model

@@ -7,7 +7,7 @@ from lm_cases import RANDOM, UNTIED, VOCAB, build, make_generic
 from lm_cases import name as case_name
 from test_scorer import make
 
-from espnet_bayeslm.bayes.weights import add_whole_posterior
+from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior
 from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.scoring.log_probs import BLOCKS
 from espnet_bayeslm.scoring.sequences import passages_of

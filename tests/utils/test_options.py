@@ -3,14 +3,18 @@
 import argparse
 import dataclasses
 import inspect
+import math
+import re
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence, Union
 
 import pytest
 import yaml
 
+from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.options import (
+    ToolOptions,
     add_options,
     as_numbers,
     conf_numbers,
@@ -54,6 +58,34 @@ def test_words_become_the_types_of_the_fields():
 def test_words_that_are_refused(words):
     with pytest.raises((argparse.ArgumentError, SystemExit)):
         parsed(*words.split())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limited(ToolOptions):
+    number: Optional[int] = option("A number", None, least=1, name="count")
+    share: float = option("A share", 0.5, least=0, most=1)
+    beam: float = option("A beam", 1.0, least=0, most=math.inf)
+    kind: Optional[str] = option("A kind", None, choices=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    "values, problem",
+    [
+        ({"number": 0}, "--count 0: expected 1 or more"),
+        ({"number": math.inf}, "--count inf: expected 1 or more"),
+        ({"share": 1.5}, "--share 1.5: expected 0 to 1"),
+        ({"beam": math.nan}, "--beam nan: expected 0 or more"),
+        ({"kind": "c"}, "--kind c: expected one of a, b"),
+    ],
+)
+def test_values_of_python_are_checked(values, problem):
+    with pytest.raises(InputError, match=f"^{re.escape(problem)}$"):
+        Limited(**values)
+
+
+def test_ends_of_a_range_belong_to_it():
+    assert Limited(number=1, share=1, beam=math.inf, kind="b").share == 1
+    assert Limited(share=0, beam=0).number is None
 
 
 def test_a_function_has_the_fields_in_signature_and_docstring():

@@ -1,4 +1,4 @@
-"""Hidden outputs that are random variables (Eq. 29-34, Xue et al. 2022)."""
+"""The kind `variational`: hidden outputs that are random variables (Eq. 29-34, Xue et al. 2022)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import kl_gaussians
-from espnet_bayeslm.bayes.kinds import Kind, Place, register_kind
+from espnet_bayeslm.bayes.kinds import Kind, Place
 from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.bayes.objective import LEAST_START, MOST_START, clamp_log_std, start_error
 from espnet_bayeslm.kernels.product import linear
@@ -151,7 +151,6 @@ class LatentOutput(nn.Module):
         return z if self.back is None else torch.addcmul(self.back(z), h, self.kept)
 
 
-@register_kind
 @dataclasses.dataclass
 class Variational(Kind):
     """A hidden output is a latent variable with a Gaussian for each token (Eq. 29-34)."""
