@@ -80,7 +80,7 @@ def load(
         from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 
         form = {"precision": precision, "text_form": text_form}
-        return PretrainedLM.of(load_causal_lm(exp, device=device, base=base, **form))
+        return PretrainedLM(**vars(load_causal_lm(exp, device=device, base=base, **form)))
     from espnet_bayeslm.loading.trained_lm import load_adapted, load_lm
 
     if is_adapted(exp):

@@ -46,12 +46,10 @@ class LoadedLM:
 
 @dataclasses.dataclass(frozen=True)
 class PretrainedLM(CausalLM, LoadedLM):
-    """A causal LM with its own tokenizer, which scores sentences in a form of the text."""
+    """A causal LM with its own tokenizer, which scores sentences in a form of the text.
 
-    @classmethod
-    def of(cls, lm: CausalLM) -> PretrainedLM:
-        """Loaded LM from a causal LM."""
-        return cls(**{field.name: getattr(lm, field.name) for field in dataclasses.fields(lm)})
+    `PretrainedLM(**vars(lm))` makes it of a `CausalLM`.
+    """
 
     @functools.cached_property
     def scorer(self) -> PretrainedScorer:

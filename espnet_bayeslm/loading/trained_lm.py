@@ -150,7 +150,7 @@ def load_adapted(
     # not every config.yaml has a digest of the whole base model
     digest = hashlib.sha256(f"{fingerprint(path)} {lm.fingerprint}".encode()).hexdigest()
     loaded = lm.loaded(experiment_name(checkpoint), fingerprint=digest)
-    return PretrainedLM.of(dataclasses.replace(loaded, text_form=text_form))
+    return PretrainedLM(**{**vars(loaded), "text_form": text_form})
 
 
 def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:

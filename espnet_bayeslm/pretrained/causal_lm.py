@@ -18,7 +18,6 @@ import torch
 from espnet_bayeslm.pretrained.adapters import (
     adapter_form,
     check_type,
-    from_card,
     put_on,
     read_adapter_config,
 )
@@ -37,6 +36,7 @@ from espnet_bayeslm.pretrained.names import (
     PREFIX,
     ModelNotFound,
     base_not_found,
+    from_card,
     is_adapter,
     need,
     other_options,

@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import sys
-from typing import Any, Callable, ContextManager, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -140,50 +140,85 @@ class CausalTreeLM(TreeLM):
     ) -> Tuple[torch.Tensor, List[Any]]:
         """Ln p of the next token, (B, V), and the state after each of some prefixes.
 
-        A state is the rows of the prefix's tokens among the keys and values of the search, which a
-        sample has its own of. A model whose keys cannot be kept reads each prefix again.
+        A state is the rows of the prefix's tokens among the keys and values of the search; a sample
+        has keys and values of its own. A model whose keys cannot be kept reads each prefix again.
         """
-        if prefixes[0].depth >= self.reach or not self.keeps_keys:
-            return super().step(prefixes, num_samples)
-        return self._step(prefixes, num_samples)
+        parents = {prefix.parent for prefix in prefixes}.difference(prefixes, [None])
+        has_states = all(parent is not None and parent.state is not None for parent in parents)
+        if self.keeps_keys and has_states and prefixes[-1].depth < self.reach:
+            return self._step(prefixes, num_samples)
+        return super().step(prefixes, num_samples)
 
     def _step(
         self, prefixes: Sequence[TokenPrefix], num_samples: int
     ) -> Tuple[torch.Tensor, List[Any]]:
-        """Ln p and states as of `step`, from keys and values that are kept."""
-        device = next(self.model.parameters()).device
+        """Ln p and states as of `step`, by one pass over a tree, from keys that are kept."""
         draws = max(self.num_draws(num_samples), 1)
         kept = prefixes[0].search.memory.setdefault("keys", [KeyValues() for _ in range(draws)])
-        before = [() if prefix.parent is None else prefix.parent.state for prefix in prefixes]
-        tokens = torch.tensor([[prefix.token] for prefix in prefixes], device=device)
-        positions = torch.full_like(tokens, prefixes[0].depth)
+        size, count = kept[0].size, len(prefixes)
+        paths: Dict[Optional[TokenPrefix], Tuple[int, ...]] = {None: ()}
+        for row, prefix in enumerate(prefixes, size):
+            parent = prefix.parent
+            before = paths[parent] if parent in paths or parent is None else parent.state
+            paths[prefix] = (*before, row)
+        states = [paths[prefix] for prefix in prefixes]
+        old = sorted({row for path in states for row in path if row < size})
+        if len(old) + count > self.reach:
+            # some models count the window in places, not by the mask
+            found = []
+            for half in (prefixes[: count // 2], prefixes[count // 2 :]):
+                log_probs, after = self.step(half, num_samples)
+                for prefix, state in zip(half, after, strict=True):
+                    prefix.state = state
+                found.append(log_probs)
+            return torch.cat(found), [prefix.state for prefix in prefixes]
+        column = {row: n for n, row in enumerate([*old, *range(size, size + count)])}
+        mask = torch.full((count, len(column)), torch.finfo(self.model.dtype).min)
+        for n, path in enumerate(states):
+            mask[n, [column[row] for row in path]] = 0.0
+        return self._read_on(prefixes, mask, kept, old, num_samples), states
+
+    def _read_on(
+        self,
+        prefixes: Sequence[TokenPrefix],
+        mask: torch.Tensor,
+        kept: Sequence[KeyValues],
+        old: Sequence[int],
+        num_samples: int,
+    ) -> torch.Tensor:
+        """Ln p of the next token, (B, V), of prefixes that see (B, P + B) old and new rows."""
+        device = next(self.model.parameters()).device
+        inputs: Any = {
+            "input_ids": torch.tensor([[prefix.token for prefix in prefixes]], device=device),
+            "position_ids": torch.tensor([[prefix.depth for prefix in prefixes]], device=device),
+            "attention_mask": mask[None, None].to(device, self.model.dtype),
+        }
         options = inspect.signature((self.model if self._decoder is None else self._body).forward)
         # its newer name
         name = "cache" if "cache" in options.parameters else "past_key_values"
 
-        def read(index: int) -> Tuple[torch.Tensor, List[int]]:
-            cache = kept[index].cache(before, device)
-            inputs: Any = dict(input_ids=tokens, position_ids=positions, use_cache=True)
-            logits = self.logits(self._outputs(**inputs, **{name: cache})[:, -1])
-            return logits.log_softmax(-1), kept[index].add(cache)
+        def read(index: int) -> torch.Tensor:
+            cache = kept[index].cache(old)
+            outputs = self._outputs(use_cache=True, **inputs, **{name: cache})[0]
+            kept[index].add(cache, len(prefixes))
+            return self.logits(outputs).log_softmax(-1)
 
-        found = self.over_draws(num_samples, read)
-        mean = torch.stack([log_p for log_p, _ in found]).logsumexp(0) - math.log(draws)
-        return mean, [(*path, row) for path, row in zip(before, found[0][1], strict=True)]
+        of_draws = self.over_draws(num_samples, read)
+        return torch.stack(of_draws).logsumexp(0) - math.log(len(of_draws))
 
     @functools.cached_property
     def keeps_keys(self) -> bool:
         """True if a prefix's keys and values, kept, give the scores of the prefix read again."""
-        last = TokenPrefix(PrefixSearch({}), None, 1 % self.vocab_size)
-        chain = [last]
-        for token in (5, 9, 7):
-            last = last.after(token % self.vocab_size)
-            chain.append(last)
+        root = TokenPrefix(PrefixSearch({}), None, 1 % self.vocab_size)
+        second, third = root.after(5 % self.vocab_size), root.after(9 % self.vocab_size)
+        last = [second, third, third.after(7 % self.vocab_size)]
+        if not self.takes_trees:
+            return False
         try:
             with self.evaluating():
-                for prefix in chain:
-                    found, (prefix.state,) = self._step([prefix], 0)
-                expected, _ = super().step([last], 0)
+                _, (root.state,) = self._step([root], 0)
+                found, _ = self._step(last, 0)
+                expected, _ = super().step(last, 0)
         except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
             return False
         return bool((found - expected).abs().max() < TOLERANCE)

@@ -19,32 +19,32 @@ class KeyValues:
         # of each layer: keys and values, (capacity, heads, size of a head) each
         self._layers: List[Tuple[torch.Tensor, torch.Tensor]] = []
 
-    def cache(self, paths: Sequence[Sequence[int]], device: torch.device) -> Any:
-        """Cache of `transformers` of B prefixes of L tokens, from the rows of their tokens."""
+    def cache(self, rows: Sequence[int]) -> Any:
+        """Cache of `transformers` of one sequence, whose places are these rows."""
         from transformers import DynamicCache  # takes a while
 
-        found, rows = DynamicCache(), torch.tensor(paths, device=device)
-        if rows.numel():
-            for number, (keys, values) in enumerate(self._layers):
-                # (B, L, heads, size) -> (B, heads, L, size)
-                taken = keys[rows].transpose(1, 2), values[rows].transpose(1, 2)
-                found.update(*taken, number)
+        found = DynamicCache()
+        for number, (keys, values) in enumerate(self._layers if rows else ()):
+            places = torch.tensor(rows, device=keys.device)
+            # (P, heads, size) -> (1, heads, P, size)
+            found.update(
+                keys[places].transpose(0, 1)[None], values[places].transpose(0, 1)[None], number
+            )
         return found
 
-    def add(self, cache: Any) -> List[int]:
-        """Rows of B more prefixes, whose last tokens are the last of a cache."""
-        new = [(layer.keys[:, :, -1], layer.values[:, :, -1]) for layer in cache.layers]
-        count = len(new[0][0])
+    def add(self, cache: Any, count: int) -> None:
+        """Add rows of the last `count` places of a cache."""
+        new = [(x.keys[0, :, -count:], x.values[0, :, -count:]) for x in cache.layers]
+        parts = [(keys.transpose(0, 1), values.transpose(0, 1)) for keys, values in new]
         if not self._layers:
-            self._layers = [(keys[:0], values[:0]) for keys, values in new]
+            self._layers = [(keys[:0], values[:0]) for keys, values in parts]
         end = self.size + count
         if end > len(self._layers[0][0]):
             # doubled, so that few copies are made
             self._layers = [(_grown(k, 2 * end), _grown(v, 2 * end)) for k, v in self._layers]
-        for (keys, values), (k, v) in zip(self._layers, new, strict=True):
+        for (keys, values), (k, v) in zip(self._layers, parts, strict=True):
             keys[self.size : end], values[self.size : end] = k, v
         self.size = end
-        return list(range(end - count, end))
 
 
 def _grown(rows: torch.Tensor, capacity: int) -> torch.Tensor:

@@ -173,21 +173,26 @@ class PrefixScorer:
                 missing[node] = None
                 node = node.parent
         size = min(BATCH_SIZE, self._lm.max_nodes)
-        alike = lambda node: (node.depth, id(node.search))  # noqa: E731
+
+        def alike(node: TokenPrefix) -> Tuple[int, int]:
+            """Key of the prefixes that the LM reads at once."""
+            return id(node.search), node.depth if self._lm.steps_by_length else 0
+
+        ordered = sorted(missing, key=lambda node: (id(node.search), node.depth))
         with self._lm.stepping(self._num_samples):
-            for _, group in itertools.groupby(sorted(missing, key=alike), key=alike):
+            for _, group in itertools.groupby(ordered, key=alike):
                 while batch := list(itertools.islice(group, size)):
                     self._step(batch)
 
     def _step(self, nodes: Sequence[TokenPrefix]) -> None:
-        """Let the LM read the last token of each node; all have one depth and one search."""
+        """Let the LM read the last token of each node; all are of one search."""
         log_probs, states = self._lm.step(nodes, self._num_samples)
         openings = self._reader.openings
-        if openings is not None and nodes[0].depth >= len(self._reader.start):
+        if openings is not None:
             places = openings.nonzero().squeeze(1).to(log_probs.device)
             masses = log_probs[:, places].logsumexp(1).tolist()
             for node, mass in zip(nodes, masses, strict=True):
-                node.opening = mass
+                node.opening = mass if node.depth >= len(self._reader.start) else 0.0
         columns = nodes[0].search.columns
         if len(columns) < log_probs.size(1):
             kept = torch.tensor([*columns], device=log_probs.device)

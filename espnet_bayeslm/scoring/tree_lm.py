@@ -81,6 +81,7 @@ class TreeLM:
         continues: True if it goes on from its states after a text, as recurrent LMs do.
         is_uncertain: True if something in it is random.
         may_be_uncertain: False if samples are refused, since LMs of this type have none.
+        steps_by_length: True if `step` takes prefixes of one length at a time.
     """
 
     model: Any
@@ -91,6 +92,7 @@ class TreeLM:
     continues = False
     is_uncertain = False
     may_be_uncertain = True
+    steps_by_length = False
 
     def num_draws(self, num_samples: int) -> int:
         """Number of samples that are needed: none where nothing is random."""
@@ -153,9 +155,9 @@ class TreeLM:
     def step(self, prefixes: Sequence[Any], num_samples: int) -> Tuple[torch.Tensor, List[Any]]:
         """Ln p of the next token, (B, V), and the state after each of some prefixes.
 
-        The mean probability over samples. The prefixes (`prefixes.TokenPrefix`) have one length; a
-        prefix's parent has the state before its last token, the first has no parent. Here each is
-        read again.
+        The probability is the mean over samples. The prefixes (`prefixes.TokenPrefix`) are sorted
+        by length. The state before a prefix's last token is its parent's, unless the parent is
+        among them; the first token has no parent. Here each prefix is read again.
         """
         passages = [Passage(0, (*prefix.tokens(), 0), 1) for prefix in prefixes]
 
@@ -335,6 +337,8 @@ class ESPnetTreeLM(TreeLM):
             it holds all logits.
         name: Name of the LM in errors.
     """
+
+    steps_by_length = True
 
     def __init__(self, lm: Any, *, max_tokens: int = MAX_TOKENS, name: str = ""):
         self.model, self.vocab_size, self.name = lm, vocab_size(lm), name

@@ -127,7 +127,11 @@ def test_a_prefix_is_read_once(lm, monkeypatch):
     )
     state = scorer.after(scorer.begin(), "so")
     first = scorer.next_words([state] * 3, ["we", "could", END])
-    assert all(length == 1 for _, length in shapes)
+    encoded = [scorer.reader.encode(words) for words in (["so", "we"], ["so", "could"])]
+    texts = [(*scorer.reader.start, *item.ids[: item.starts[-1]]) for item in encoded]
+    assert sum(shape[1] for shape in shapes) == len(
+        {t[:n] for t in texts for n in range(1, len(t) + 1)}
+    )
     shapes.clear()
     assert scorer.next_words([state] * 3, ["we", "could", END]).tolist() == first.tolist()
     assert shapes == []
