@@ -15,6 +15,7 @@ from typing import (
     Any,
     ClassVar,
     Dict,
+    Iterable,
     List,
     Mapping,
     NamedTuple,
@@ -28,7 +29,6 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.registry import Registry
 
 if TYPE_CHECKING:
@@ -156,7 +156,6 @@ class Kind:
         needs: Attribute of a `Position` that it needs: `weights`, `function` or `output`; None:
             nothing.
         inherits: Options whose default is the LM's.
-        retired: Options of earlier versions -> values that are ignored, the first silently.
         is_uncertain: True if anything is random then.
         own_suffixes: Endings of the state_dict's keys of tensors that only this kind has.
         own_prefixes: Beginnings of a word of such keys.
@@ -170,7 +169,6 @@ class Kind:
     name: ClassVar[str]
     needs: ClassVar[Optional[str]] = None
     inherits: ClassVar[Tuple[str, ...]] = ()
-    retired: ClassVar[Mapping[str, Tuple[Any, ...]]] = {}
     is_uncertain: ClassVar[bool] = True
     own_suffixes: ClassVar[Tuple[str, ...]] = ()
     own_prefixes: ClassVar[Tuple[str, ...]] = ()
@@ -201,11 +199,6 @@ class Kind:
     def point_form(self) -> Any:
         """Configuration of this kind in the exported point-estimate LM; None if it has none."""
         return None
-
-    @classmethod
-    def renamed(cls, state: Mapping[str, Any]) -> Dict[str, Any]:
-        """A checkpoint of an earlier version with the names of this one."""
-        return dict(state)
 
     @classmethod
     def adapt(cls, lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
@@ -335,9 +328,6 @@ def parse_kind(value: Any) -> Kind:
     options = dict(value) if isinstance(value, Mapping) else {"kind": value}
     name = options.pop("kind", None)
     found = KINDS[name]
-    for old, ignored in found.retired.items():
-        if options.get(old) in ignored and options.pop(old) != ignored[0]:
-            LOG.warning(f"kind {name}: option {old} is ignored, as it is no option any more")
     valid = [field.name for field in dataclasses.fields(found)]
     for given in options:
         if given not in valid:
@@ -356,28 +346,17 @@ def is_posterior_key(key: str) -> bool:
     )
 
 
-def current_names(state: Mapping[str, Any], own: Mapping[str, Any]) -> Dict[str, Any]:
-    """A checkpoint with the names that all kinds have now; a module's `own` names are new."""
-    if not state.keys() <= own.keys():
-        for kind in KINDS.values():
-            state = kind.renamed(state)
-    return dict(state)
-
-
 def adapt_to_kinds(lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
     """Fit another LM's checkpoint to the kinds of an LM, in place.
 
     A checkpoint with no other names than the LM's concerns only the kinds of the LM.
     """
-    own = {prefix + key: value for key, value in lm.state_dict().items()}
-    mine = {key: value for key, value in state.items() if key.startswith(prefix)}
-    kinds = {type(kind): None for kind in getattr(lm, "kinds", {}).values()}
-    if not mine.keys() <= own.keys():
-        renamed = current_names(state, own)
-        state.clear()
-        state.update(renamed)
-        kinds = dict.fromkeys(KINDS.values())
-    for kind in kinds:
+    own = {prefix + key for key in lm.state_dict()}
+    is_own = own.issuperset(key for key in state if key.startswith(prefix))
+    kinds: Iterable[Type[Kind]] = KINDS.values()
+    if is_own:
+        kinds = map(type, getattr(lm, "kinds", {}).values())
+    for kind in dict.fromkeys(kinds):
         kind.adapt(lm, state, prefix)
 
 

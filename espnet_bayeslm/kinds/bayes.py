@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import nn
@@ -121,7 +121,6 @@ class Bayes(WeightKind):
 
     name = "bayes"
     inherits = ("init_std", "init_std_unit", "prior_variance")
-    retired: ClassVar = {"noise": ("shared", "flipout", "local", "sequence", "token")}
     own_suffixes = (LOG_STD, PRIOR_MEAN, START_STD)
     may_lack = (START_STD,)
     colour = "tab:blue"

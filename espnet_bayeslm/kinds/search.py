@@ -6,8 +6,7 @@ It wraps layers from outside and knows no LM.
 from __future__ import annotations
 
 import dataclasses
-import re
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -17,13 +16,6 @@ from espnet_bayeslm.bayes.kinds import KINDS, Rows, parse_kind
 from espnet_bayeslm.kinds.paths import PREFIX, Mixed, mix, mix_at, name_in_path, path_name
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
-
-# Names of earlier versions, in which paths had no layers of their own.
-OLD_GATE = re.compile(
-    r"(.*\.)?search_([a-z]+)_((?:weight|bias)_[ih]h)_l(\d+)_([a-z_]+?)"
-    r"(_log_std|_prior_mean|_start_std)?"
-)
-OLD_PARAMETER = re.compile(r"(.*\.)?search_([a-z]+)_((?:weight|bias)[a-z_]*)")
 
 
 class Choice(nn.Module):
@@ -109,11 +101,6 @@ class Search(Kind):
         getattr(place.lm, PREFIX)[place.location] = choice
 
     @classmethod
-    def renamed(cls, state: Mapping[str, Any]) -> Dict[str, Any]:
-        """Checkpoint of an earlier version, whose paths had no layers, with the present names."""
-        return {current_name(key): value for key, value in state.items()}
-
-    @classmethod
     def adapt(cls, lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
         """Start all paths from an ordinary checkpoint; take the LM's path from a search's."""
         start_paths(lm, state, prefix)
@@ -164,17 +151,6 @@ class _Path(Place):
 
     def add_latent(self, latent: nn.Module) -> None:
         super().add_latent(mix(latent, self.choice))
-
-
-def current_name(key: str) -> str:
-    """Present name of a key of an earlier version's checkpoint."""
-    if match := OLD_GATE.fullmatch(key):
-        layer, kind, parameter, k, position, suffix = match.groups(default="")
-        return f"{layer}{PREFIX}_{kind}_{position}_l{k}.{parameter}{suffix}"
-    if match := OLD_PARAMETER.fullmatch(key):
-        layer, kind, parameter = match.groups(default="")
-        return f"{layer}{PREFIX}_{kind}.{parameter}"
-    return key
 
 
 def start_paths(lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Callable, ClassVar, List, Optional
+from typing import Any, Callable, List, Optional
 
 import torch
 from torch import nn
@@ -159,7 +159,6 @@ class Variational(Kind):
     needs = "output"
     group = "networks"
     own_prefixes = ("latent",)
-    retired: ClassVar = {"feedback": (False,)}
     colour = "tab:purple"
     no_export = (
         "the latent variables at {places} have no point-estimate form",

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping
 import numpy as np
 import torch
 
-from espnet_bayeslm.bayes.kinds import current_names, is_posterior_key
+from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.pretrained.loaded_weights import find_pointer, pointer_error
 from espnet_bayeslm.utils.errors import InputError
 
@@ -70,7 +70,6 @@ def check_fits(
     match too; else any posterior, or none, is accepted.
     """
     every, problem = module.state_dict(), ""
-    state = current_names(state, every)
     names = {
         "of the model are not in it": [k for k in every if k not in state] if complete else [],
         "of it have no place in the model": [key for key in state if key not in every],

@@ -23,7 +23,7 @@ from espnet2.text.word_tokenizer import WordTokenizer
 
 from espnet_bayeslm import register
 from espnet_bayeslm.bayes import Posterior
-from espnet_bayeslm.bayes.kinds import KINDS, current_names, is_posterior_key
+from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
 from espnet_bayeslm.lm import LMS, MIXTURE
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.loading.checkpoint import check_fits, load_state
@@ -222,7 +222,7 @@ def load_model(args: argparse.Namespace, checkpoint: Path, *, posterior: bool = 
     state = load_state(checkpoint)
     check_fits(state, model, path=checkpoint, posterior=posterior)
     own = model.state_dict()
-    lacking = own.keys() - current_names(state, own).keys()
+    lacking = own.keys() - state.keys()
     keys = [key for key in own if lacking and is_posterior_key(key)]
     keys = [k for k in keys if not any(k.endswith(kind.may_lack) for kind in KINDS.values())]
     missing = [key for key in keys if key in lacking]
