@@ -75,7 +75,7 @@ class Block:
         return self.kind.start_std(self)
 
     def tensor(self, suffix: str) -> torch.Tensor:
-        """One of the posterior's own tensors."""
+        """Tensor that the posterior keeps beside a parameter, as `_log_std`."""
         return getattr(self.owner, self.key + suffix)
 
 

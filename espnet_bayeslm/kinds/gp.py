@@ -185,7 +185,7 @@ class GP(Bayes):
             posterior.add([*more, *place.weights_of(function)], self, place.location)
 
     def point_form(self) -> Any:
-        """The basis functions, which belong to the LM."""
+        """Configuration of the exported point estimate: its basis functions."""
         basis = {name: value for name, value in self.options.items() if name == "basis"}
         return {"kind": self.name, "random": [], **basis}
 

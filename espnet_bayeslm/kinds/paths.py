@@ -146,7 +146,7 @@ class MixedLoop(Loop):
     lstm: MixedLSTM
 
     def path(self, kind: str, position: str) -> Any:
-        """Module with the rows of the path of a kind, which is not the first, at a position."""
+        """Weights of a kind's path at a position; every path but the first has such a module."""
         return getattr(self.lstm, f"{PREFIX}_{kind}_{position}_l{self.k}")
 
     def shares_at(self, position: str) -> Dict[str, torch.Tensor]:

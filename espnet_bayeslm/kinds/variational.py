@@ -90,7 +90,7 @@ class LatentOutput(nn.Module):
         self.observer: Optional[Observer] = None
 
     def reset(self) -> None:
-        """Make it the identity with q = p."""
+        """Start as the identity, with equal posterior and prior."""
         for identity in filter(None, (self.infer_mean, self.prior_mean, self.back)):
             nn.init.eye_(identity.weight)
             nn.init.zeros_(identity.bias)

@@ -109,7 +109,7 @@ class UncertainLM(IncrementalLM):
             LOG.info(f"Uncertain location {name}: {count} random {noun.get(name, 'weights')}")
 
     def place(self, location: Location) -> Place:
-        """A location of this LM, as a kind gets it."""
+        """`Place` of a location of this LM, which a kind changes."""
         position = self.positions()[location.position]
         k = "" if location.layer is None else str(location.layer - 1)
         return Place(self, str(location), k, position)

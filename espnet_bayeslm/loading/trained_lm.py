@@ -107,7 +107,7 @@ class TrainedLM(LoadedLM):
         return size
 
     def over_tokens(self) -> TrainedLM:
-        """Same LM, for sentences that are in tokens already: each is a word."""
+        """This LM for sentences in tokens, each of which counts as a word."""
         return dataclasses.replace(self, token_type="word", tokenize=lambda text: text.split(" "))
 
     @property

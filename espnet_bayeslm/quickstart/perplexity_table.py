@@ -212,7 +212,7 @@ def ratios(
 
 
 def verdict(change: Interval) -> str:
-    """A change in %, and its direction, if it is certain."""
+    """Text of a change in %, with its direction if the interval excludes zero."""
     said = "no interval, of one pair of starts"
     if not math.isnan(change.low):
         # a change that rounds to zero is none, however certain

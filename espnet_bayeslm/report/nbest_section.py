@@ -71,7 +71,7 @@ class View(NamedTuple):
 
 
 def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> View:
-    """Lists of a rescoring; hypotheses go to `texts`.
+    """Data of one rescoring for the page's program; texts of hypotheses are added to `texts`.
 
     Without references the first pass takes their place.
     """

@@ -32,7 +32,7 @@ def written_lists(
     subtracted: bool = False,
     write_best: Optional[int] = None,
 ) -> Iterator[RescoredList]:
-    """Yield rescored lists, each when it is in the files of a folder: `lmwt.nn`, `text`, `trn`, ...
+    """Write rescored lists to a folder (`lmwt.nn`, `text`, `trn`, ..), and yield each when written.
 
     With `token_scores` there are the costs of the words too, with `subtracted` those under
     subtracted LMs, a column for each, and with `write_best` lists of so many hypotheses.

@@ -143,7 +143,7 @@ class Problem(NamedTuple):
 
 
 def make_problem(features: np.ndarray, errors: np.ndarray, sizes: np.ndarray) -> Problem:
-    """Features of lists in units of their spread.
+    """Search problem of lists, with features scaled by their standard deviation.
 
     A score that is multiplied by a number gives the same problem, bit by bit: what rounding
     leaves of a difference is below the grid.

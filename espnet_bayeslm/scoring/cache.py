@@ -39,7 +39,7 @@ class CachedScorer(WordScorer):
 
     @functools.cached_property
     def scorer(self) -> WordScorer:
-        """Scorer behind the cache, loaded."""
+        """Scorer whose scores are kept, loaded on first use."""
         return self._load()
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:

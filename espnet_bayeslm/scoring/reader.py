@@ -111,7 +111,7 @@ class TokenReader(WordReader):
 
 
 def marked_tokens(tokens: Iterable[str]) -> FrozenSet[str]:
-    """Tokens with the sign of a blank, which plain text has nowhere."""
+    """Tokens with a tokenizer's sign of a blank, which plain text never has."""
     return frozenset(t for t in tokens if t.startswith(PIECE_MARKS) or t == SPACE)
 
 
