@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from espnet_bayeslm.lm.tree import TokenTree
+from espnet_bayeslm.lm.tree import Ids, TokenTree
 from espnet_bayeslm.pretrained.key_values import KeyValues
 from espnet_bayeslm.pretrained.loaded_weights import check_finite
-from espnet_bayeslm.scoring.log_probs import Ids
 from espnet_bayeslm.scoring.prefixes import PrefixSearch, TokenPrefix
 from espnet_bayeslm.scoring.tree_lm import Passage, Projection, TreeLM
 from espnet_bayeslm.utils.errors import InputError

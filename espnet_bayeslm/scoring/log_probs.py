@@ -6,24 +6,18 @@ summed in blocks. Over a prefix tree each distinct prefix goes through the LM on
 
 from __future__ import annotations
 
-import itertools
 import math
-from typing import Any, Callable, Iterator, Optional, Sequence, Tuple, TypeVar
+from typing import Optional, Tuple
 
 import torch
 
 from espnet_bayeslm.kernels.product import product
-
-Ids = Tuple[int, ...]
-Item = TypeVar("Item", bound=Any)
 
 # Contexts and tokens of a block of logits: on a CPU it stays in the cache while its exponentials
 # are summed, on a GPU it is worth a kernel's start.
 BLOCKS = {"cpu": (512, 1024), "cuda": (4096, 8192)}
 # Contexts whose targets' weights are looked up at once.
 ROWS = 1024
-# Rows of logits that become log-probabilities at a time.
-LOGIT_ROWS = 128
 
 
 def log_probs_of_logits(
@@ -37,29 +31,6 @@ def log_probs_of_logits(
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     log_z = logits.logsumexp(-1)
     return logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - log_z, log_z
-
-
-def log_probs_of_rows(
-    logits: torch.Tensor,
-    contexts: torch.Tensor,
-    targets: torch.Tensor,
-    *,
-    log_z: Optional[float] = None,
-    openings: Optional[torch.Tensor] = None,
-) -> torch.Tensor:
-    """Ln p of one token after each of some contexts, (N,), from rows of logits (T, V).
-
-    The result and all other arguments are as of `log_probs_of_outputs`.
-    """
-    dtype = torch.promote_types(logits.dtype, torch.float32)
-    sums = []
-    for rows in logits.split(LOGIT_ROWS):
-        rows = rows.to(dtype)
-        z = rows.logsumexp(1) if log_z is None else rows.new_full((len(rows),), log_z)
-        sums.append([z] if openings is None else [z, rows[:, openings].logsumexp(1)])
-    normalizers, *masses = (torch.cat(part)[contexts] for part in zip(*sums, strict=True))
-    found = logits[contexts, targets].to(dtype) - normalizers
-    return torch.stack([found, masses[0] - normalizers]) if masses else found
 
 
 def log_probs_of_outputs(
@@ -125,40 +96,3 @@ def _log_sum_exp_(logits: torch.Tensor) -> torch.Tensor:
     """Ln sum exp of each row, (N,), overwriting the logits (N, C)."""
     top = logits.amax(1, keepdim=True)
     return logits.sub_(top).exp_().sum(1).log_().add_(top.squeeze(1))
-
-
-def tree_batches(
-    sequences: Sequence[Item], *, max_tokens: int, key: Callable[[Item], Ids] = tuple
-) -> Iterator[Sequence[Item]]:
-    """Yield runs of sequences whose prefix tree has at most `max_tokens` nodes.
-
-    The sequences are in lexical order, each once; a longer one is a batch by itself. The `key` of a
-    sequence is its tokens.
-    """
-    start, size = 0, 0
-    before: Ids = ()
-    for end, item in enumerate(sequences):
-        ids, common = key(item), -1
-        if end > start:
-            pairs = zip(before, ids, strict=False)
-            common = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
-        if end > start and size + len(ids) - common > max_tokens:
-            yield sequences[start:end]
-            start, size, common = end, 0, -1
-        size += len(ids) - common
-        before = ids
-    if start < len(sequences):
-        yield sequences[start:]
-
-
-def padded_batches(
-    sequences: Sequence[Item], *, max_tokens: int, key: Callable[[Item], Ids] = tuple
-) -> Iterator[Sequence[Item]]:
-    """Yield runs of sequences, sorted by length, whose padded size is at most `max_tokens`."""
-    start = 0
-    for end, item in enumerate(sequences):
-        if end > start and (end + 1 - start) * len(key(item)) > max_tokens:
-            yield sequences[start:end]
-            start = end
-    if start < len(sequences):
-        yield sequences[start:]

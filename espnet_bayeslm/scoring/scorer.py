@@ -12,8 +12,8 @@ from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
+from espnet_bayeslm.lm.tree import Ids
 from espnet_bayeslm.scoring import MAX_CONTEXT, MAX_TOKENS
-from espnet_bayeslm.scoring.log_probs import Ids
 from espnet_bayeslm.scoring.normalizer import Normalizer, measure_normalizer
 from espnet_bayeslm.scoring.prefixes import PrefixScorer, WordState
 from espnet_bayeslm.scoring.reader import Encoded, TokenReader, WordReader, check_is_plain

@@ -31,15 +31,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.lm.scoring import IncrementalLM
-from espnet_bayeslm.lm.tree import TokenTree, build_tree
+from espnet_bayeslm.lm.tree import Ids, TokenTree, build_tree, padded_batches, tree_batches
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.scoring import MAX_TOKENS
 from espnet_bayeslm.scoring.log_probs import (
-    Ids,
     log_probs_of_outputs,
-    log_probs_of_rows,
-    padded_batches,
-    tree_batches,
 )
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
@@ -48,6 +44,8 @@ from espnet_bayeslm.utils.errors import InputError
 PROJECTED = 4096
 # From so many outputs on packing costs less than it gains
 PACKED = 192
+# Rows of logits that become log-probabilities at a time
+LOGIT_ROWS = 128
 
 Result = TypeVar("Result")
 State = Tuple[torch.Tensor, torch.Tensor]
@@ -480,3 +478,26 @@ def check_log_probs(log_probs: np.ndarray) -> None:
             "a log-probability of the LM is not a finite number",
             remedy="Its training has diverged: use an earlier checkpoint.",
         )
+
+
+def log_probs_of_rows(
+    logits: torch.Tensor,
+    contexts: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    log_z: Optional[float] = None,
+    openings: Optional[torch.Tensor] = None,
+) -> torch.Tensor:
+    """Ln p of one token after each of some contexts, (N,), from rows of logits (T, V).
+
+    The result and all other arguments are as of `log_probs_of_outputs`.
+    """
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    sums = []
+    for rows in logits.split(LOGIT_ROWS):
+        rows = rows.to(dtype)
+        z = rows.logsumexp(1) if log_z is None else rows.new_full((len(rows),), log_z)
+        sums.append([z] if openings is None else [z, rows[:, openings].logsumexp(1)])
+    normalizers, *masses = (torch.cat(part)[contexts] for part in zip(*sums, strict=True))
+    found = logits[contexts, targets].to(dtype) - normalizers
+    return torch.stack([found, masses[0] - normalizers]) if masses else found
