@@ -399,7 +399,7 @@ def test_a_base_that_stands_elsewhere(base, tmp_path):
     assert found == pytest.approx(expected, abs=1e-4)
     for lms, subtracted in [([adapter], [moved]), ([moved], [adapter])]:
         pair = SubtractOptions(lms=lms, subtract_lms=subtracted, subtract_weights=[-1.0], **given)
-        assert len(pair.components()) == len(pair.subtracted(["lm"], "cpu")) == 1
+        assert len(pair.components()) == 2
     with pytest.raises(InputError, match="no such folder"):
         espnet_bayeslm.load(adapter, base="hf:/no/where")
     config = json.loads((adapter / "adapter_config.json").read_text())
