@@ -208,11 +208,6 @@ class TestLearnedPrior:
         torch.testing.assert_close(sample.kl(), expected, rtol=0, atol=1e-10)
 
 
-def test_configurations_that_say_how_noise_was_shared_still_load(caplog):
-    posterior = Posterior(nn.Linear(2, 2), {"*": {"kind": "bayes", "noise": "local"}})
-    assert "option noise is ignored" in caplog.text and len(posterior.blocks()) == 2
-
-
 class TiedLM(nn.Module):
     """An embedding, an LSTM, and a decoder that has the embedding's table."""
 
