@@ -113,9 +113,9 @@ class LMScorer(WordScorer):
         check_is_plain(sentences, self.reader.marked, name=self.name)
         self.prepare(sentences)
         encoded = [self.reader.encode(words) for words in sentences]
-        if self.context:
-            return self._scores(encoded, self._running(encoded))
-        return self._scores(encoded, [self._passage(item) for item in encoded])
+        passages = [self._passage(item) for item in encoded]
+        LOG.info("scoring %d distinct of %d token sequences", len(set(passages)), len(passages))
+        return self._scores(encoded, self._running(encoded) if self.context else passages)
 
     def scores_in_context(
         self, groups: Sequence[Sequence[Sequence[str]]], histories: Histories
@@ -247,7 +247,6 @@ class LMScorer(WordScorer):
         self, encoded: Sequence[Encoded], passages: Sequence[Passage], states: Sequence[Any] = ()
     ) -> List[WordScores]:
         """Scores of the words of sentences, whose tokens are those of the passages in order."""
-        LOG.info("scoring %d distinct of %d token sequences", len(set(passages)), len(passages))
         if not encoded:
             return []
         openings = self.reader.openings
