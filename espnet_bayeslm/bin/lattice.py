@@ -132,7 +132,7 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
 def lattice(options: LatticeOptions) -> None:
     """Rescore lattices and take their N best."""
     # 1. Whatever can be wrong is found before the long work
-    options.check_engine()
+    workers = options.pool(preload=PRELOAD)
     inputs = {"--lattices": options.lattices, "--ref": options.ref, "--words": options.words}
     replaces: List[str] = []
     if options.output is not None:
@@ -164,7 +164,7 @@ def lattice(options: LatticeOptions) -> None:
         if options.rescored:
             from espnet_bayeslm.rescoring.lattice_worker import rescored_lattices
 
-            pool = stack.enter_context(options.pool(preload=PRELOAD))
+            pool = stack.enter_context(workers)
             rescoring = rescored_lattices(
                 *(pool, every, part_of(SubtractOptions, options), options.merging(), scales),
                 ngpu=options.ngpu,

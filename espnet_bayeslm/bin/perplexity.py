@@ -107,12 +107,12 @@ def check_plain(lines: Sequence[Sequence[str]], scores: Sequence[Sequence[WordSc
 
 def perplexity(options: PerplexityOptions) -> None:
     """Print the perplexity of a text under LMs, n-grams and their mixture."""
-    options.check_engine()
+    workers = options.pool(preload=PRELOAD)
     sentences = read_text(options)
     lines = list(sentences.values())
     mixture = part_of(MixtureOptions, options)
     where: Any = dict(ngpu=options.ngpu, context=options.context, output=options.output)
-    with options.pool(preload=PRELOAD) as pool:
+    with workers as pool:
         components, scores, weights = score_text(pool, mixture, lines, **where)
     for component, of_component in zip(components, scores, strict=True):
         count = UnknownWords(component.name, options.max_oov_rate)

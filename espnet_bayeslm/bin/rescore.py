@@ -138,7 +138,6 @@ class Inputs(NamedTuple):
 
 def checked_inputs(options: RescoreCommand) -> Inputs:
     """Inputs of a rescoring: whatever can be wrong is found before the long work."""
-    options.check_engine()
     inputs = {"--nbest": options.nbest}
     replaces = check_output(options.output, SCALES, tool="rescore", inputs=inputs)
     given = options.given_scales(*["--tune_ref"] * (options.tune_ref is not None))
@@ -172,10 +171,11 @@ def checked_inputs(options: RescoreCommand) -> Inputs:
 
 def rescore(options: RescoreCommand) -> None:
     """Rescore N-best lists and write the result."""
+    workers = options.pool(preload=PRELOAD)
     lists, work, tuning_refs, refs, replaces = checked_inputs(options)
     where: Any = dict(ngpu=options.ngpu, output=options.output, total=len(lists.utts))
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(options.pool(preload=PRELOAD))
+        pool = stack.enter_context(workers)
         scoring = scored_lists(pool, lists, work, tunes=tuning_refs is not None, **where)
         scored, weighting = stack.enter_context(scoring)
         rescoring = tune_and_choose(scored, weighting, work, refs=tuning_refs)

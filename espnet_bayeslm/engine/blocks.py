@@ -49,42 +49,40 @@ def _call(packed: bytes, method: str, argument: bytes) -> bytes:
 class Blocks:
     """An object that each worker makes once, by `make(*args)`, and the results of its methods.
 
-    Workers import the function, and begin at once.
+    Workers import the function, and begin at once. Without a pool this process is the worker.
     """
 
-    def __init__(self, pool: Pool, make: Callable, *args: Any):
+    def __init__(self, pool: Optional[Pool], make: Callable, *args: Any):
         self.pool = pool
-        # where this process is the worker, the object is made here, once
-        self._make = functools.lru_cache(functools.partial(make, *args))
-        # files may change between two runs: no run takes the object of another
-        packed = (uuid.uuid4().hex, os.getcwd(), functools.partial(make, *args))
-        self._packed = b"" if pool.is_here else pickle.dumps(packed)
-        begun = 0 if pool.is_here else pool.workers
-        # Dask forgets a task that nobody holds
-        self._begun = [pool.executor.submit(_prepare, self._packed) for _ in range(begun)]
         self._folder: Optional[Path] = None
         self._identity = ""
+        if pool is None:
+            self._here = make(*args)
+            return
+        # files may change between two runs: no run takes the object of another
+        packed = (uuid.uuid4().hex, os.getcwd(), functools.partial(make, *args))
+        self._packed = pickle.dumps(packed)
+        # Dask forgets a task that nobody holds
+        self._begun = [pool.executor.submit(_prepare, self._packed) for _ in range(pool.workers)]
         # where results are kept, of the tasks under way
         self._paths: WeakKeyDictionary[Future, Path] = WeakKeyDictionary()
 
-    def _submit(self, method: str, item: Any) -> Future:
+    def _path(self, folder: Path, method: str, item: Any) -> Path:
+        """File in a folder that keeps the result of a block."""
+        name = f"{self._identity} {method} {item!r}"
+        return folder / hashlib.sha256(name.encode()).hexdigest()
+
+    def _submit(self, pool: Pool, method: str, item: Any) -> Future:
         """Give a block to the executor; the result is bytes, which are kept as they are.
 
         An earlier run may have left them.
         """
-        path = None
-        if self._folder is not None:
-            name = hashlib.sha256(f"{self._identity} {method} {item!r}".encode()).hexdigest()
-            path = self._folder / name
-            if path.exists():
-                known: Future = Future()
-                known.set_result(path.read_bytes())
-                return known
-        submit = self.pool.executor.submit
-        if self.pool.is_here:
-            future = submit(lambda: pickle.dumps(getattr(self._make(), method)(item)))
-        else:
-            future = submit(_call, self._packed, method, pickle.dumps(item))
+        path = self._folder and self._path(self._folder, method, item)
+        if path is not None and path.exists():
+            known: Future = Future()
+            known.set_result(path.read_bytes())
+            return known
+        future = pool.executor.submit(_call, self._packed, method, pickle.dumps(item))
         if path is not None:
             self._paths[future] = path
         return future
@@ -98,9 +96,19 @@ class Blocks:
         return packed
 
     def ask(self, method: str, item: Any = None) -> Any:
-        """Result of a method on any worker."""
-        completed = self.pool.completed(functools.partial(self._submit, method), [item])
-        return pickle.loads(next(completed)[1])
+        """Result of a method on any worker; this process keeps it as the result of a block."""
+        if self.pool is not None:
+            submit = functools.partial(self._submit, self.pool, method)
+            return pickle.loads(next(self.pool.completed(submit, [item]))[1])
+        if self._folder is None:
+            return getattr(self._here, method)(item)
+        path = self._path(self._folder, method, item)
+        if path.exists():
+            return pickle.loads(path.read_bytes())
+        result = getattr(self._here, method)(item)
+        with atomic_write(path, "wb") as f:
+            pickle.dump(result, f)
+        return result
 
     @contextlib.contextmanager
     def kept(self, output: Optional[PathLike], identity: str) -> Iterator[None]:
@@ -146,8 +154,13 @@ class Blocks:
         `desc` and `unit` are for the progress bar over all workers, `total` counts the items of all
         blocks, and `sent` gives the part of a block that the method gets.
         """
-        submit: Callable[[Block], Future] = lambda block: self._submit(method, sent(block))  # noqa: E731
-        with progress(desc=desc, unit=unit, total=total, hidden=self.pool.is_here) as bar:
+        if self.pool is None:
+            for block in blocks:
+                yield block, self.ask(method, sent(block))
+            return
+        give = functools.partial(self._submit, self.pool, method)
+        submit: Callable[[Block], Future] = lambda block: give(sent(block))  # noqa: E731
+        with progress(desc=desc, unit=unit, total=total) as bar:
             completed = self.pool.completed(submit, blocks, in_order=True, finish=self._finish)
             for block, packed in completed:
                 bar.update(len(block))

@@ -76,9 +76,10 @@ def _import(module: str) -> Any:
 
 
 @contextlib.contextmanager
-def dask_pool(path: Optional[str], workers: Optional[int]) -> Iterator[Pool]:
-    """Workers of the cluster of `--engine_conf` within the block."""
-    name, options = read_conf(path, workers)
+def dask_pool(
+    name: str, options: Dict[str, Any], workers: Optional[int], *, path: Optional[str]
+) -> Iterator[Pool]:
+    """Workers of a cluster within the block, as `read_conf` has read it from the file `path`."""
     distributed = _import("distributed")
     # a worker that is replaced is nothing to act on
     logging.getLogger("distributed").setLevel(logging.CRITICAL)

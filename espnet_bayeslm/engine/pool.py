@@ -1,7 +1,7 @@
 """Where work is done: in this process, in processes of this machine, or on a cluster by Dask.
 
-All three are a `concurrent.futures.Executor`. A worker that is killed is replaced, and its task is
-done again.
+The workers of the last two are a `concurrent.futures.Executor`. A worker that is killed is
+replaced, and its task is done again.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from queue import SimpleQueue
 from typing import (
     Any,
     Callable,
+    ContextManager,
     Dict,
     Iterable,
     Iterator,
@@ -59,11 +60,6 @@ class Pool(NamedTuple):
     workers: int
     explain: Callable[[Exception], Exception] = lambda error: error
 
-    @property
-    def is_here(self) -> bool:
-        """True if tasks are run in this process."""
-        return isinstance(self.executor, SerialExecutor)
-
     def completed(
         self,
         submit: Callable[[T], Future],
@@ -77,7 +73,7 @@ class Pool(NamedTuple):
         `submit` gives the task of an item to the executor, and `finish` returns the result of a
         completed task. Results come as they are completed, or `in_order` of the items.
         """
-        most = 1 if self.is_here else AHEAD * self.workers
+        most = AHEAD * self.workers
         todo, following = iter(enumerate(items)), 0
         pending: Dict[Future, Tuple[int, T, int]] = {}
         results: Dict[int, Tuple[T, Any]] = {}
@@ -117,19 +113,6 @@ def ended_too_often(tries: int) -> EngineError:
         f"{tries} workers ended during the same task",
         remedy="Is there enough memory? Give fewer --workers, or workers with more memory.",
     )
-
-
-class SerialExecutor(Executor):
-    """Runs each task at once, in this process."""
-
-    def submit(self, fn: Callable, /, *args: Any, **kwargs: Any) -> Future:
-        """Run a task."""
-        future: Future = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 class LocalExecutor(Executor):
@@ -260,6 +243,13 @@ def end_with_pipe(pipe: int) -> None:
     os._exit(1)
 
 
+@contextlib.contextmanager
+def local_pool(workers: int, preload: Sequence[str], *, num_threads: int) -> Iterator[Pool]:
+    """Processes of this machine within the block, each with so many threads."""
+    with LocalExecutor(workers, preload, num_threads=num_threads) as executor:
+        yield Pool(executor, workers)
+
+
 def num_cores() -> int:
     """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
@@ -302,41 +292,31 @@ class EngineOptions:
         group=GROUP,
     )
 
-    def check_engine(self) -> None:
-        """Raise an InputError where the options cannot be used: before the long work."""
-        if self.workers is not None and self.workers < 1:
-            raise InputError(f"--workers {self.workers}: 1 or more processes were expected")
-        if self.engine == "dask":
-            from espnet_bayeslm.engine.dask_cluster import read_conf  # imports dask
-
-            read_conf(self.engine_conf, self.workers)
-        elif self.engine_conf is not None:
-            raise InputError("--engine_conf without --engine dask", remedy="Give both.")
-
-    @contextlib.contextmanager
     def pool(
         self, *, trains: bool = False, preload: Sequence[str] = (), in_program: bool = False
-    ) -> Iterator[Pool]:
-        """Workers within the block; after an error they are ended at once.
+    ) -> ContextManager[Any]:
+        """Workers within a `with` block: a `Pool`, or None where this process does the work.
+
+        Options that cannot be used are refused at once, before the block. After an error in the
+        block the workers are ended at once.
 
         Tasks that train need a process of their own, by default one for each core. The modules of
         `preload` are imported before processes are forked. In a program torch may have computed
         before: OpenMP hangs in a forked process, unless this has one thread.
         """
-        self.check_engine()
+        if self.workers is not None and self.workers < 1:
+            raise InputError(f"--workers {self.workers}: 1 or more processes were expected")
         if self.engine == "dask":
-            from espnet_bayeslm.engine.dask_cluster import dask_pool  # imports dask
+            from espnet_bayeslm.engine.dask_cluster import dask_pool, read_conf  # imports dask
 
-            with dask_pool(self.engine_conf, self.workers) as pool:
-                yield pool
-            return
+            name, conf = read_conf(self.engine_conf, self.workers)
+            return dask_pool(name, conf, self.workers, path=self.engine_conf)
+        if self.engine_conf is not None:
+            raise InputError("--engine_conf without --engine dask", remedy="Give both.")
         workers = self.workers or (num_cores() if trains else 1)
-        executor: Any = SerialExecutor()
-        if workers > 1 or trains:
-            num_threads = 1 if in_program else threads_of(workers)
-            executor = LocalExecutor(workers, preload, num_threads=num_threads)
-        with executor:
-            yield Pool(executor, workers)
+        if workers == 1 and not trains:
+            return contextlib.nullcontext()
+        return local_pool(workers, preload, num_threads=1 if in_program else threads_of(workers))
 
 
 LOCAL = EngineOptions()

@@ -367,7 +367,7 @@ class ScoredText(WordScorer):
 
 
 def score_text(
-    pool: Pool,
+    pool: Optional[Pool],
     options: MixtureOptions,
     sentences: Sentences,
     *,

@@ -119,7 +119,7 @@ def compare(options: CompareOptions, *, tool: Tool) -> str:
         raise InputError(f"--seeds {seeds}: expected two or more, for an interval over them")
     if not rates or not all(0 <= rate < 1 for rate in rates):
         raise InputError(f"--dropout_rates {rates}: expected one or more of at least 0, below 1")
-    options.check_engine()
+    workers = options.pool(trains=True, preload=HEAVY)
     if options.engine == "local":
         device_of(options.ngpu)
     check_exp(exp, ",:")
@@ -128,7 +128,7 @@ def compare(options: CompareOptions, *, tool: Tool) -> str:
     with folder_lock(exp):
         check_inputs(options)
         work = Work(options, seeds, rates)
-        with options.pool(trains=True, preload=HEAVY) as pool:
+        with workers as pool:
             for name, steps in work.stages():
                 print(name, file=sys.stderr, flush=True)
                 run_steps(pool, steps, exp / "log", tool)

@@ -77,7 +77,7 @@ class LatticeWorker(ComponentWorker):
 
 @contextlib.contextmanager
 def rescored_lattices(
-    pool: Pool,
+    pool: Optional[Pool],
     lattices: Iterable[Lattice],
     options: SubtractOptions,
     merging: MergeOptions,

@@ -189,7 +189,7 @@ def sent_part(block: Block) -> Block:
 
 @contextlib.contextmanager
 def scored_lists(
-    pool: Pool,
+    pool: Optional[Pool],
     lists: Iterable[NBest],
     options: RescoreOptions,
     *,
@@ -214,7 +214,7 @@ def scored_lists(
     workers = Blocks(pool, ListWorker, own, ngpu, device, seen, tunes)
     # the next lists are read while the workers load the LMs
     ready = [first] if first else []
-    if not pool.is_here:
+    if pool is not None:
         ready += itertools.islice(todo, 0 if first else 1)
     with scored_blocks(
         workers,

@@ -107,7 +107,7 @@ def rescore(
         warn_of_spelling(refs, firsts.texts, given.counting, given=normalization.steps)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(given.pool(preload=PRELOAD, in_program=True))
-        if not pool.is_here:
+        if pool is not None:
             _check_on_workers(given, device)
         where: Any = dict(ngpu=given.ngpu, device=device)
         scoring = scored_lists(pool, lists, given, tunes=tune, **where)

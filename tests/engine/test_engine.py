@@ -30,25 +30,33 @@ def wait_and_square(number):
     return number**2, os.getpid()
 
 
-@pytest.mark.parametrize("engine", [HERE, TWO], ids=["here", "two"])
-def test_results_come_in_order_and_few_items_are_in_memory(engine):
+class Squares:
+    """An object whose answers take their time."""
+
+    def squares(self, block):
+        return [wait_and_square(number) for number in block]
+
+    def refuse(self, block):
+        raise_input_error(*block)
+
+
+@pytest.mark.parametrize("engine, workers", [(HERE, 1), (TWO, 2)], ids=["here", "two"])
+def test_results_come_in_order_and_few_items_are_in_memory(engine, workers):
     taken = []
 
     def items():
         for number in range(40):
             taken.append(number)
-            yield number
+            yield [number]
 
     with engine.pool() as pool:
-        found = pool.completed(
-            lambda number: pool.executor.submit(wait_and_square, number), items(), in_order=True
-        )
+        found = blocks.Blocks(pool, Squares).map("squares", items(), desc="", unit="")
         pids = set()
-        for number, (item, (square, pid)) in enumerate(found):
-            assert (number, number**2) == (item, square)
-            assert len(taken) <= number + 1 + 3 * pool.workers
+        for number, (block, [(square, pid)]) in enumerate(found):
+            assert ([number], number**2) == (block, square)
+            assert len(taken) <= number + 1 + 3 * (workers if pool else 0)
             pids.add(pid)
-    assert len(pids) == pool.workers and (os.getpid() in pids) == (engine is HERE)
+    assert len(pids) == workers and (os.getpid() in pids) == (engine is HERE)
 
 
 def raise_input_error(number):
@@ -58,7 +66,7 @@ def raise_input_error(number):
 @pytest.mark.parametrize("engine", [HERE, TWO], ids=["here", "two"])
 def test_an_error_of_a_task_is_the_error(engine):
     with pytest.raises(InputError, match=r"^number 7\. Give another\.$"), engine.pool() as pool:
-        list(pool.completed(lambda n: pool.executor.submit(raise_input_error, n), [7]))
+        list(blocks.Blocks(pool, Squares).map("refuse", [[7]], desc="", unit=""))
 
 
 class LockedError(Exception):
@@ -254,7 +262,7 @@ def cluster_of(options):
 )
 def test_engines_that_cannot_be(on_dask, conf, workers, message):
     with pytest.raises(InputError, match=re.escape(message)):
-        on_dask(conf, workers).check_engine()
+        on_dask(conf, workers).pool()
 
 
 def test_clusters_that_do_not_answer_or_start(on_dask, program, tmp_path, monkeypatch):
@@ -360,4 +368,4 @@ def test_errors_of_dask_are_told_as_of_any_engine(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     message = "--engine dask needs the package distributed. pip install 'espnet_bayeslm[dask]'"
     with pytest.raises(InputError, match=re.escape(message)):
-        EngineOptions(engine="dask").check_engine()
+        EngineOptions(engine="dask").pool()

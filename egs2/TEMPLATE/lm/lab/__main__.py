@@ -56,7 +56,7 @@ def experiment(**options: Any) -> None:
     if args.unit:
         work.train_unit(args.unit)
         return
-    work.choice.engine.check_engine()
+    work.choice.engine.pool(trains=True)  # refuses options that cannot be used
     for number, (what, do) in work.stages.items():
         if args.stage <= number <= args.stop_stage:
             logging.info(f"stage {number}: {what}")
