@@ -154,7 +154,7 @@ def kinds() -> str:
 
     lines = []
     for name, kind in KINDS.items():
-        fields = described_fields(kind)
+        fields = described_fields(kind).values()
         if fields:
             first = (kind.__doc__ or "").strip().splitlines()[0]
             lines += [f"### `{name}`", "", first, "", "| option | default | |", "|---|---|---|"]

@@ -51,7 +51,7 @@ from espnet_bayeslm.utils.espnet_versions import text_cleaner
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import conf_numbers
+from espnet_bayeslm.utils.options import as_numbers
 
 # Names that a configuration gives our model and our optimizer.
 MODEL, OPTIM = "bayes_lm", "ivon"
@@ -194,7 +194,7 @@ def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:
         return LMTask.build_model(args)
     size = len(args.token_list)
     # a mixture's has the names of files and tokens; `export` wrote it
-    lm_conf = args.lm_conf if args.lm == MIXTURE else conf_numbers(args.lm_conf, cls)
+    lm_conf = args.lm_conf if args.lm == MIXTURE else as_numbers(args.lm_conf, cls)
     lm = cls(vocab_size=size, **lm_conf)
     # how a model is trained is of no account here
     ignore_id = (getattr(args, "model_conf", None) or {}).get("ignore_id", 0)

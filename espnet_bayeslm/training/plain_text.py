@@ -35,7 +35,6 @@ from espnet_bayeslm.utils.options import (
     ToolOptions,
     described_fields,
     option,
-    option_name,
     with_options,
 )
 
@@ -83,8 +82,8 @@ class TokenOptions(ToolOptions):
 
     def check(self) -> None:
         """Raise an InputError where options contradict each other."""
-        fields = described_fields(TokenOptions)
-        given = [f"--{option_name(f)}" for f in fields if getattr(self, f.name) is not None]
+        fields = described_fields(TokenOptions).items()
+        given = [f"--{name}" for name, field in fields if getattr(self, field.name) is not None]
         for owner in ("--from", "--asr_exp"):
             if owner in given and len(given) > 1:
                 others = " and ".join(word for word in given if word != owner)

@@ -46,7 +46,7 @@ from espnet_bayeslm.utils.files import read_lines, split_files
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.locks import folder_lock
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import conf_numbers
+from espnet_bayeslm.utils.options import as_numbers
 
 with quiet_imports():
     from espnet2.tasks.abs_task import optim_classes, scheduler_classes
@@ -167,7 +167,7 @@ def complete(args: argparse.Namespace) -> argparse.Namespace:
     chosen = chosen_classes(args)
     for option, value in vars(args).items():
         if option.endswith("_conf") and isinstance(value, dict):
-            setattr(args, option, conf_numbers(value, chosen.get(option.removesuffix("_conf"))))
+            setattr(args, option, as_numbers(value, chosen.get(option.removesuffix("_conf"))))
     return args
 
 

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from espnet_bayeslm.utils.errors import InputError, one_line
 from espnet_bayeslm.utils.files import PathLike, write_text
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import add_options, options_from
+from espnet_bayeslm.utils.options import add_options, described_fields
 
 PROGRESS = logging.getLogger("espnet_bayeslm.progress")
 """Lines for whoever waits; see `log_to`."""
@@ -134,30 +134,6 @@ def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def tool_parser(
-    tool: str, description: str, *, log_level: str = "INFO", trains: bool = False
-) -> argparse.ArgumentParser:
-    """Parser with `--config` and `--log_level`, as ESPnet's programs have them.
-
-    With `trains` `--config` and unknown options go to ESPnet's training.
-    """
-    make = argparse.ArgumentParser if trains else ToolParser
-    parser = make(
-        prog=f"bayeslm {tool}",
-        description=description,
-        formatter_class=ToolHelp,
-        allow_abbrev=not trains,
-    )
-    parser.add_argument(
-        "--log_level",
-        type=str.upper,
-        default=log_level,
-        choices=("ERROR", "WARNING", "INFO", "DEBUG"),
-        help="The verbose level of logging",
-    )
-    return parser
-
-
 def parse_numbers(
     option: str, text: str, kind: Callable = int, *, most: float = math.inf
 ) -> Tuple[Any, ...]:
@@ -175,57 +151,11 @@ def parse_numbers(
     return found
 
 
-def run_tool(
-    parser: argparse.ArgumentParser,
-    function: Callable,
-    cmd: Optional[Sequence[str]] = None,
-    *,
-    options: Optional[Type] = None,
-    rest: str = "",
-    stopped: str = "",
-    signed: str = "",
-) -> None:
-    """Call `function` with the parsed options; bad input ends in one line and status 1.
-
-    It gets them as one object of the class `options`, if that is given, or as keywords. The option
-    `rest` takes options that the parser does not know; without it they are errors.
-    `stopped` ends the message after Ctrl-C. The command line (`cmd`, or sys.argv) is left beside
-    the output that the option `signed` names.
-
-    Raises:
-        SystemExit: Status 2 for wrong options, 1 for bad input, 130 after Ctrl-C.
-    """
-    known, unknown = parser.parse_known_args(cmd)
-    if unknown and not rest:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    values = vars(known)
-    if rest:
-        values[rest] = unknown
-    else:
-        # --config gave its values to the other options
-        values.pop("config", None)
-    logging.basicConfig(level=values.pop("log_level"), stream=sys.stderr)
-    for handler in logging.getLogger().handlers:
-        if type(handler) is logging.StreamHandler:
-            handler.setFormatter(ToolFormatter(FORMAT))
-    try:
-        if options is None:
-            function(**values)
-        else:
-            function(options_from(options, values))
-        if signed and values[signed] is not None:
-            write_text(command_file(values[signed]), command_line(parser, cmd) + "\n")
-    except (ValueError, OSError) as error:
-        LOG.debug("traceback", exc_info=True)
-        parser.exit(1, f"{parser.prog}: error: {_as_line(error)}\n")
-    except KeyboardInterrupt:
-        parser.exit(130, f"\n{parser.prog}: stopped{stopped}\n")
-
-
 @dataclasses.dataclass(frozen=True)
 class Tool:
-    """Tool of `bayeslm`: a function of one object, whose class `options` makes the parser.
+    """Program: a function of one object, whose class `options` makes the parser.
 
+    Without a class the function gets the options that a program adds to the parser, as keywords.
     `description` and `epilog` are the first and the last paragraph of the help. With `trains`
     `--config` and unknown options go to ESPnet's training, the latter by the field
     `espnet_options`. `stopped` ends the message after Ctrl-C. The command line is left beside the
@@ -235,7 +165,7 @@ class Tool:
     name: str
     description: str
     function: Callable
-    options: Type
+    options: Optional[Type] = None
     trains: bool = False
     log_level: str = "INFO"
     epilog: str = ""
@@ -243,24 +173,64 @@ class Tool:
     signed: str = ""
 
     def parser(self) -> argparse.ArgumentParser:
-        """Parser of the options."""
-        parser = tool_parser(
-            self.name, self.description, log_level=self.log_level, trains=self.trains
+        """Parser with `--config` and `--log_level`, as ESPnet's programs have them."""
+        make = argparse.ArgumentParser if self.trains else ToolParser
+        parser = make(
+            prog=f"bayeslm {self.name}",
+            description=self.description,
+            epilog=self.epilog or None,
+            formatter_class=ToolHelp,
+            allow_abbrev=not self.trains,
         )
-        parser.epilog = self.epilog or None
-        return add_options(parser, self.options)
+        parser.add_argument(
+            "--log_level",
+            type=str.upper,
+            default=self.log_level,
+            choices=("ERROR", "WARNING", "INFO", "DEBUG"),
+            help="The verbose level of logging",
+        )
+        return parser if self.options is None else add_options(parser, self.options)
 
-    def main(self, cmd: Optional[Sequence[str]] = None) -> None:
-        """Run the tool with a command line (default: sys.argv)."""
-        run_tool(
-            self.parser(),
-            self.function,
-            cmd,
-            options=self.options,
-            rest="espnet_options" if self.trains else "",
-            stopped=self.stopped,
-            signed=self.signed,
-        )
+    def main(
+        self,
+        cmd: Optional[Sequence[str]] = None,
+        parser: Optional[argparse.ArgumentParser] = None,
+    ) -> None:
+        """Run the tool; bad input ends in one line and status 1.
+
+        Args:
+            cmd: Command line (default: sys.argv).
+            parser: What `parser` has returned, with options of a program's own.
+
+        Raises:
+            SystemExit: Status 2 for wrong options, 1 for bad input, 130 after Ctrl-C.
+        """
+        parser = self.parser() if parser is None else parser
+        known, unknown = parser.parse_known_args(cmd)
+        if unknown and not self.trains:
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        values = vars(known)
+        logging.basicConfig(level=values["log_level"], stream=sys.stderr)
+        for handler in logging.getLogger().handlers:
+            if type(handler) is logging.StreamHandler:
+                handler.setFormatter(ToolFormatter(FORMAT))
+        try:
+            if self.options is None:
+                # --config gave its values to the other options
+                own = {name: values[name] for name in values if name not in ("config", "log_level")}
+                self.function(**own)
+            else:
+                fields = described_fields(self.options)
+                own = {field.name: values[name] for name, field in fields.items()}
+                rest = {"espnet_options": unknown} if self.trains else {}
+                self.function(self.options(**own, **rest))
+            if self.signed and values[self.signed] is not None:
+                write_text(command_file(values[self.signed]), command_line(parser, cmd) + "\n")
+        except (ValueError, OSError) as error:
+            LOG.debug("traceback", exc_info=True)
+            parser.exit(1, f"{parser.prog}: error: {_as_line(error)}\n")
+        except KeyboardInterrupt:
+            parser.exit(130, f"\n{parser.prog}: stopped{self.stopped}\n")
 
 
 def command_line(parser: argparse.ArgumentParser, cmd: Optional[Sequence[str]]) -> str:

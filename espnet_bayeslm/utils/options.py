@@ -26,7 +26,6 @@ from typing import (
     Any,
     Callable,
     Dict,
-    List,
     Mapping,
     Optional,
     Sequence,
@@ -79,40 +78,33 @@ def option(
     return dataclasses.field(default=default, metadata={**metadata, **limits, **shown})
 
 
-def described_fields(cls: Type) -> List[dataclasses.Field]:
-    """Fields of a dataclass that `option` has made, required ones first."""
-    found = [field for field in dataclasses.fields(cls) if "help" in field.metadata]
-    return sorted(found, key=lambda field: field.default is not dataclasses.MISSING)
-
-
-def option_name(field: dataclasses.Field) -> str:
-    """Name of an option on the command line, without `--`."""
-    return field.metadata["name"] or field.name
+def described_fields(cls: Type) -> Dict[str, dataclasses.Field]:
+    """{name on the command line: field} of a dataclass's options, required ones first."""
+    described = [field for field in dataclasses.fields(cls) if "help" in field.metadata]
+    described.sort(key=lambda field: field.default is not dataclasses.MISSING)
+    return {field.metadata["name"] or field.name: field for field in described}
 
 
 def add_options(parser: argparse.ArgumentParser, cls: Type) -> argparse.ArgumentParser:
     """Add an option for each field of a dataclass, and return the parser."""
     hints = get_type_hints(cls)
     groups: Dict[str, Any] = {"": parser}
-    for field in described_fields(cls):
+    for name, field in described_fields(cls).items():
         title, hint = field.metadata["group"], hints[field.name]
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         known = ("help", "choices", "metavar")
-        keywords = {
-            name: field.metadata[name] for name in known if field.metadata[name] is not None
-        }
+        keywords = {key: field.metadata[key] for key in known if field.metadata[key] is not None}
         required = field.default is dataclasses.MISSING
         if get_origin(hint) is collections.abc.Sequence:
             keywords.update(action="append", default=[], type=_reader(get_args(hint)[0]))
         else:
             keywords.update(default=None if required else field.default, type=_reader(hint))
         if field.metadata["positional"]:
-            name = field.name
             keywords.update(nargs=None if required else "?")
         else:
-            name = f"--{option_name(field)}"
-            keywords.update(dest=option_name(field), required=required)
+            keywords.update(dest=name, required=required)
+            name = f"--{name}"
         groups[title].add_argument(name, **keywords).names = field.metadata["names"]
     return parser
 
@@ -129,13 +121,6 @@ def _reader(hint: Any) -> Callable[[str], Any]:
     return next((reader for kind, reader in readers.items() if kind in kinds), str)
 
 
-def options_from(cls: Type[T], values: Mapping[str, Any]) -> T:
-    """Options of a dataclass from the values that its parser has found."""
-    fields: Sequence[dataclasses.Field] = dataclasses.fields(cls)  # type: ignore[arg-type]
-    keys = {f.name: option_name(f) if "help" in f.metadata else f.name for f in fields}
-    return cls(**{name: values[key] for name, key in keys.items() if key in values})
-
-
 def part_of(cls: Type[T], options: Any) -> T:
     """Options of a base class, with the values of an object of its subclass."""
     fields: Sequence[dataclasses.Field] = dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -150,7 +135,8 @@ def with_options(cls: Type) -> Callable[[F], F]:
         parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
         parameters += inspect.signature(cls).parameters.values()
         function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        lines = [f"{field.name}: {field.metadata['help']}" for field in described_fields(cls)]
+        fields = described_fields(cls).values()
+        lines = [f"{field.name}: {field.metadata['help']}" for field in fields]
         function.__doc__ = re.sub(
             r"^( *)\*\*options:.*$",
             lambda found: "\n".join(found[1] + line for line in lines),
@@ -162,34 +148,29 @@ def with_options(cls: Type) -> Callable[[F], F]:
     return decorate
 
 
-def as_numbers(value: Any) -> Any:
+def as_numbers(value: Any, cls: Optional[Callable] = None) -> Any:
     """Value of a yaml file with its numbers as numbers, in mappings and lists too.
 
-    Every word in the form of a number is taken for one.
+    Every word in the form of a number is taken for one. The annotations of `cls`, whose
+    configuration a mapping is, as `lm_conf` or `optim_conf`, say which arguments are words, which
+    stay, and which are whole numbers.
     """
     if isinstance(value, str):
         return float(value) if NUMBER.fullmatch(value.strip()) else value
-    if isinstance(value, Mapping):
-        return {key: as_numbers(item) for key, item in value.items()}
-    return [as_numbers(item) for item in value] if isinstance(value, list) else value
-
-
-def conf_numbers(conf: Mapping[str, Any], cls: Optional[Callable] = None) -> Dict[str, Any]:
-    """Configuration of a class, as `lm_conf` or `optim_conf`, with its numbers as numbers.
-
-    The annotations of `cls` say which arguments are words, which stay, and which are whole
-    numbers.
-    """
+    if isinstance(value, list):
+        return [as_numbers(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
     parameters = {} if cls is None else inspect.signature(cls).parameters
-    found: Dict[str, Any] = {}
-    for key, value in conf.items():
-        number = found[key] = as_numbers(value)
-        if not isinstance(value, str) or not isinstance(number, float) or key not in parameters:
+    numbers = {}
+    for key, item in value.items():
+        number = numbers[key] = as_numbers(item)
+        if not isinstance(item, str) or not isinstance(number, float) or key not in parameters:
             continue
         types = set(re.findall(r"\w+", inspect.formatannotation(parameters[key].annotation)))
         if types & {"str", "int"} and "float" not in types:
-            found[key] = int(number) if "int" in types and number.is_integer() else value
-    return found
+            numbers[key] = int(number) if "int" in types and number.is_integer() else item
+    return numbers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -200,8 +181,8 @@ class ToolOptions:
     """
 
     def __post_init__(self) -> None:
-        for field in described_fields(type(self)):
-            name, value, limits = option_name(field), getattr(self, field.name), field.metadata
+        for name, field in described_fields(type(self)).items():
+            value, limits = getattr(self, field.name), field.metadata
             known, least = limits["choices"], limits["least"]
             if known is not None and value is not None and value not in known:
                 raise InputError(f"--{name} {value}: expected one of {', '.join(known)}")

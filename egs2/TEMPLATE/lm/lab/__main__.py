@@ -11,9 +11,9 @@ from typing import Any, Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.engine.pool import EngineOptions
-from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.options import add_options, options_from
+from espnet_bayeslm.utils.options import add_options, part_of
 from lab.plan import TRAIN, Settings, check_parts, read_plan
 from lab.run import Choice, Experiment
 
@@ -23,11 +23,10 @@ perplexity, 6 rescoring, 7 tables and figures, 8 HTML report
 """
 
 
-def get_parser() -> argparse.ArgumentParser:
+def get_parser(tool: Tool) -> argparse.ArgumentParser:
     """Parser of `run.sh`."""
-    parser = tool_parser("lab", __doc__.partition(": ")[2])
+    parser = tool.parser()
     parser.prog = "run.sh"
-    parser.epilog = STAGES
     parser.add_argument("--plan", type=Path, default=Path("conf/plan.yaml"), help="The plan")
     parser.add_argument("--table", help="Of the plan; default: the plan's `table`")
     parser.add_argument("--size", default="small", help="Of the LMs: tiny, small, long or paper")
@@ -88,14 +87,16 @@ def _choice(args: argparse.Namespace, settings: Settings) -> Choice:
         if name not in names:
             raise InputError(f"--only {name}: no line of the table; it has {', '.join(names)}")
     options = ("--ngpu", str(args.ngpu), *args.lm_args.split())
-    engine = options_from(EngineOptions, vars(args))
+    engine = part_of(EngineOptions, args)
     return Choice(args.lm, only, parts, options, engine, args.note, args.again)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run stages of a plan."""
     words = tuple(sys.argv[1:] if cmd is None else cmd)
-    run_tool(get_parser(), functools.partial(experiment, again=words), words)
+    run = functools.partial(experiment, again=words)
+    tool = Tool("lab", __doc__.partition(": ")[2], run, epilog=STAGES)
+    tool.main(words, get_parser(tool))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Dict, Iterator, Mapping, Optional, Sequence, Tuple
 from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import staged
 
@@ -184,7 +184,8 @@ def check_output(output: Path) -> None:
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Make the lists."""
-    parser = tool_parser("nbest", __doc__.splitlines()[0])
+    tool = Tool("nbest", __doc__.splitlines()[0], make_lists)
+    parser = tool.parser()
     parser.prog = "local/nbest.sh"
     parser.add_argument("--nbest", default="", help="Folder of {SET}_{CONDITION} folders")
     parser.add_argument("--output", default="data/nbest", help="Folder of the lists")
@@ -193,7 +194,7 @@ def main(cmd: Optional[Sequence[str]] = None) -> None:
         "--references", default="", help="Folder of SET_CONDITION/text or SET/text, if not beside"
     )
     parser.add_argument("--num_best", type=int, default=20, help="Hypotheses of a lattice, at most")
-    run_tool(parser, make_lists, cmd)
+    tool.main(cmd, parser)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Dict, Optional, Sequence
 from ami_annotations import DOWNLOAD, SETS, Sentences, read_annotations
 from fisher_data import read_fisher
 
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines
 from lab.texts import write_corpus
@@ -108,13 +108,14 @@ def prepare(output: str, ami: str, ami_text: str, fisher: str) -> None:
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Prepare the text."""
-    parser = tool_parser("data", __doc__.splitlines()[0])
+    tool = Tool("data", __doc__.splitlines()[0], prepare)
+    parser = tool.parser()
     parser.prog = "local/data.sh"
     parser.add_argument("--output", default="data", help="Folder of the sets")
     parser.add_argument("--ami", default="", help="AMI's manual annotations, folder or zip file")
     parser.add_argument("--ami_text", default="", help="Folder of train.txt, dev.txt, eval.txt")
     parser.add_argument("--fisher", default="", help="Folder of Fisher's transcripts")
-    run_tool(parser, prepare, cmd)
+    tool.main(cmd, parser)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from espnet_bayeslm.quickstart.perplexity_table import BOTH, POINT, SYSTEMS
 from espnet_bayeslm.quickstart.seed_comparison import CompareOptions, Work, compare
 from espnet_bayeslm.quickstart.steps import Step, run_steps, words
 from espnet_bayeslm.report.table import signed
-from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_text
 from lab.cells import markdown_table
@@ -143,7 +143,13 @@ def little_text(
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Make both tables."""
-    parser = tool_parser("little_text", __doc__.splitlines()[0])
+    tool = Tool(
+        "little_text",
+        __doc__.splitlines()[0],
+        little_text,
+        stopped=": the same command goes on from here",
+    )
+    parser = tool.parser()
     parser.prog = "local/little_text.py"
     parser.add_argument("--data", type=Path, default=Path("data"), help="The recipe's, of stage 1")
     parser.add_argument("--nbest", type=Path, default=Path("data/nbest"), help="Its lists")
@@ -156,7 +162,7 @@ def main(cmd: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--lm", default="transformer", choices=("transformer", "lstm"))
     parser.add_argument("--epochs", type=int, default=0, help="0: as the configurations say")
     parser.add_argument("--autocast", choices=("bfloat16",), help="See bayeslm compare")
-    run_tool(parser, little_text, cmd, stopped=": the same command goes on from here")
+    tool.main(cmd, parser)
 
 
 if __name__ == "__main__":

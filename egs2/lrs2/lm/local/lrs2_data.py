@@ -9,7 +9,7 @@ from espnet2.utils.types import str_or_none
 from lrs2_corpus import Clip, clip_files, find_corpus, find_lists, read_sets
 
 from espnet_bayeslm.evaluation.leakage import find_leakage
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from lab.texts import write_corpus
 
@@ -43,7 +43,8 @@ def prepare(lrs2: Optional[str], filelists: Optional[str], output: str, pause: f
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Prepare the text."""
-    parser = tool_parser("lrs2_data", __doc__.splitlines()[0])
+    tool = Tool("lrs2_data", __doc__.splitlines()[0], prepare)
+    parser = tool.parser()
     parser.prog = "local/data.sh"
     parser.add_argument(
         "--lrs2", type=str_or_none, help="The corpus: the folder with main and pretrain"
@@ -61,7 +62,7 @@ def main(cmd: Optional[Sequence[str]] = None) -> None:
         default=0.5,
         help="Silences longer than this, in seconds, end a sentence in pretrain; 0: none does",
     )
-    run_tool(parser, prepare, cmd)
+    tool.main(cmd, parser)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from adaptation_data import SHARES
 
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
 from lab.cells import markdown_table
@@ -85,10 +85,11 @@ def adaptation(exp: str) -> None:
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Write the results."""
-    parser = tool_parser("adaptation", __doc__.splitlines()[0])
+    tool = Tool("adaptation", __doc__.splitlines()[0], adaptation)
+    parser = tool.parser()
     parser.prog = "local/adaptation.py"
     parser.add_argument("--exp", default="exp/adaptation", help="Folder of local/adapt.sh")
-    run_tool(parser, adaptation, cmd)
+    tool.main(cmd, parser)
 
 
 if __name__ == "__main__":

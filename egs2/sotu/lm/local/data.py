@@ -13,7 +13,7 @@ import re
 import unicodedata
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool
 from lab.texts import write_corpus
 
 Utterances = List[Tuple[str, List[str]]]
@@ -109,7 +109,8 @@ def prepare(size: str, output: str, vocabulary: int) -> None:
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Prepare the text."""
-    parser = tool_parser("data", __doc__.splitlines()[0])
+    tool = Tool("data", __doc__.splitlines()[0], prepare)
+    parser = tool.parser()
     parser.prog = "local/data.py"
     parser.add_argument(
         "--size",
@@ -121,7 +122,7 @@ def main(cmd: Optional[Sequence[str]] = None) -> None:
     parser.add_argument(
         "--vocabulary", type=int, default=5000, help="Number of words that size small keeps"
     )
-    run_tool(parser, prepare, cmd)
+    tool.main(cmd, parser)
 
 
 if __name__ == "__main__":

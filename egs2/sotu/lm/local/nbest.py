@@ -23,7 +23,7 @@ from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.recognition import recognisers
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
-from espnet_bayeslm.utils.cli import progress, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool, progress
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, read_keyed_lines, staged
 
@@ -185,7 +185,8 @@ def make_lists(
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Make the lists."""
-    parser = tool_parser("nbest", __doc__.splitlines()[0])
+    tool = Tool("nbest", __doc__.splitlines()[0], make_lists)
+    parser = tool.parser()
     parser.prog = "local/nbest.py"
     parser.add_argument("--text", required=True, help="Kaldi text to draw the sentences from")
     parser.add_argument("--lm", required=True, help="First-pass n-gram, ARPA")
@@ -200,7 +201,7 @@ def main(cmd: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--nj", type=int, default=2, help="Number of processes")
     parser.add_argument("--seed", type=int, default=1, help="Of the draw of the sentences")
     parser.add_argument("--work", default="data/local/nbest", help="Where finished parts are kept")
-    run_tool(parser, make_lists, cmd)
+    tool.main(cmd, parser)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import nbest
 
 from espnet_bayeslm.recognition.recognisers import cmudict, with_lm_scores
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.files import read_lines, staged
 
 PACKAGE = Path(__file__).resolve().parents[4] / "espnet_bayeslm" / "quickstart" / "data"
@@ -79,14 +79,15 @@ def make_data(data: str, output: str, num_dev: int, num_eval: int, nj: int) -> N
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Make what is shipped."""
-    parser = tool_parser("quickstart_data", __doc__.splitlines()[0])
+    tool = Tool("quickstart_data", __doc__.splitlines()[0], make_data)
+    parser = tool.parser()
     parser.prog = "local/quickstart_data.py"
     parser.add_argument("--data", default="data", help="Folder of texts and 3-gram")
     parser.add_argument("--output", default=str(PACKAGE), help="Folder of what is shipped")
     parser.add_argument("--num_dev", type=int, default=300, help="Sentences to tune on")
     parser.add_argument("--num_eval", type=int, default=1000, help="Sentences of the table")
     parser.add_argument("--nj", type=int, default=2, help="Number of processes")
-    run_tool(parser, make_data, cmd)
+    tool.main(cmd, parser)
 
 
 if __name__ == "__main__":
