@@ -10,9 +10,9 @@ from espnet_bayeslm.loading.component_options import TrainTextOptions
 from espnet_bayeslm.scoring.interpolation import estimate_weights
 from espnet_bayeslm.scoring.perplexity import (
     Sentences,
-    TextScores,
     component_scores,
     score_components,
+    text_perplexities,
 )
 from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.files import write_yaml
@@ -52,7 +52,8 @@ def interpolate(options: InterpolateOptions) -> None:
         if not options.keyed:
             check_plain(lines, scores)
     weights = estimate_weights(scores)
-    summaries = TextScores(components, sentences, scores, weights).summaries()
+    texts = text_perplexities(components, lines, scores, weights)
+    summaries = [text.summary() for text in texts]
     rows = []
     # the mixture's figures come last, and it has no weight
     for row, weight, component in zip(summaries, weights, components, strict=False):

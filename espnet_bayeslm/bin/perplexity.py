@@ -22,8 +22,9 @@ from espnet_bayeslm.scoring.perplexity import (
     MAX_SENSIBLE,
     UNITS,
     Sentences,
-    TextScores,
+    TextPerplexity,
     perplexity_text,
+    text_perplexities,
 )
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.cli import Tool
@@ -120,27 +121,26 @@ def perplexity(options: PerplexityOptions) -> None:
         count.check(lambda words: [], report=True)
     if not options.keyed:
         check_plain(lines, scores)
-    result = TextScores(components, sentences, scores, weights)
-    summaries = result.summaries()
+    texts = text_perplexities(components, lines, scores, weights)
     if options.per_sentence is not None:
-        write_per_sentence(options.per_sentence, result)
+        write_per_sentence(options.per_sentence, list(sentences), texts)
+    summaries = [text.summary() for text in texts]
     if options.output is not None:
         write_json(options.output, {"text": options.text, "components": summaries})
     print_table(summaries)
 
 
-def write_per_sentence(path: str, result: TextScores) -> None:
+def write_per_sentence(path: str, keys: Sequence[str], texts: Sequence[TextPerplexity]) -> None:
     """Write a table with tabs: one line for each component and sentence."""
     names = "component key log_prob words tokens characters excluded perplexity"
     with atomic_write(path) as f:
         print(names.replace(" ", "\t"), file=f)
-        for index, (name, *_) in enumerate(result.rows):
-            perplexities = result.perplexities(index)
-            for key, value in zip(result.sentences, perplexities, strict=True):
+        for text in texts:
+            for key, value in zip(keys, text.sentences, strict=True):
                 sums = value.all
-                text = (name, key, f"{sums.log_prob:.6f}", sums.words, sums.tokens)
+                row = (text.name, key, f"{sums.log_prob:.6f}", sums.words, sums.tokens)
                 rest = (sums.characters, value.oov.words, f"{sums.perplexity():.4f}")
-                print(*text, *rest, sep="\t", file=f)
+                print(*row, *rest, sep="\t", file=f)
 
 
 TOOL = Tool(

@@ -24,9 +24,9 @@ from espnet_bayeslm.report.weight_noise import (
 )
 from espnet_bayeslm.scoring.perplexity import (
     Sentences,
-    TextScores,
     component_scores,
     score_components,
+    text_perplexities,
 )
 from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.cli import Tool, device_of, parse_numbers
@@ -142,7 +142,7 @@ def prune_component(
 
     def measure() -> Dict[str, Any]:
         scores = component_scores(component, lines)
-        return TextScores([component], sentences, [scores]).summary(0)
+        return text_perplexities([component], lines, [scores])[0].summary()
 
     LOG.info(f"Pruning {component.name}: the text is scored {2 * len(shares)} times")
     return prune_weights(posteriors, shares, measure)

@@ -72,7 +72,8 @@ class Counting:
 
     def size(self, words: Sequence[str]) -> int:
         """Number of words or characters of a hypothesis, which has no markup, that are counted."""
-        return len(self._plain_units(words))
+        kept = [word for word in words if word not in self.ignored]
+        return len(kept) if self.unit == "word" else sum(len(nfc(word)) for word in kept)
 
 
 ALL_WORDS = Counting()

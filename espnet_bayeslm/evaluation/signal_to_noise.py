@@ -103,7 +103,7 @@ class PruningStep:
 
     @property
     def perplexity(self) -> float:
-        """Perplexity per word, OOVs included, of a result that `TextScores` summarised."""
+        """Perplexity per word, OOVs included, of a result, a `TextPerplexity.summary`."""
         return float(self.result["perplexity"]["word"])
 
 

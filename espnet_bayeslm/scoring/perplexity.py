@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -93,12 +93,12 @@ def sentence_perplexity(
     """
     # the space before a word is the word's, as a character LM counts it
     characters = np.array([len(w) + (i > 0) for i, w in enumerate(words)] + [1])
-
-    def tally(mask: np.ndarray) -> Tally:
-        sums = (int(sizes[mask].sum()) for sizes in (tokens, characters))
-        return Tally(float(log_probs[mask].sum()), int(mask.sum()), *sums)
-
-    return Perplexity(tally(~excluded), tally(excluded), 1)
+    tallies = []
+    for mask in (~excluded, excluded):
+        counts = (mask, tokens[mask], characters[mask])
+        tallies.append(Tally(float(log_probs[mask].sum()), *(int(c.sum()) for c in counts)))
+    known, oov = tallies
+    return Perplexity(known, oov, 1)
 
 
 def text_blocks(
@@ -139,66 +139,72 @@ def component_scores(
     return [scores for block in blocks for scores in component.scorer.word_scores(block)]
 
 
-class TextScores:
-    """The scores of a text under components and, if there are weights, under their mixture.
+class TextPerplexity(NamedTuple):
+    """Perplexity of a text under a component, or under a mixture, whose tokens are words.
 
-    "Without OOVs" leaves out the words that any of the components does not know: the same words for
-    all components. The word after an unknown one counts, and its score depends on how an LM reads
-    <unk>. Known sentences are the sentences without unknown words. The tokens of a mixture are
-    words.
+    Attributes:
+        name: Name of the component; "mixture" for the mixture.
+        kind: Kind of the component; "mixture" for the mixture.
+        sentences: Perplexity of each sentence.
+        oovs: Number of words that the component does not know.
     """
 
-    def __init__(
-        self,
-        components: Sequence[Component],
-        sentences: Sentences,
-        scores: Sequence[Sequence[WordScores]],
-        weights: Optional[np.ndarray] = None,
-    ):
-        self.sentences = sentences
-        self.rows: List[Tuple[str, str, WordScorer, Sequence[WordScores]]] = [
-            (c.name, c.kind, c.scorer, found) for c, found in zip(components, scores, strict=True)
-        ]
-        """Name, kind, scorer and scores of each component, and of the mixture."""
-        self._excluded = [
-            np.logical_or.reduce([s.oov for s in row]) for row in zip(*scores, strict=True)
-        ]
-        if weights is not None and len(components) > 1:
-            self.rows.append(("mixture", "mixture", WordScorer(), mixed_scores(scores, weights)))
+    name: str
+    kind: str
+    sentences: List[Perplexity]
+    oovs: int
 
-    def perplexities(self, index: int) -> List[Perplexity]:
-        """Perplexity of each sentence under a component (the mixture comes last)."""
-        _, _, scorer, scores = self.rows[index]
-        found = []
-        for words, score, out in zip(self.sentences.values(), scores, self._excluded, strict=True):
-            tokens = scorer.token_counts(words)
-            found.append(sentence_perplexity(words, score.log_probs, tokens=tokens, excluded=out))
-        return found
+    def summary(self) -> Dict[str, Any]:
+        """Figures of the whole text.
 
-    def summary(self, index: int) -> Dict[str, Any]:
-        """Figures of a component over the whole text."""
-        (name, kind, _, scores), found = self.rows[index], self.perplexities(index)
-        total = sum(found, Perplexity())
-        known = sum((sentence for sentence in found if not sentence.oov.words), Perplexity())
-        num_words = total.all.words - total.sentences
-        num_oovs = int(sum(score.oov.sum() for score in scores))
+        The word after an unknown one counts, and its score depends on how an LM reads <unk>. Known
+        sentences are the sentences without excluded words.
+        """
+        total = sum(self.sentences, Perplexity())
+        known = sum((part for part in self.sentences if not part.oov.words), Perplexity())
+        everything, of_known = total.all, known.all
+        num_words = everything.words - total.sentences
         return {
-            "name": name,
-            "kind": kind,
-            "log_prob": total.all.log_prob,
+            "name": self.name,
+            "kind": self.kind,
+            "log_prob": everything.log_prob,
             "words": num_words,
             "sentences": total.sentences,
-            "tokens": total.all.tokens,
-            "characters": total.all.characters,
-            "oovs": num_oovs,
-            "oov_rate": num_oovs / num_words if num_words else 0.0,
+            "tokens": everything.tokens,
+            "characters": everything.characters,
+            "oovs": self.oovs,
+            "oov_rate": self.oovs / num_words if num_words else 0.0,
             "excluded": total.oov.words,
-            "perplexity": {u: total.all.perplexity(n) for u, n in UNITS.items()},
+            "perplexity": {u: everything.perplexity(n) for u, n in UNITS.items()},
             "perplexity_without_oov": {u: total.known.perplexity(n) for u, n in UNITS.items()},
             "known_sentences": known.sentences,
-            "perplexity_of_known_sentences": {u: known.all.perplexity(n) for u, n in UNITS.items()},
+            "perplexity_of_known_sentences": {u: of_known.perplexity(n) for u, n in UNITS.items()},
         }
 
-    def summaries(self) -> List[Dict[str, Any]]:
-        """Figures of every component, the mixture last."""
-        return [self.summary(index) for index in range(len(self.rows))]
+
+def text_perplexities(
+    components: Sequence[Component],
+    lines: Sequence[Sequence[str]],
+    scores: Sequence[Sequence[WordScores]],
+    weights: Optional[np.ndarray] = None,
+) -> List[TextPerplexity]:
+    """Perplexity of a text under each component and, if there are weights, under their mixture.
+
+    "Without OOVs" leaves out the words that any of the components does not know: the same words for
+    all components.
+    """
+    rows = [(c.name, c.kind, c.scorer, s) for c, s in zip(components, scores, strict=True)]
+    excluded = [np.logical_or.reduce([s.oov for s in row]) for row in zip(*scores, strict=True)]
+    if weights is not None and len(components) > 1:
+        rows.append(("mixture", "mixture", WordScorer(), mixed_scores(scores, weights)))
+    texts = []
+    for name, kind, scorer, of_lines in rows:
+        sentences = []
+        for words, score, out in zip(lines, of_lines, excluded, strict=True):
+            tokens = scorer.token_counts(words)
+            sentences.append(
+                sentence_perplexity(words, score.log_probs, tokens=tokens, excluded=out)
+            )
+        oovs = int(sum(score.oov.sum() for score in of_lines))
+        texts.append(TextPerplexity(name, kind, sentences, oovs))
+    return texts

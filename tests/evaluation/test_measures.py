@@ -31,9 +31,9 @@ from espnet_bayeslm.evaluation.transcripts import read_sentences
 from espnet_bayeslm.scoring.perplexity import (
     Perplexity,
     Tally,
-    TextScores,
     perplexity_text,
     sentence_perplexity,
+    text_perplexities,
 )
 from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.utils.errors import InputError
@@ -89,7 +89,8 @@ def test_words_that_any_component_does_not_know_are_left_out_for_all():
     unknown = [[False, True, False, False], [False, False, True, False]]
     scores = [[WordScores(v, np.array(u))] for v, u in zip(values, unknown, strict=True)]
     components = [Component(name, "ngram", WordScorer()) for name in "xy"]
-    found = TextScores(components, {"u": ["a", "b", "c"]}, scores, np.array([0.5, 0.5])).summaries()
+    texts = text_perplexities(components, [["a", "b", "c"]], scores, np.array([0.5, 0.5]))
+    found = [text.summary() for text in texts]
     assert [row["excluded"] for row in found] == [2, 2, 2]
     known = [row["perplexity_without_oov"]["word"] for row in found]
     expected = [np.exp(-v[[0, 3]].mean()) for v in (*values, np.log(np.exp(values).mean(0)))]
