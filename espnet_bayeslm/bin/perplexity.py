@@ -88,8 +88,9 @@ def print_table(summaries: Sequence[Mapping[str, Any]], *, unit: str = "word") -
 
 def read_text(options: ScoredTextOptions) -> Sentences:
     """Sentences of a text, normalised."""
-    text = read_sentences(options.text, keyed=options.keyed)
-    sentences = Normalization(options.normalize).text(text)
+    sentences: Sentences = read_sentences(options.text, keyed=options.keyed)
+    if options.normalize:
+        sentences = Normalization(options.normalize).text(sentences)
     LOG.info("read %d sentences from %s", len(sentences), options.text)
     return sentences
 

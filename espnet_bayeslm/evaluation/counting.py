@@ -42,13 +42,6 @@ class Counting:
                 f"--unit {self.unit}: no such unit", remedy=f"The units are: {', '.join(UNITS)}."
             )
 
-    @classmethod
-    def of(cls, unit: str, ignore_words: Union[PathLike, Collection[str], None]) -> Counting:
-        """`Counting` whose ignored words may be in a file, one a line."""
-        if isinstance(ignore_words, (str, os.PathLike)):
-            ignore_words = read_word_list(ignore_words)
-        return cls(unit, frozenset(ignore_words or ()))
-
     def facts(self) -> Dict[str, Union[str, Sequence[str]]]:
         """Differences from the default counting, for files that say how errors were counted."""
         facts = {"unit": self.unit, "ignore_words": sorted(self.ignored)}
@@ -136,4 +129,7 @@ class CountingOptions:
     @functools.cached_property
     def counting(self) -> Counting:
         """Counting of these options; `ignore_words` is read where it is a file."""
-        return Counting.of(self.unit, self.ignore_words)
+        words = self.ignore_words
+        if isinstance(words, (str, os.PathLike)):
+            words = read_word_list(words)
+        return Counting(self.unit, frozenset(words or ()))

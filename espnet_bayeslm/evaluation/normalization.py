@@ -277,8 +277,6 @@ class Normalization:
 
     def text(self, texts: Mapping[str, Sequence[str]]) -> Dict[str, Words]:
         """Utterance id -> normalised words."""
-        if not self.steps:
-            return dict(texts)  # type: ignore[arg-type]
         return {utt: self.words(words) for utt, words in texts.items()}
 
 

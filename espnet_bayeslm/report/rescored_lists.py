@@ -83,7 +83,8 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
     scales, facts = None, {}
     if (path / SCALES).exists():
         scales, facts = read_scales(path / SCALES), read_yaml_mapping(path / SCALES)
-    counting = Counting.of(str(facts.get("unit", "word")), list(facts.get("ignore_words", ())))
+    ignored = frozenset(facts.get("ignore_words", ()))
+    counting = Counting(str(facts.get("unit", "word")), ignored)
     normalization = Normalization(str(facts.get("normalize", "")), kept=counting.ignored)
     if normalization:
         nbests = list(normalized(nbests, normalization, report=False))

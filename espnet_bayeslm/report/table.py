@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Union
 
 BETTER, WORSE, MISSING = "†", "‡", "–"
 # Typeset numbers as programs read them
@@ -24,41 +23,37 @@ class Cell(NamedTuple):
 Row = Sequence[Union[str, Cell]]
 
 
-@dataclasses.dataclass(frozen=True)
 class Table:
     """A table whose first column names the rows.
 
-    Further columns (from 0) that hold `words` are aligned to the left.
+    Args:
+        caption: Title.
+        header: Heads of the columns.
+        rows: Cells; a text stands for a cell with nothing but a text.
+        words: Further columns (from 0) that hold words: they are aligned to the left.
+
+    Attributes:
+        cells: Rows of cells.
+        marked: True for each column with marks of significance.
+        words: All columns that hold words, the first among them.
     """
 
-    caption: str
-    header: Sequence[str]
-    rows: Sequence[Row]
-    words: Sequence[int] = ()
-
-    @property
-    def cells(self) -> List[List[Cell]]:
-        """Rows of cells."""
-        return [[c if isinstance(c, Cell) else Cell(c) for c in row] for row in self.rows]
-
-    @property
-    def marked(self) -> List[bool]:
-        """Columns with marks of significance."""
-        return [any(row[n].mark for row in self.cells) for n in range(len(self.header))]
-
-    def is_words(self, column: int) -> bool:
-        """True if a column holds words."""
-        return column == 0 or column in self.words
+    def __init__(
+        self, caption: str, header: Sequence[str], rows: Sequence[Row], words: Iterable[int] = ()
+    ):
+        self.caption, self.header, self.words = caption, header, {0, *words}
+        self.cells = [[c if isinstance(c, Cell) else Cell(c) for c in row] for row in rows]
+        self.marked = [any(row[n].mark for row in self.cells) for n in range(len(header))]
 
     def data(self) -> Dict[str, Any]:
         """JSON object: numbers in a form for programs, marks in columns of their own."""
         columns: List[str] = []
-        rows: List[List[str]] = [[] for _ in self.rows]
+        rows: List[List[str]] = [[] for _ in self.cells]
         for n, (head, marked) in enumerate(zip(self.header, self.marked, strict=True)):
             columns += [head, f"{head} significance"][: 1 + marked]
             for row, cells in zip(rows, self.cells, strict=True):
                 text, mark = cells[n][:2]
-                row += [text if self.is_words(n) else text.translate(_NUMBERS), mark][: 1 + marked]
+                row += [text if n in self.words else text.translate(_NUMBERS), mark][: 1 + marked]
         return {"caption": self.caption, "columns": columns, "rows": rows}
 
     def markdown(self) -> str:
@@ -66,17 +61,17 @@ class Table:
         cells = [[cell.text + cell.mark for cell in row] for row in self.cells]
         header, *rows = self._padded([self.header, *cells], width=3)
         rule = [
-            "-" * len(head) if self.is_words(n) else "-" * (len(head) - 1) + ":"
+            "-" * len(head) if n in self.words else "-" * (len(head) - 1) + ":"
             for n, head in enumerate(header)
         ]
         return "".join(f"| {' | '.join(line)} |\n" for line in [header, rule, *rows])
 
     def text(self) -> str:
         """Table in columns, as tools print it."""
-        marked = self.marked
-        lines = [[head + " " * mark for head, mark in zip(self.header, marked, strict=True)]]
+        ends = [" " * mark for mark in self.marked]
+        lines = [[head + end for head, end in zip(self.header, ends, strict=True)]]
         for row in self.cells:
-            lines.append([c.text + (c.mark or " " * m) for c, m in zip(row, marked, strict=True)])
+            lines.append([c.text + (c.mark or end) for c, end in zip(row, ends, strict=True)])
         return printed("\n".join("  ".join(line).rstrip() for line in self._padded(lines)))
 
     def _padded(self, lines: Sequence[Sequence[str]], width: int = 0) -> List[List[str]]:
@@ -84,7 +79,7 @@ class Table:
         widths = [max(width, *map(len, column)) for column in zip(*lines, strict=True)]
         return [
             [
-                text.ljust(width) if self.is_words(n) else text.rjust(width)
+                text.ljust(width) if n in self.words else text.rjust(width)
                 for n, (text, width) in enumerate(zip(line, widths, strict=True))
             ]
             for line in lines

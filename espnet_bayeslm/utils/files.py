@@ -6,7 +6,6 @@ import codecs
 import contextlib
 import hashlib
 import json
-import math
 import os
 import re
 import secrets
@@ -81,16 +80,10 @@ def write_json(path: PathLike, content: Any, **options: Any) -> None:
 
     NaN and infinity, which JSON does not have, become null, or with `allow_nan=False` an error.
     """
-    content = _as_json(content) if options.get("allow_nan", True) else content
+    if options.get("allow_nan", True):
+        # what Python writes of numbers that JSON lacks is read as null
+        content = json.loads(json.dumps(content), parse_constant=lambda name: None)
     write_text(path, json.dumps(content, **{"indent": 1, **options}) + "\n")
-
-
-def _as_json(content: Any) -> Any:
-    if isinstance(content, Mapping):
-        return {key: _as_json(value) for key, value in content.items()}
-    if isinstance(content, (list, tuple)):
-        return [_as_json(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def write_yaml(path: PathLike, content: Mapping[str, Any]) -> None:

@@ -12,7 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.alignments import best_splits, edit_distance
 
-from espnet_bayeslm.evaluation.counting import Counting, read_word_list, warn_without_blanks
+from espnet_bayeslm.evaluation.counting import (
+    Counting,
+    CountingOptions,
+    read_word_list,
+    warn_without_blanks,
+)
 from espnet_bayeslm.evaluation.markup import parse_markup
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import (
@@ -213,13 +218,13 @@ def test_facts_and_word_lists(tmp_path):
     counting = Counting("char", frozenset(NOISE))
     facts = counting.facts()
     assert facts == {"unit": "char", "ignore_words": ["!SIL", "[laugh]"]}
-    assert Counting.of(facts["unit"], facts["ignore_words"]) == counting
+    assert CountingOptions(**facts).counting == counting
     path = tmp_path / "noise"
     path.write_text("[laugh]\n\n<SPOKEN_NOISE>\r\n")
     assert read_word_list(path) == {"[laugh]", "<SPOKEN_NOISE>"}
     path.write_text("[laugh]\nuh huh\n")
     with pytest.raises(InputError, match="noise:2: 'uh huh' has 2 words, where one was expected"):
-        Counting.of("word", path)
+        CountingOptions(ignore_words=path).counting  # noqa: B018
     path.write_text("\n")
     with pytest.raises(InputError, match="noise: no words"):
         read_word_list(path)
