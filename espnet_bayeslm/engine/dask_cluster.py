@@ -10,7 +10,8 @@ import shutil
 from concurrent.futures import CancelledError
 from typing import Any, Dict, Iterator, Optional, Tuple
 
-from espnet_bayeslm.engine.pool import EngineError, Pool, ended_too_often, num_cores, threads_of
+from espnet_bayeslm.engine.pool import EngineError, Pool, ended_too_often
+from espnet_bayeslm.engine.processes import num_cores, threads_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping
 from espnet_bayeslm.utils.log import LOG

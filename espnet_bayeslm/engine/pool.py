@@ -1,31 +1,23 @@
-"""Where work is done: in this process, in processes of this machine, or on a cluster by Dask.
+"""Where work is done, and blocks of it: in this process, in processes of this machine, or by Dask.
 
 The workers of the last two are a `concurrent.futures.Executor`. A worker that is killed is
-replaced, and its task is done again.
+replaced, and its task is done again. Results of blocks are kept as they are finished, and joined in
+order.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
-import multiprocessing
+import functools
+import hashlib
 import os
 import pickle
-import signal
-import sys
+import shutil
 import threading
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Executor,
-    Future,
-    ThreadPoolExecutor,
-    wait,
-)
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
-from queue import SimpleQueue
+import uuid
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from pathlib import Path
 from typing import (
     Any,
     Callable,
@@ -39,18 +31,23 @@ from typing import (
     Tuple,
     TypeVar,
 )
+from weakref import WeakKeyDictionary
 
-from tqdm import tqdm
-
+from espnet_bayeslm.engine.processes import LocalExecutor, num_cores, threads_of
+from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, atomic_write, leftover_prefix
 from espnet_bayeslm.utils.options import option
 
 T = TypeVar("T")
+Block = TypeVar("Block", bound=Sequence)
 GROUP = "Engine"
 # Tasks under way for each worker: one is computed while others are on their way
 AHEAD = 3
 # Workers that may end during one task before the task itself is blamed
 MAX_TRIES = 4
+ONE_AT_A_TIME = threading.Lock()
+"""A worker may have several threads, and an object such as an LM uses them all."""
 
 
 class Pool(NamedTuple):
@@ -115,157 +112,11 @@ def ended_too_often(tries: int) -> EngineError:
     )
 
 
-class LocalExecutor(Executor):
-    """Processes of this machine; one that was killed is replaced at the next task.
-
-    The processes are forked, so that slow imports, those of `preload`, are made once. They end with
-    this process, even if it is killed. Each has a pipe of its own and shares no lock with another:
-    one that is killed while it writes, or holds a lock, stops nobody.
-    """
-
-    def __init__(self, workers: int, preload: Sequence[str] = (), *, num_threads: int):
-        for module in preload:
-            importlib.import_module(module)
-        self._workers = workers
-        self._num_threads = num_threads
-        # the processes end when nobody holds the other end of this pipe
-        self._alive, self._held = os.pipe()
-        # a thread for each process waits for its answers
-        self._threads = ThreadPoolExecutor(workers)
-        self._idle: SimpleQueue[Optional[Connection]] = SimpleQueue()
-        self._ended: SimpleQueue[BaseProcess] = SimpleQueue()
-        self._processes: Dict[Connection, BaseProcess] = {}
-
-    def _fork(self) -> None:
-        """Start a process.
-
-        Only the thread that gives the tasks does this: locks that it holds would stay locked in a
-        process that another thread starts.
-        """
-        fork = multiprocessing.get_context("fork")
-        ours, theirs = fork.Pipe()
-        ends = theirs, self._alive, self._held
-        process = fork.Process(target=_work, args=(*ends, self._num_threads))
-        # Python loses a Ctrl-C that comes while it forks: it waits
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        try:
-            process.start()
-            self._processes[ours] = process
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
-        self._idle.put(ours)
-
-    def submit(self, fn: Callable, /, *args: Any, **kwargs: Any) -> Future:
-        """Give a task to a process; those that are not there are started first."""
-        self._join_ended()
-        for _ in range(self._workers - len(self._processes)):
-            self._fork()
-        return self._threads.submit(self._run, fn, args, kwargs)
-
-    def _join_ended(self) -> None:
-        """Wait until processes that were killed are gone."""
-        while not self._ended.empty():
-            self._ended.get().join()
-
-    def _run(self, *task: Any) -> Any:
-        """Result of a task on a process that has none."""
-        message = pickle.dumps(task)
-        connection = self._idle.get()
-        if connection is None:
-            raise BrokenExecutor("the processes are being ended")
-        try:
-            connection.send_bytes(message)
-            answer = connection.recv_bytes()
-        except Exception as error:
-            process = self._processes.pop(connection)
-            process.kill()  # where this process lacks memory, it is alive
-            self._ended.put(process)
-            connection.close()
-            raise BrokenExecutor("a process was killed") from error
-        self._idle.put(connection)
-        succeeded, result = pickle.loads(answer)
-        if not succeeded:
-            raise result
-        return result
-
-    def __exit__(self, kind: Any, *rest: Any) -> None:
-        """End the processes, after an error at once."""
-        # then no more tasks ask for a process than there are threads
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        if kind is not None:
-            os.close(self._held)
-        for _ in range(self._workers):
-            self._idle.put(None)
-        self._threads.shutdown()
-        for connection in self._processes:
-            with contextlib.suppress(OSError):
-                connection.send(None)
-        for connection, process in self._processes.items():
-            process.join()
-            connection.close()
-        self._join_ended()
-        if kind is None:
-            os.close(self._held)
-        os.close(self._alive)
-
-
-def _work(connection: Connection, alive: int, held: int, threads: int) -> None:
-    """Do the tasks of a pipe, in a process of a `LocalExecutor`, until None comes."""
-    os.close(held)
-    # Ctrl-C reaches the whole group; the first process tells of it and then ends this one
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    # tqdm's own is shared by all processes, and one that is killed may hold it
-    tqdm.set_lock(threading.RLock())
-    threading.Thread(target=end_with_pipe, args=(alive,), daemon=True).start()
-    set_threads(threads)
-    while (task := connection.recv()) is not None:
-        connection.send_bytes(_answer(*task))
-
-
-def _answer(fn: Callable, args: Any, kwargs: Any) -> bytes:
-    """True and the result of a task, or False and its error, packed."""
-    try:
-        return pickle.dumps((True, fn(*args, **kwargs)))
-    except BaseException as error:
-        try:
-            answer = pickle.dumps((False, error))
-            pickle.loads(answer)  # where an error needs more than its message
-        except Exception:
-            answer = pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
-        return answer
-
-
-def end_with_pipe(pipe: int) -> None:
-    """End this process when the other end of a pipe is closed."""
-    os.read(pipe, 1)
-    os._exit(1)
-
-
 @contextlib.contextmanager
 def local_pool(workers: int, preload: Sequence[str], *, num_threads: int) -> Iterator[Pool]:
     """Processes of this machine within the block, each with so many threads."""
     with LocalExecutor(workers, preload, num_threads=num_threads) as executor:
         yield Pool(executor, workers)
-
-
-def num_cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def threads_of(processes: int) -> int:
-    """Threads of each of some processes: OMP_NUM_THREADS, or its share of the cores."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdecimal() and int(given) else max(num_cores() // processes, 1)
-
-
-def set_threads(threads: int) -> None:
-    """Compute with a number of threads in this process."""
-    os.environ["OMP_NUM_THREADS"] = str(threads)
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(threads)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -321,3 +172,145 @@ class EngineOptions:
 
 LOCAL = EngineOptions()
 """This machine."""
+
+
+@functools.lru_cache(maxsize=1)
+def _made(packed: bytes) -> Any:
+    """Object of a worker, from the function that makes it and its arguments."""
+    _, folder, make = pickle.loads(packed)
+    with contextlib.suppress(OSError):  # elsewhere relative paths have no meaning
+        os.chdir(folder)
+    return make()
+
+
+def _prepare(packed: bytes) -> None:
+    """Make the worker's object."""
+    with ONE_AT_A_TIME:
+        _made(packed)
+
+
+def _call(packed: bytes, method: str, argument: bytes) -> bytes:
+    """Result of a method of the worker's object, which is made where it is not there yet."""
+    with ONE_AT_A_TIME:
+        return pickle.dumps(getattr(_made(packed), method)(pickle.loads(argument)))
+
+
+class Blocks:
+    """An object that each worker makes once, by `make(*args)`, and the results of its methods.
+
+    Workers import the function, and begin at once. Without a pool this process is the worker.
+    """
+
+    def __init__(self, pool: Optional[Pool], make: Callable, *args: Any):
+        self.pool = pool
+        self._folder: Optional[Path] = None
+        self._identity = ""
+        if pool is None:
+            self._here = make(*args)
+            return
+        # files may change between two runs: no run takes the object of another
+        packed = (uuid.uuid4().hex, os.getcwd(), functools.partial(make, *args))
+        self._packed = pickle.dumps(packed)
+        # Dask forgets a task that nobody holds
+        self._begun = [pool.executor.submit(_prepare, self._packed) for _ in range(pool.workers)]
+        # where results are kept, of the tasks under way
+        self._paths: WeakKeyDictionary[Future, Path] = WeakKeyDictionary()
+
+    def _path(self, folder: Path, method: str, item: Any) -> Path:
+        """File in a folder that keeps the result of a block."""
+        name = f"{self._identity} {method} {item!r}"
+        return folder / hashlib.sha256(name.encode()).hexdigest()
+
+    def _submit(self, pool: Pool, method: str, item: Any) -> Future:
+        """Give a block to the executor; the result is bytes, which are kept as they are.
+
+        An earlier run may have left them.
+        """
+        path = self._folder and self._path(self._folder, method, item)
+        if path is not None and path.exists():
+            known: Future = Future()
+            known.set_result(path.read_bytes())
+            return known
+        future = pool.executor.submit(_call, self._packed, method, pickle.dumps(item))
+        if path is not None:
+            self._paths[future] = path
+        return future
+
+    def _finish(self, future: Future) -> bytes:
+        """Result of a block, which is written to its file, whole or not at all."""
+        packed: bytes = future.result()
+        if (path := self._paths.pop(future, None)) is not None:
+            with atomic_write(path, "wb") as f:
+                f.write(packed)
+        return packed
+
+    def ask(self, method: str, item: Any = None) -> Any:
+        """Result of a method on any worker; this process keeps it as the result of a block."""
+        if self.pool is not None:
+            submit = functools.partial(self._submit, self.pool, method)
+            return pickle.loads(next(self.pool.completed(submit, [item]))[1])
+        if self._folder is None:
+            return getattr(self._here, method)(item)
+        path = self._path(self._folder, method, item)
+        if path.exists():
+            return pickle.loads(path.read_bytes())
+        result = getattr(self._here, method)(item)
+        with atomic_write(path, "wb") as f:
+            pickle.dump(result, f)
+        return result
+
+    @contextlib.contextmanager
+    def kept(self, output: Optional[PathLike], identity: str) -> Iterator[None]:
+        """Keep the results of blocks beside `output`, if given, until the block of code ends well.
+
+        A run that was stopped or killed leaves them, and the next one with the same identity, which
+        is all that results depend on besides the blocks, takes them. After bad input they go.
+        """
+        if output is None:
+            yield
+            return
+        target = Path(output).resolve()
+        place = target if target.is_dir() else target.parent
+        self._folder = place / f"{leftover_prefix(target)}blocks"
+        self._identity = identity
+        made = [above for above in (place, *place.parents) if not above.exists()]
+        goes = True
+        try:
+            yield
+        except BaseException as error:
+            goes = isinstance(error, InputError) and not isinstance(error, EngineError)
+            raise
+        finally:
+            folder, self._folder = self._folder, None
+            if goes:
+                shutil.rmtree(folder, ignore_errors=True)
+            for above in made:
+                with contextlib.suppress(OSError):  # not empty
+                    above.rmdir()
+
+    def map(
+        self,
+        method: str,
+        blocks: Iterable[Block],
+        *,
+        desc: str,
+        unit: str,
+        total: Optional[int] = None,
+        sent: Callable[[Block], Any] = lambda block: block,
+    ) -> Iterator[Tuple[Block, Any]]:
+        """Yield each block and the result of a method for it, in the order of the blocks.
+
+        `desc` and `unit` are for the progress bar over all workers, `total` counts the items of all
+        blocks, and `sent` gives the part of a block that the method gets.
+        """
+        if self.pool is None:
+            for block in blocks:
+                yield block, self.ask(method, sent(block))
+            return
+        give = functools.partial(self._submit, self.pool, method)
+        submit: Callable[[Block], Future] = lambda block: give(sent(block))  # noqa: E731
+        with progress(desc=desc, unit=unit, total=total) as bar:
+            completed = self.pool.completed(submit, blocks, in_order=True, finish=self._finish)
+            for block, packed in completed:
+                bar.update(len(block))
+                yield block, pickle.loads(packed)

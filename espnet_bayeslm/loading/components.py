@@ -26,8 +26,7 @@ from typing import (
 import numpy as np
 
 from espnet_bayeslm import load
-from espnet_bayeslm.engine.blocks import Blocks
-from espnet_bayeslm.engine.pool import Pool
+from espnet_bayeslm.engine.pool import Blocks, Pool
 from espnet_bayeslm.loading.component_options import ComponentOptions, LMOptions, MixtureOptions
 from espnet_bayeslm.loading.experiment import experiment_name, find_files, fingerprint
 from espnet_bayeslm.loading.weights_file import (

@@ -17,7 +17,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, Iterator, List, Mapping, Sequence
 
-from espnet_bayeslm.engine.pool import Pool, end_with_pipe, set_threads, threads_of
+from espnet_bayeslm.engine.pool import Pool
+from espnet_bayeslm.engine.processes import end_with_pipe, set_threads, threads_of
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text

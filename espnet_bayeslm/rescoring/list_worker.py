@@ -17,8 +17,7 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.engine.blocks import Blocks
-from espnet_bayeslm.engine.pool import Pool
+from espnet_bayeslm.engine.pool import Blocks, Pool
 from espnet_bayeslm.loading.components import (
     ComponentWorker,
     chooses_form,

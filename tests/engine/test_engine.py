@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
-from espnet_bayeslm.engine import blocks
-from espnet_bayeslm.engine.pool import LOCAL, EngineOptions, threads_of
+from espnet_bayeslm.engine.pool import LOCAL, Blocks, EngineOptions
+from espnet_bayeslm.engine.processes import threads_of
 from espnet_bayeslm.utils.errors import InputError
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "large_sets.md"
@@ -50,7 +50,7 @@ def test_results_come_in_order_and_few_items_are_in_memory(engine, workers):
             yield [number]
 
     with engine.pool() as pool:
-        found = blocks.Blocks(pool, Squares).map("squares", items(), desc="", unit="")
+        found = Blocks(pool, Squares).map("squares", items(), desc="", unit="")
         pids = set()
         for number, (block, [(square, pid)]) in enumerate(found):
             assert ([number], number**2) == (block, square)
@@ -66,7 +66,7 @@ def raise_input_error(number):
 @pytest.mark.parametrize("engine", [HERE, TWO], ids=["here", "two"])
 def test_an_error_of_a_task_is_the_error(engine):
     with pytest.raises(InputError, match=r"^number 7\. Give another\.$"), engine.pool() as pool:
-        list(blocks.Blocks(pool, Squares).map("refuse", [[7]], desc="", unit=""))
+        list(Blocks(pool, Squares).map("refuse", [[7]], desc="", unit=""))
 
 
 class LockedError(Exception):
@@ -146,7 +146,7 @@ class Made:
 
 def test_all_workers_make_the_object_at_once(tmp_path):
     with TWO.pool() as pool:
-        assert blocks.Blocks(pool, Made, tmp_path).ask("answer", 41) == 42
+        assert Blocks(pool, Made, tmp_path).ask("answer", 41) == 42
     assert len(list(tmp_path.iterdir())) == 2
 
 
