@@ -42,7 +42,8 @@ from espnet_bayeslm.rescoring.rescore_options import NO_LMWT
 from espnet_bayeslm.scoring import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import check_output, check_seekable, files_in, staged, write_json
+from espnet_bayeslm.utils.files import check_seekable, write_json
+from espnet_bayeslm.utils.folders import check_output, files_in, staged
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option, part_of
 

@@ -16,7 +16,6 @@ from espnet_bayeslm.loading.component_options import (
 )
 from espnet_bayeslm.loading.components import score_text
 from espnet_bayeslm.report.table import Table
-from espnet_bayeslm.scoring.oov_rate import UnknownWords
 from espnet_bayeslm.scoring.perplexity import (
     BEYOND_SENSE,
     MAX_SENSIBLE,
@@ -26,6 +25,7 @@ from espnet_bayeslm.scoring.perplexity import (
     perplexity_text,
     text_perplexities,
 )
+from espnet_bayeslm.scoring.unknown_words import UnknownWords
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.files import atomic_write, write_json

@@ -26,7 +26,7 @@ from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
 from espnet_bayeslm.rescoring.tuning import Refs, Tuned, held_out_line
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import check_output, files_in, staged
+from espnet_bayeslm.utils.folders import check_output, files_in, staged
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 

@@ -36,7 +36,8 @@ from weakref import WeakKeyDictionary
 from espnet_bayeslm.engine.processes import LocalExecutor, num_cores, threads_of
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, atomic_write, leftover_prefix
+from espnet_bayeslm.utils.files import PathLike, atomic_write
+from espnet_bayeslm.utils.folders import leftover_prefix
 from espnet_bayeslm.utils.options import option
 
 T = TypeVar("T")

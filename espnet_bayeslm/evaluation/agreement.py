@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.counting import Counting
 from espnet_bayeslm.evaluation.normalization import STEPS, Normalization
@@ -18,7 +18,31 @@ TRIED = 300
 # A gain is told above this rate, and this part of the errors
 LEAST_GAIN, LEAST_PART = 0.001, 0.02
 
+MOST = 5000
+"""Texts of a subset."""
+
 Pairs = Sequence[Tuple[Sequence[str], Sequence[str]]]
+
+
+class Subset:
+    """At most `MOST` of many texts by utterance id, chosen in one reading.
+
+    Attributes:
+        texts: Utterance id -> words.
+    """
+
+    def __init__(self) -> None:
+        self.texts: Dict[str, Sequence[str]] = {}
+        self._seen, self._step = 0, 1
+
+    def add(self, utt: str, words: Sequence[str]) -> None:
+        """Take a text, or leave it out."""
+        if self._seen % self._step == 0:
+            self.texts[utt] = words
+        self._seen += 1
+        if len(self.texts) > MOST:
+            self.texts = {utt: self.texts[utt] for utt in list(self.texts)[::2]}
+            self._step *= 2
 
 
 def warn_of_spelling(

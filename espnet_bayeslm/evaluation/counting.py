@@ -11,7 +11,6 @@ from typing import Collection, Dict, FrozenSet, Mapping, Sequence, Union
 
 from espnet_bayeslm.evaluation.markup import Words, mapped
 from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, word_errors
-from espnet_bayeslm.utils.casing import nfc
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
@@ -52,8 +51,9 @@ class Counting:
         return mapped(words, self._plain_units)
 
     def _plain_units(self, words: Sequence[str]) -> Words:
-        kept = tuple(nfc(word) for word in words if word not in self.ignored)
-        return kept if self.unit == "word" else tuple(itertools.chain.from_iterable(kept))
+        kept = [word for word in words if word not in self.ignored]
+        composed = tuple(unicodedata.normalize("NFC", word) for word in kept)
+        return composed if self.unit == "word" else tuple(itertools.chain.from_iterable(composed))
 
     def text(self, texts: Mapping[str, Sequence[str]]) -> Dict[str, Words]:
         """Utterance id -> the units that are counted."""
@@ -66,7 +66,7 @@ class Counting:
     def size(self, words: Sequence[str]) -> int:
         """Number of words or characters of a hypothesis, which has no markup, that are counted."""
         kept = [word for word in words if word not in self.ignored]
-        return len(kept) if self.unit == "word" else sum(len(nfc(word)) for word in kept)
+        return len(kept) if self.unit == "word" else len(self._plain_units(kept))
 
 
 ALL_WORDS = Counting()

@@ -10,10 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Iterable, List, NamedTuple, Sequence, Set, Tuple
 
-from espnet_bayeslm.utils.casing import lower_case
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.words import lower_case
 
 # A sentence of at least so many words counts; shorter ones are said by everybody
 SHORTEST = 6

@@ -11,9 +11,9 @@ import unicodedata
 from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from espnet_bayeslm.evaluation.markup import Words, mapped
-from espnet_bayeslm.utils.casing import lower_case, nfc, nfkc, turkish_lower_case
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.words import lower_case, turkish_lower_case
 
 TextFunction = Callable[[str], str]
 
@@ -223,8 +223,8 @@ def _whisper_normalizer() -> TextFunction:
 
 # In the order in which they are applied: a step that reads a sign comes before one that removes it.
 STEPS: Mapping[str, TextFunction] = {
-    "nfc": nfc,
-    "nfkc": nfkc,
+    "nfc": functools.partial(unicodedata.normalize, "NFC"),
+    "nfkc": functools.partial(unicodedata.normalize, "NFKC"),
     "lower_tr": turkish_lower_case,
     "whisper": lambda text: _whisper_normalizer()(text),
     "lower": lower_case,

@@ -9,9 +9,8 @@ from typing import Collection, Dict, Iterable, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.markup import Words, parse_markup
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, entries_of, read_lines, table_of
-from espnet_bayeslm.utils.marks import without_marks
-from espnet_bayeslm.utils.packed_files import unpacked_name
+from espnet_bayeslm.utils.files import PathLike, entries_of, read_lines, table_of, unpacked_name
+from espnet_bayeslm.utils.words import without_marks
 
 
 def read_sentences(path: PathLike, *, keyed: bool) -> Dict[str, Words]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Collection, List, Mapping, Sequence
+import operator
+from typing import Collection, List, Mapping, Sequence, TypeVar
 
 import kaldialign
 import numpy as np
@@ -20,7 +21,18 @@ from espnet_bayeslm.evaluation.transcripts import Words as Words
 from espnet_bayeslm.evaluation.transcripts import read_transcripts as read_transcripts
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
-from espnet_bayeslm.utils.sums import Addable
+
+T = TypeVar("T", bound="Addable")
+
+
+@dataclasses.dataclass(frozen=True)
+class Addable:
+    """Base of dataclasses that add field by field."""
+
+    def __add__(self: T, other: T) -> T:
+        if type(other) is not type(self):
+            return NotImplemented
+        return type(self)(*map(operator.add, vars(self).values(), vars(other).values()))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -52,7 +52,8 @@ from espnet_bayeslm.pretrained.names import (
     is_pretrained,
 )
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, check_folder, entries, staged, write_yaml
+from espnet_bayeslm.utils.files import PathLike, write_yaml
+from espnet_bayeslm.utils.folders import check_folder, entries, staged
 from espnet_bayeslm.utils.log import LOG
 
 # The folder beside the checkpoint that holds a mixture's n-grams.

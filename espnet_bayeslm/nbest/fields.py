@@ -13,11 +13,13 @@ from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
     BYTE_ORDER_MARK,
+    SUFFIXES,
     PathLike,
     atomic_write,
-    staged,
+    compressed_to,
+    unpacked_name,
 )
-from espnet_bayeslm.utils.packed_files import SUFFIXES, compressed_to, unpacked_name
+from espnet_bayeslm.utils.folders import staged
 
 _DIGITS = re.compile("([0-9]+)", re.ASCII)
 # Numbers as Python prints the scores of a beam search: tensors, and numbers of NumPy

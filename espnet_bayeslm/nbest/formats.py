@@ -23,6 +23,7 @@ from typing import (
     Union,
 )
 
+from espnet_bayeslm.evaluation.agreement import Subset
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.nbest import kaldi
 from espnet_bayeslm.nbest.fields import BESIDE, AddList, UniqueUtterances, natural_order, placed
@@ -32,13 +33,11 @@ from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales, nbest_list
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, check_seekable, read_lines
+from espnet_bayeslm.utils.files import PACKED, PathLike, check_seekable, read_lines, unpacked_name
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.marks import END, START, without_marks
 from espnet_bayeslm.utils.options import option
-from espnet_bayeslm.utils.packed_files import PACKED, unpacked_name
 from espnet_bayeslm.utils.registry import Registry
-from espnet_bayeslm.utils.subset import Subset
+from espnet_bayeslm.utils.words import END, START, without_marks
 
 READERS: Registry[Callable[[PathLike], Iterator[NBest]]] = Registry(
     "N-best format",

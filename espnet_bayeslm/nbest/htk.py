@@ -27,8 +27,7 @@ from espnet_bayeslm.nbest.fields import (
 from espnet_bayeslm.nbest.lattice import NULL, SILENT, TRANSITIONS, Arc, Lattice, PathScales
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines
-from espnet_bayeslm.utils.packed_files import PACKED
+from espnet_bayeslm.utils.files import PACKED, PathLike, read_lines
 
 MAX_NAME = 255  # bytes, on most file systems
 SUFFIXES = (".lat", ".slf", ".htk")

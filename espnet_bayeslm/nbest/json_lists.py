@@ -37,9 +37,8 @@ from espnet_bayeslm.nbest.fields import (
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines, unpacked_text
+from espnet_bayeslm.utils.files import PACKED, PathLike, read_lines, unpacked_name, unpacked_text
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.packed_files import PACKED, unpacked_name
 
 KEYS = ("utt", "hypotheses", "ref", "speaker")
 HYPOTHESIS_KEYS = ("text", *SCORES)

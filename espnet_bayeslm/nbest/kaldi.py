@@ -38,6 +38,7 @@ from espnet_bayeslm.nbest.fields import (
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
+    PACKED,
     Entry,
     PathLike,
     Table,
@@ -45,7 +46,6 @@ from espnet_bayeslm.utils.files import (
     read_table,
     unpacked_text,
 )
-from espnet_bayeslm.utils.packed_files import PACKED
 
 FILES = WORDS, ACOUSTIC, NOLM, WITHLM = "words_text", "acwt", "lmwt.nolm", "lmwt.withlm"
 PATTERN = rf"(words_text|acwt|lmwt\.nolm|lmwt\.withlm){PACKED}|archives\.[0-9]+"

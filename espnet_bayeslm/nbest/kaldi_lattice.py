@@ -28,8 +28,7 @@ from espnet_bayeslm.nbest.fields import (
 from espnet_bayeslm.nbest.lattice import NULL, TRANSITIONS, Arc, Lattice, kaldi_scales
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines
-from espnet_bayeslm.utils.packed_files import PACKED
+from espnet_bayeslm.utils.files import PACKED, PathLike, read_lines
 
 PATTERN = rf"(?!words\.txt).*\.(lats?|txt|ark){PACKED}"
 """Names that are read in a folder."""

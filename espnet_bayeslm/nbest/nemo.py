@@ -25,8 +25,7 @@ from espnet_bayeslm.nbest.fields import UniqueUtterances, parse_number
 from espnet_bayeslm.nbest.json_lists import DECODER, LIST, PAIR, checked, located, nbest_of
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines
-from espnet_bayeslm.utils.packed_files import unpacked_name
+from espnet_bayeslm.utils.files import PathLike, read_lines, unpacked_name
 
 COUNT = "num_hypotheses"
 KEYS = ("utt", "text", "speaker", COUNT)

@@ -22,10 +22,9 @@ from espnet_bayeslm.nbest.fields import (
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.utils.files import PACKED, PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.marks import END, START
-from espnet_bayeslm.utils.packed_files import PACKED
+from espnet_bayeslm.utils.words import END, START
 
 PATTERN = rf".*\.score{PACKED}"
 """Names of score files."""

@@ -13,9 +13,16 @@ from typing import IO, Dict, Iterator, List, NamedTuple, Optional, Set
 import kenlm
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, lone_return, sha256
+from espnet_bayeslm.utils.files import (
+    DAMAGED,
+    SUFFIXES,
+    PathLike,
+    lone_return,
+    open_unpacked,
+    sha256,
+    unpacked_file,
+)
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.packed_files import DAMAGED, SUFFIXES, open_unpacked, unpacked_file
 
 NGRAM_SUFFIXES = {*SUFFIXES, ".arpa", ".bin", ".binary", ".klm", ".lm"}
 _REFUSED = (OSError, RuntimeError, UnicodeDecodeError)

@@ -24,8 +24,8 @@ from typing import (
 import numpy as np
 
 from espnet_bayeslm.scoring.reader import Encoded, WordReader, marked_tokens
-from espnet_bayeslm.utils.casing import lower_case
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.words import lower_case
 
 if TYPE_CHECKING:
     import torch

@@ -28,8 +28,8 @@ from espnet_bayeslm.report.table import Table, signed
 from espnet_bayeslm.rescoring.output_files import WITHOUT_LM
 from espnet_bayeslm.scoring.perplexity import perplexity_text
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import check_folder, staged, write_text
-from espnet_bayeslm.utils.locks import folder_lock
+from espnet_bayeslm.utils.files import write_text
+from espnet_bayeslm.utils.folders import check_folder, folder_lock, staged
 
 SHIPPED = Path(__file__).parent
 FIRST, POINT = "first pass", "point-estimate + 3-gram"

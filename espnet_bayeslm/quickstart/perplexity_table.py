@@ -13,7 +13,8 @@ import numpy as np
 from espnet_bayeslm.quickstart.steps import KNOWN_ONLY
 from espnet_bayeslm.report.table import Table, signed
 from espnet_bayeslm.scoring.perplexity import perplexity_text
-from espnet_bayeslm.utils.files import staged, write_json
+from espnet_bayeslm.utils.files import write_json
+from espnet_bayeslm.utils.folders import staged
 
 POINT, BAYES, BOTH = "point + 3-gram", "Bayesian + 3-gram", "Bayesian + point + 3-gram"
 TWO = "two points of two starts + 3-gram"

@@ -45,14 +45,8 @@ from espnet_bayeslm.quickstart.steps import (
 )
 from espnet_bayeslm.utils.cli import device_of, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import (
-    check_folder,
-    read_yaml_mapping,
-    sha256,
-    write_json,
-    write_yaml,
-)
-from espnet_bayeslm.utils.locks import folder_lock
+from espnet_bayeslm.utils.files import read_yaml_mapping, sha256, write_json, write_yaml
+from espnet_bayeslm.utils.folders import check_folder, folder_lock
 from espnet_bayeslm.utils.options import option
 
 QUIET = dict(num_workers=0, num_att_plot=0, use_tensorboard="false", use_matplotlib="false")

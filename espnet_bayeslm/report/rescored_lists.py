@@ -28,8 +28,7 @@ from espnet_bayeslm.rescoring.output_files import (
 )
 from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_keyed_lines, read_lines, read_yaml_mapping
-from espnet_bayeslm.utils.packed_files import SUFFIXES
+from espnet_bayeslm.utils.files import SUFFIXES, read_keyed_lines, read_lines, read_yaml_mapping
 
 # These JSON lines are looked for by name: there are other *.jsonl in the folder.
 JSON_LISTS = tuple(f"nbest.jsonl{suffix}" for suffix in ("", *SUFFIXES))

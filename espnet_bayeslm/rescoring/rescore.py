@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.agreement import warn_of_spelling
+from espnet_bayeslm.evaluation.agreement import Subset, warn_of_spelling
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.loading.component_options import PRELOAD
 from espnet_bayeslm.nbest.fields import SCORES
@@ -39,7 +39,6 @@ from espnet_bayeslm.rescoring.tuning import (
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import with_options
-from espnet_bayeslm.utils.subset import Subset
 
 T = TypeVar("T")
 

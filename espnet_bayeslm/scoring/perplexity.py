@@ -12,10 +12,10 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 
 import numpy as np
 
+from espnet_bayeslm.evaluation.wer import Addable
 from espnet_bayeslm.scoring.interpolation import mixed_scores
-from espnet_bayeslm.scoring.oov_rate import UnknownWords, mending_lines
+from espnet_bayeslm.scoring.unknown_words import UnknownWords, mending_lines
 from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
-from espnet_bayeslm.utils.sums import Addable
 
 UNITS = {"word": "words", "token": "tokens", "character": "characters"}
 Sentences = Mapping[str, Sequence[str]]

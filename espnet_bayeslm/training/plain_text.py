@@ -30,7 +30,7 @@ from espnet_bayeslm.pretrained.text_forms import AUTO
 from espnet_bayeslm.utils.cli import PROGRESS, device_of, log_to
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping
-from espnet_bayeslm.utils.locks import folder_lock
+from espnet_bayeslm.utils.folders import folder_lock
 from espnet_bayeslm.utils.options import (
     ToolOptions,
     described_fields,

@@ -43,8 +43,8 @@ from espnet_bayeslm.training.whole_files import writing_errors
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, split_files
+from espnet_bayeslm.utils.folders import folder_lock
 from espnet_bayeslm.utils.imports import quiet_imports
-from espnet_bayeslm.utils.locks import folder_lock
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import as_numbers
 

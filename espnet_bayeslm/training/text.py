@@ -43,7 +43,7 @@ from espnet_bayeslm.utils.files import (
 )
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.marks import without_marks
+from espnet_bayeslm.utils.words import without_marks
 
 with quiet_imports():
     from espnet2.train.preprocessor import AbsPreprocessor

@@ -1,19 +1,28 @@
-"""Outputs that appear whole or not at all, and inputs read line by line."""
+"""Files that are written whole or not at all, and read line by line, compressed ones too.
+
+Compressed files are read by their first bytes, and written by their names.
+"""
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import contextlib
+import gzip
 import hashlib
+import io
 import json
+import lzma
 import os
 import re
 import secrets
+import shlex
 import shutil
+import tempfile
+import zlib
 from pathlib import Path
 from typing import (
     IO,
-    AbstractSet,
     Any,
     Callable,
     Dict,
@@ -22,16 +31,42 @@ from typing import (
     List,
     Mapping,
     Optional,
-    Sequence,
     Tuple,
     TypeVar,
+    Union,
+    cast,
 )
 
 import yaml
 
 from espnet_bayeslm.utils.errors import InputError, reason_of
-from espnet_bayeslm.utils.packed_files import DAMAGED, PathLike, converted_by, open_unpacked
 
+PathLike = Union[str, os.PathLike[str]]
+
+SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".Z")
+"""Endings of the names of compressed files; the last two are found, and refused in one line."""
+PACKED = rf"({'|'.join(map(re.escape, SUFFIXES))})?"
+"""Pattern of such an ending, or none."""
+DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
+"""Errors of files that cannot be unpacked, or cannot be read at all."""
+
+_Open = Callable[..., Any]
+# Suffix -> first bytes, more of them that no text has, what opens such a file, and a command
+_READ: Dict[str, Tuple[bytes, bytes, _Open, str]] = {
+    ".gz": (b"\x1f\x8b", b"", gzip.open, "gzip"),
+    ".bz2": (b"BZh", rb"[1-9](1AY&SY|\x17rE8P\x90)", bz2.open, "bzip2"),
+    ".xz": (b"\xfd7zXZ\x00", b"", lzma.open, "xz"),
+}
+# First bytes -> name, and the command that unpacks such a file of any name
+_REFUSED = {
+    b"\x28\xb5\x2f\xfd": ("zstd", "zstd -dc <"),
+    b"\x1f\x9d": ("compress", "gzip -dc <"),
+    b"PK\x03\x04": ("zip", "unzip -p"),
+    b"7z\xbc\xaf": ("7-zip", "7z x -so"),
+    b"\x04\x22\x4d\x18": ("lz4", "lz4 -dc <"),
+    b"\x5d\x00\x00": ("lzma", "xz -dc <"),
+}
+_LONGEST = 16
 BYTE_ORDER_MARK = "\ufeff"
 # A reader of Kaldi's archives says what to do
 _KALDI_BINARY = re.compile(r"[^\s\0]+ \0B")
@@ -91,150 +126,110 @@ def write_yaml(path: PathLike, content: Mapping[str, Any]) -> None:
     write_text(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
+def unpacked_name(name: str) -> str:
+    """Name of a file without the ending of a compressed file."""
+    return re.sub(rf"{PACKED}\Z", "", name)
+
+
 @contextlib.contextmanager
-def staged(
-    path: PathLike, *, replaces: Iterable[str] = (), last: Sequence[str] = ()
-) -> Iterator[Path]:
-    """Make a folder whose files move into the folder `path` when the block ends well.
-
-    Anything else in `path`, or in the folder that it leads to, stays. After an error nothing has
-    been written.
-
-    Args:
-        path: The folder.
-        replaces: Files that an earlier run has written there, as paths from it: they go.
-        last: Files by which others know that all are there: they go first and come last.
-
-    Yields:
-        A temporary folder, to be filled.
-    """
-    target, place = _destination(path)
-    # where this process is killed it stays
-    temporary = place / f"{leftover_prefix(target)}{secrets.token_hex(4)}"
-    temporary.mkdir()
-    try:
-        yield temporary
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.rename(temporary, target)
-            return
-        names = files_in(temporary)
-        _check_way(target, names)
-        for name in last:
-            (target / name).unlink(missing_ok=True)
-        for name in sorted(names, key=lambda name: last.index(name) if name in last else -1):
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(temporary / name, target / name)
-        for name in set(replaces) - set(names):
-            _remove(target, name)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def check_folder(path: PathLike, *, written: Optional[AbstractSet[str]] = None) -> None:
-    """Check that `staged` can write to a folder, before the work for it.
-
-    If `written` is given, it has the names of all that may be in the folder already.
-    """
-    others = set(entries(path)) - written if written is not None and Path(path).is_dir() else None
-    if others:
-        raise InputError(
-            f"holds {min(others)}, which is nothing that was exported",
-            path=path,
-            remedy="Give a new folder.",
-        )
-    _destination(path)
-
-
-def check_output(
-    output: PathLike, marker: str, *, tool: str, inputs: Mapping[str, Optional[PathLike]]
-) -> List[str]:
-    """Check that a tool can write its output folder, and find the files of an earlier run.
-
-    The file `marker`, yaml or JSON, names the `files` of a run. Without it the folder must be new
-    or empty. No input, {option: path}, may lie in the folder.
-    """
-    folder = Path(output)
-    there = entries(folder) if folder.is_dir() else []
-    # a run that was killed while its files came into place has left a folder within
-    ours = marker in there or (folder.is_dir() and len(os.listdir(folder)) > len(there))
-    within = [
-        f"{option} {path} is in it"
-        for option, path in inputs.items()
-        if ours and path is not None and Path(path).resolve().is_relative_to(folder.resolve())
-    ]
-    if (folder.exists() and not folder.is_dir()) or (there and not ours):
-        within.append(f"is there, and is not the output of an earlier `bayeslm {tool}`")
-    if within:
-        raise InputError(within[0], path=output, remedy="Give --output a new folder.")
-    _destination(folder)
-    try:
-        content = yaml.safe_load((folder / marker).read_text(encoding="utf-8"))
-        return [str(name) for name in content["files"]]
-    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError):
-        return []
-
-
-def entries(folder: PathLike) -> List[str]:
-    """Names in a folder, without the leftovers of killed `staged` runs."""
-    prefix = leftover_prefix(folder)
-    return sorted(name for name in os.listdir(folder) if not name.startswith(prefix))
-
-
-def leftover_prefix(folder: PathLike) -> str:
-    """Beginning of the names of temporary folders that `staged` makes for a folder."""
-    return f".{Path(folder).resolve().name}."
-
-
-def _destination(path: PathLike) -> Tuple[Path, Path]:
-    """Folder that `path` is, leads to or will be, and the nearest one to it that is there.
+def open_unpacked(path: PathLike) -> Iterator[IO[bytes]]:
+    """Open a file for reading; gzip, bzip2 and xz are unpacked, whatever the file's name is.
 
     Raises:
-        InputError: No folder can be written there.
+        InputError: The file is compressed in another way.
+        OSError, EOFError, zlib.error, lzma.LZMAError: One of `DAMAGED`, while it is read, too.
     """
-    target = Path(path)
-    if target.is_symlink() and not target.exists():
-        raise InputError(
-            f"a link to {os.readlink(target)}, which does not exist",
-            path=target,
-            remedy="Remove the link, or make its target.",
-        )
-    if target.exists() and not target.is_dir():
-        raise InputError("a file, where a folder is to be written", path=target)
-    target = target.resolve()
-    place = next(folder for folder in (target, *target.parents) if folder.exists())
-    if not (place.is_dir() and os.access(place, os.W_OK)):
-        raise InputError(f"cannot be written ({place} is no folder, or read-only)", path=path)
-    return target, place
+    with open(path, "rb") as raw:
+        begin = raw.peek(_LONGEST)[:_LONGEST]
+        suffix = _packed_by(begin, path)
+        if suffix is None:
+            yield raw
+            return
+        if not begin:  # they are taken for an empty text
+            raise EOFError("a compressed file without a byte: cut short?")
+        with _READ[suffix][2](raw, "rb") as f:
+            # GzipFile's own iteration over lines is several times slower
+            yield cast(IO[bytes], io.BufferedReader(f))
 
 
-def files_in(folder: PathLike) -> List[str]:
-    """Files of a folder and its subfolders, as paths from it."""
-    paths = (path for path in Path(folder).rglob("*") if not path.is_dir())
-    return sorted(str(path.relative_to(folder)) for path in paths)
+def _packed_by(begin: bytes, path: PathLike) -> Optional[str]:
+    """Suffix that says how a file is compressed, by its first bytes; None for a plain file.
 
-
-def _check_way(folder: Path, names: Iterable[str]) -> None:
-    """Raise an InputError where a folder stands in place of a file, or a file of a folder."""
-    for name in names:
-        above = [folder / part for part in list(Path(name).parents)[:-1]]
-        if (folder / name).is_dir() or any(p.exists() and not p.is_dir() for p in above):
+    Files of such a name that are cut short within these bytes are compressed files too.
+    """
+    for magic, (name, command) in _REFUSED.items():
+        if begin.startswith(magic):
             raise InputError(
-                "is in the way of a file to be written",
-                path=folder / name,
-                remedy="Move it, or give another folder.",
+                f"compressed by {name}, which is not read",
+                path=path,
+                remedy=f"Decompress it first: `{command} {_quoted(path)} > NEW_FILE`.",
             )
+    for suffix, (first, more, *_) in _READ.items():
+        if re.match(re.escape(first) + more, begin, re.DOTALL):
+            return suffix
+    suffix = Path(path).suffix
+    first = _READ[suffix][0] if suffix in _READ else b""
+    return suffix if suffix in _READ and first.startswith(begin[: len(first)]) else None
 
 
-def _remove(folder: Path, name: str) -> None:
-    """Remove a file from a folder, and the folders in it that this leaves empty."""
-    if Path(name).is_absolute() or ".." in Path(name).parts:
+def _suffix_of(path: PathLike) -> Optional[str]:
+    """Suffix that says how a file is compressed; None for a plain file, and for a pipe."""
+    if not Path(path).is_file():
+        return None
+    with open(path, "rb") as f:
+        return _packed_by(f.read(_LONGEST), path)
+
+
+def converted_by(command: str, path: PathLike) -> str:
+    """Advice for a text file, perhaps a compressed one, that a command converts."""
+    suffix = _suffix_of(path)
+    line = f"{command} < {_quoted(path)}"
+    if suffix is not None:
+        line = f"{_READ[suffix][3]} -dc < {_quoted(path)} | {command}"
+    return f"Convert it: `{line} > NEW_FILE`."
+
+
+def _quoted(path: PathLike) -> str:
+    """Path as a shell takes it."""
+    return shlex.quote(os.fspath(path))
+
+
+@contextlib.contextmanager
+def unpacked_file(path: PathLike) -> Iterator[PathLike]:
+    """Path of a file without compression: `path`, or a temporary file within the block.
+
+    Raises:
+        InputError: The file is compressed in another way, or damaged.
+    """
+    if _suffix_of(path) is None:
+        yield path
         return
-    with contextlib.suppress(OSError):  # another's folder has its name now
-        (folder / name).unlink()
-    for above in list((folder / name).parents)[: len(Path(name).parents) - 1]:
-        with contextlib.suppress(OSError):  # not empty
-            above.rmdir()
+    with tempfile.NamedTemporaryFile() as unpacked:
+        try:
+            with open_unpacked(path) as f:
+                shutil.copyfileobj(f, unpacked)
+        except DAMAGED as error:
+            raise InputError(f"cannot be read ({error})", path=path) from error
+        unpacked.flush()
+        yield unpacked.name
+
+
+@contextlib.contextmanager
+def compressed_to(f: IO[bytes], path: PathLike) -> Iterator[IO[bytes]]:
+    """Binary stream into the open file `f`, compressed as the name `path` ends."""
+    suffix = Path(path).suffix
+    if suffix == ".gz":
+        # no name and no time: the same content gives the same bytes
+        opened: Any = gzip.GzipFile(filename="", fileobj=f, mode="wb", compresslevel=6, mtime=0)
+    elif suffix in _READ:
+        opened = _READ[suffix][2](f, "wb")
+    elif suffix in SUFFIXES:
+        raise InputError(f"{suffix} is not written", path=path, remedy="Give a name in .gz.")
+    else:
+        yield f
+        return
+    with opened, io.BufferedWriter(opened) as packed:
+        yield packed
 
 
 def sha256(path: PathLike) -> str:

@@ -12,7 +12,6 @@ from espnet_bayeslm.evaluation.agreement import warn_of_spelling
 from espnet_bayeslm.evaluation.counting import Counting
 from espnet_bayeslm.evaluation.normalization import STEPS, Normalization
 from espnet_bayeslm.evaluation.wer import count_errors
-from espnet_bayeslm.utils import subset
 
 WORDS = [
     *["the", "red", "boat", "sails", "far", "from", "home", "we", "saw", "lights", "at", "night"],
@@ -110,8 +109,8 @@ def test_numbers_without_a_name_do_not_hide_the_rest(caplog):
 
 @pytest.mark.parametrize("num", [1, 7, 8, 9, 100])
 def test_a_subset_is_of_all_parts(num, monkeypatch):
-    monkeypatch.setattr(subset, "MOST", 8)
-    some = subset.Subset()
+    monkeypatch.setattr(agreement, "MOST", 8)
+    some = agreement.Subset()
     for n in range(num):
         some.add(f"u{n}", (str(n),))
     places = [int(words[0]) for words in some.texts.values()]

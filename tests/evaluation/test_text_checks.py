@@ -18,7 +18,7 @@ from espnet_bayeslm.evaluation.normalization import Normalization, spoken_number
 from espnet_bayeslm.evaluation.transcripts import read_sentences, read_transcripts
 from espnet_bayeslm.nbest.formats import CheckedLists, read_nbest
 from espnet_bayeslm.ngram.estimation import read_corpus
-from espnet_bayeslm.scoring.oov_rate import (
+from espnet_bayeslm.scoring.unknown_words import (
     MENDING_STEPS,
     UnknownWords,
     differences,

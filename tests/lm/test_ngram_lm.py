@@ -21,7 +21,7 @@ from espnet_bayeslm.lm.ngram import ArpaTable, KenlmTable, NgramLM
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.packed_files import unpacked_file
+from espnet_bayeslm.utils.files import unpacked_file
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "ngram" / "data"

@@ -21,7 +21,7 @@ from espnet_bayeslm.loading.experiment import read_config
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.training.whole_files import writing_errors
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.locks import LOCK, folder_lock
+from espnet_bayeslm.utils.folders import LOCK, folder_lock
 
 POINT = [*LSTM, *ADAM]
 OPTIONS = [*POINT, *CELL, "--keep_nbest_models", "2"]
@@ -233,7 +233,7 @@ def test_no_room_for_the_configuration(train_lm, tmp_path):
 
 HOLD = """
 import os, sys, time
-from espnet_bayeslm.utils.locks import folder_lock
+from espnet_bayeslm.utils.folders import folder_lock
 with folder_lock(sys.argv[1]):
     if os.fork() == 0:  # as a data loader's worker
         os.close(1)
@@ -279,7 +279,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch, caplog):
     def lockf(*args):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("espnet_bayeslm.utils.locks.fcntl.lockf", lockf)
+    monkeypatch.setattr("espnet_bayeslm.utils.folders.fcntl.lockf", lockf)
     with folder_lock(tmp_path):
         assert "start no second training in this folder" in caplog.text
     number = errno.EIO

@@ -13,15 +13,12 @@ import pytest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
     atomic_write,
-    check_folder,
-    entries,
-    files_in,
+    compressed_to,
     read_keyed_lines,
     read_lines,
-    staged,
     write_json,
 )
-from espnet_bayeslm.utils.packed_files import compressed_to
+from espnet_bayeslm.utils.folders import check_folder, entries, files_in, staged
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):

@@ -19,7 +19,7 @@ from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import staged
+from espnet_bayeslm.utils.folders import staged
 
 CONDITION = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
 CONDITIONS = "conditions"

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Container, List, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines, staged, write_text
+from espnet_bayeslm.utils.files import PathLike, read_lines, write_text
+from espnet_bayeslm.utils.folders import staged
 from lab.cells import markdown_table
 
 # (utterance, words)

@@ -25,7 +25,8 @@ from espnet_bayeslm.recognition import recognisers
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.cli import Tool, progress
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, atomic_write, read_keyed_lines, staged
+from espnet_bayeslm.utils.files import PathLike, atomic_write, read_keyed_lines
+from espnet_bayeslm.utils.folders import staged
 
 Sentences = List[Tuple[str, List[str]]]
 CHUNK = 20  # sentences of a part: what a stopped run loses, at most, in each process

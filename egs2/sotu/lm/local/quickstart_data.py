@@ -19,7 +19,8 @@ import nbest
 from espnet_bayeslm.recognition.recognisers import cmudict, with_lm_scores
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.cli import Tool
-from espnet_bayeslm.utils.files import read_lines, staged
+from espnet_bayeslm.utils.files import read_lines
+from espnet_bayeslm.utils.folders import staged
 
 PACKAGE = Path(__file__).resolve().parents[4] / "espnet_bayeslm" / "quickstart" / "data"
 # Shipped text -> the recipe's: the LMs are validated on sentences without unknown words
