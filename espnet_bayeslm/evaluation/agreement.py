@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Dict, List, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.counting import Counting
@@ -24,25 +25,28 @@ MOST = 5000
 Pairs = Sequence[Tuple[Sequence[str], Sequence[str]]]
 
 
+@dataclasses.dataclass
 class Subset:
-    """At most `MOST` of many texts by utterance id, chosen in one reading.
+    """At most `MOST` of many texts by utterance id, at even distances, chosen in one reading.
 
     Attributes:
         texts: Utterance id -> words.
+        seen: Number of texts that were offered.
+        step: Distance of the texts that are taken.
     """
 
-    def __init__(self) -> None:
-        self.texts: Dict[str, Sequence[str]] = {}
-        self._seen, self._step = 0, 1
+    texts: Dict[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    seen: int = 0
+    step: int = 1
 
     def add(self, utt: str, words: Sequence[str]) -> None:
         """Take a text, or leave it out."""
-        if self._seen % self._step == 0:
+        if self.seen % self.step == 0:
             self.texts[utt] = words
-        self._seen += 1
+        self.seen += 1
         if len(self.texts) > MOST:
             self.texts = {utt: self.texts[utt] for utt in list(self.texts)[::2]}
-            self._step *= 2
+            self.step *= 2
 
 
 def warn_of_spelling(

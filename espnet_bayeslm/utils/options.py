@@ -87,38 +87,37 @@ def described_fields(cls: Type) -> Dict[str, dataclasses.Field]:
 
 def add_options(parser: argparse.ArgumentParser, cls: Type) -> argparse.ArgumentParser:
     """Add an option for each field of a dataclass, and return the parser."""
+    from espnet2.utils.types import float_or_none, int_or_none, str2bool
+
+    # type in an annotation -> function that reads a word, and one that also reads `none`
+    readers = {bool: (str2bool, str2bool), int: (int, int_or_none), float: (float, float_or_none)}
+    readers[Path] = (Path, Path)
     hints = get_type_hints(cls)
     groups: Dict[str, Any] = {"": parser}
     for name, field in described_fields(cls).items():
-        title, hint = field.metadata["group"], hints[field.name]
-        if title not in groups:
-            groups[title] = parser.add_argument_group(title)
-        known = ("help", "choices", "metavar")
-        keywords = {key: field.metadata[key] for key in known if field.metadata[key] is not None}
-        required = field.default is dataclasses.MISSING
+        hint, described = hints[field.name], field.metadata
+        kinds, required = get_args(hint) or (hint,), field.default is dataclasses.MISSING
+        read = next((both for kind, both in readers.items() if kind in kinds), (str, str))
+        keywords = {
+            key: described[key]
+            for key in ("help", "choices", "metavar")
+            if described[key] is not None
+        }
+        keywords["type"] = read[type(None) in kinds]
         if get_origin(hint) is collections.abc.Sequence:
-            keywords.update(action="append", default=[], type=_reader(get_args(hint)[0]))
+            keywords.update(action="append", default=[])
         else:
-            keywords.update(default=None if required else field.default, type=_reader(hint))
-        if field.metadata["positional"]:
-            keywords.update(nargs=None if required else "?")
+            keywords["default"] = None if required else field.default
+        if described["positional"]:
+            keywords["nargs"] = None if required else "?"
+            flag = field.name
         else:
             keywords.update(dest=name, required=required)
-            name = f"--{name}"
-        groups[title].add_argument(name, **keywords).names = field.metadata["names"]
+            flag = f"--{name}"
+        if (title := described["group"]) not in groups:
+            groups[title] = parser.add_argument_group(title)
+        groups[title].add_argument(flag, **keywords).names = described["names"]
     return parser
-
-
-def _reader(hint: Any) -> Callable[[str], Any]:
-    """Function that reads a word of the command line as a type."""
-    from espnet2.utils.types import float_or_none, int_or_none, str2bool
-
-    kinds = get_args(hint) or (hint,)
-    optional = type(None) in kinds
-    readers = {bool: str2bool, int: int, float: float, Path: Path}
-    if optional:
-        readers.update({int: int_or_none, float: float_or_none})
-    return next((reader for kind, reader in readers.items() if kind in kinds), str)
 
 
 def part_of(cls: Type[T], options: Any) -> T:

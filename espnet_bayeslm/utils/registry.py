@@ -39,8 +39,14 @@ class Registry(MutableMapping[str, T]):
 
     def __getitem__(self, name: str) -> T:
         """Class or function of a name; an unknown name is an InputError that lists all names."""
-        known = self._known.get(name) if isinstance(name, str) else None
-        return self._import(name) if known is None else known
+        if not isinstance(name, str) or name not in self:
+            raise InputError(
+                f"unknown {self.noun} {name!r}: valid {self.noun}s are {', '.join(self)}"
+            )
+        if name not in self._known:
+            own = self.built_in.get(name)
+            self._known[name] = pkgutil.resolve_name(own) if own else self._from_outside(name)
+        return self._known[name]
 
     def __setitem__(self, name: str, value: T) -> None:
         self._known[name] = value
@@ -61,23 +67,15 @@ class Registry(MutableMapping[str, T]):
     def get(self, name: str, default: Any = None) -> Any:
         """Class or function of a name, or the default where there is none."""
         known = self._known.get(name)
-        return known or (self._import(name) if name in self else default)
+        if known is None and name in self:
+            known = self[name]
+        return default if known is None else known
 
     @functools.cached_property
     def _entry_points(self) -> Dict[str, importlib.metadata.EntryPoint]:
         """Entry points of installed packages by name; the first on the path wins."""
         found = list(importlib.metadata.entry_points(group=self.group))
         return {point.name: point for point in reversed(found)}
-
-    def _import(self, name: Any) -> T:
-        """Class or function of a name that is asked for the first time."""
-        if not isinstance(name, str) or name not in self:
-            raise InputError(
-                f"unknown {self.noun} {name!r}: valid {self.noun}s are {', '.join(self)}"
-            )
-        own = self.built_in.get(name)
-        self._known[name] = pkgutil.resolve_name(own) if own else self._from_outside(name)
-        return self._known[name]
 
     def _from_outside(self, name: str) -> Any:
         """Class or function of an installed package."""
