@@ -30,7 +30,7 @@ from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.files import atomic_write, write_json
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import option, part_of
 
 KEYED = "Lines begin with an utterance id, as in a Kaldi `text`"
 
@@ -112,9 +112,11 @@ def perplexity(options: PerplexityOptions) -> None:
     workers = options.pool(preload=PRELOAD)
     sentences = read_text(options)
     lines = list(sentences.values())
+    # a worker may not have this module, which may be the program
+    mixture = part_of(MixtureOptions, options)
     where: Any = dict(ngpu=options.ngpu, context=options.context, output=options.output)
     with workers as pool:
-        components, scores, weights = score_text(pool, options, lines, **where)
+        components, scores, weights = score_text(pool, mixture, lines, **where)
     for component, of_component in zip(components, scores, strict=True):
         count = UnknownWords(component.name, options.max_oov_rate)
         count.add(lines, of_component)
