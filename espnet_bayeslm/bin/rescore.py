@@ -10,9 +10,12 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 import yaml
 
 from espnet_bayeslm.evaluation.agreement import warn_of_spelling
-from espnet_bayeslm.evaluation.counting import warn_without_blanks
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
+from espnet_bayeslm.evaluation.wer import (
+    check_same_utterances,
+    read_transcripts,
+    warn_without_blanks,
+)
 from espnet_bayeslm.loading.component_options import PRELOAD, TrainTextOptions
 from espnet_bayeslm.nbest.formats import NBEST_SIZE, CheckedLists, format_option, written_format
 from espnet_bayeslm.report.score_results import error_text

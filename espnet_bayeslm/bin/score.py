@@ -6,15 +6,16 @@ import dataclasses
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
-from espnet_bayeslm.evaluation.counting import CountingOptions, warn_without_blanks
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
+    CountingOptions,
     ErrorCounts,
     Words,
     check_same_utterances,
     oracle_errors,
     read_transcripts,
+    warn_without_blanks,
 )
 from espnet_bayeslm.nbest.formats import format_option, read_nbest
 from espnet_bayeslm.report.inputs import Repeated, labelled_paths

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Dict, List, Mapping, Sequence, Tuple
 
-from espnet_bayeslm.evaluation.counting import Counting
 from espnet_bayeslm.evaluation.normalization import STEPS, Normalization
-from espnet_bayeslm.evaluation.wer import NO_WORDS, ErrorCounts
+from espnet_bayeslm.evaluation.wer import NO_WORDS, Counting, ErrorCounts
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 

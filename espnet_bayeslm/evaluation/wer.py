@@ -1,11 +1,15 @@
-"""Word errors: counts that add, rates that are derived, and sclite's alignment with a reference."""
+"""Word errors: counts that add, their units, derived rates, and sclite's alignment."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import math
 import operator
-from typing import Collection, List, Mapping, Sequence, TypeVar
+import os
+import unicodedata
+from typing import Collection, Dict, FrozenSet, List, Mapping, Sequence, TypeVar, Union
 
 import kaldialign
 import numpy as np
@@ -16,11 +20,14 @@ from espnet_bayeslm.evaluation.markup import (
     MarkedWords,
     Pair,
     align_marked,
+    mapped,
 )
 from espnet_bayeslm.evaluation.transcripts import Words as Words
 from espnet_bayeslm.evaluation.transcripts import read_transcripts as read_transcripts
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.options import option
 
 T = TypeVar("T", bound="Addable")
 
@@ -76,6 +83,12 @@ class ErrorCounts(Addable):
 NO_WORDS = ErrorCounts(0, 0, 0, 0)
 # Unit -> error rate
 RATES = {"word": "WER", "char": "CER"}
+
+UNITS = tuple(RATES)
+# How the names of characters begin in scripts that put no blanks between words
+_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+# A line without a blank that has as many characters holds several words in any script
+_LONG = 40
 
 Alignment = Sequence[Pair]
 
@@ -183,3 +196,115 @@ def _most_saved(ref: Sequence[str], hyp: Sequence[str]) -> np.ndarray:
         paired = saved[i, :-1] + np.where(hyp_ids == ids[word], SAVED_BY_EQUAL, SAVED_BY_OTHER)
         np.maximum.accumulate(np.maximum(saved[i, 1:], paired), out=saved[i + 1, 1:])
     return saved
+
+
+@dataclasses.dataclass(frozen=True)
+class Counting:
+    """Unit of error counts and words left out of them. Lists and texts keep their words.
+
+    Attributes:
+        unit: "word", or "char": code points without blanks; both after NFC.
+        ignored: Words that are left out of references and hypotheses.
+    """
+
+    unit: str = "word"
+    ignored: FrozenSet[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise InputError(
+                f"--unit {self.unit}: no such unit", remedy=f"The units are: {', '.join(UNITS)}."
+            )
+
+    def facts(self) -> Dict[str, Union[str, Sequence[str]]]:
+        """Differences from the default counting, for files that say how errors were counted."""
+        facts = {"unit": self.unit, "ignore_words": sorted(self.ignored)}
+        return {name: value for name, value in facts.items() if value not in ("word", [])}
+
+    def units(self, words: Sequence[str]) -> Words:
+        """Words or characters that are counted; markup between them stays."""
+        return mapped(words, self._plain_units)
+
+    def _plain_units(self, words: Sequence[str]) -> Words:
+        kept = [word for word in words if word not in self.ignored]
+        composed = tuple(unicodedata.normalize("NFC", word) for word in kept)
+        return composed if self.unit == "word" else tuple(itertools.chain.from_iterable(composed))
+
+    def text(self, texts: Mapping[str, Sequence[str]]) -> Dict[str, Words]:
+        """Utterance id -> the units that are counted."""
+        return {utt: self.units(words) for utt, words in texts.items()}
+
+    def errors(self, ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
+        """Errors of a hypothesis."""
+        return word_errors(self.units(ref), self.units(hyp))
+
+    def size(self, words: Sequence[str]) -> int:
+        """Number of words or characters of a hypothesis, which has no markup, that are counted."""
+        kept = [word for word in words if word not in self.ignored]
+        return len(kept) if self.unit == "word" else len(self._plain_units(kept))
+
+
+ALL_WORDS = Counting()
+
+
+def read_word_list(path: PathLike) -> FrozenSet[str]:
+    """Words of a file, one a line; blank lines are left out."""
+    words = set()
+    for number, line in read_lines(path):
+        words_of_line = line.split()
+        if len(words_of_line) > 1:
+            raise InputError(
+                f"{line[:80]!r} has {len(words_of_line)} words, where one was expected",
+                path=path,
+                line=number,
+                remedy="Put each word on a line of its own.",
+            )
+        words.update(words_of_line)
+    if not words:
+        raise InputError("no words", path=path, remedy="Put one word on each line.")
+    return frozenset(words)
+
+
+def warn_without_blanks(texts: Mapping[str, Sequence[str]], counting: Counting) -> None:
+    """Warn where words are counted, and most references are written without blanks."""
+    if counting.unit != "word":
+        return
+    lines = [words for words in texts.values() if words]
+
+    def is_unspaced(word: str) -> bool:
+        letters = sum(unicodedata.name(c, "").startswith(_UNSPACED) for c in word)
+        return letters > 2 or len(word) >= _LONG
+
+    unspaced = [words[0] for words in lines if len(words) == 1 and is_unspaced(words[0])]
+    if 2 * len(unspaced) > len(lines):
+        LOG.warning(
+            "%d of %d references have no blanks between words, such as %r, and each counts as one"
+            " word: --unit char counts characters",
+            *(len(unspaced), len(lines), unspaced[0][:40]),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CountingOptions:
+    """Options of counting errors: the unit and the words that are ignored."""
+
+    unit: str = option(
+        "What errors are counted in: words, or characters (CER; Unicode code points after NFC,"
+        " blanks left out)",
+        "word",
+        choices=UNITS,
+    )
+    ignore_words: Union[PathLike, Collection[str], None] = option(
+        "Words that do not count, one a line, such as [laugh]: they are left out of references"
+        " and hypotheses before errors are counted; what is written keeps them",
+        None,
+        metavar="FILE",
+    )
+
+    @functools.cached_property
+    def counting(self) -> Counting:
+        """Counting of these options; `ignore_words` is read where it is a file."""
+        words = self.ignore_words
+        if isinstance(words, (str, os.PathLike)):
+            words = read_word_list(words)
+        return Counting(self.unit, frozenset(words or ()))

@@ -19,7 +19,7 @@ from espnet_bayeslm.lm.ngram import LogProbLM, NgramLM
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.mixture_weights import check_weights
+from espnet_bayeslm.utils.options import check_weights
 
 # Keys of a component of each kind; an LM may have `whole_posterior` too.
 KEYS = {

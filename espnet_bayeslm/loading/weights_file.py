@@ -16,7 +16,7 @@ from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_yaml_as
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.mixture_weights import check_weights
+from espnet_bayeslm.utils.options import check_weights
 
 
 class NamedWeight(NamedTuple):

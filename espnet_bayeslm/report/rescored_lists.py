@@ -9,9 +9,14 @@ from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tup
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
-from espnet_bayeslm.evaluation.wer import Words, check_same_utterances, read_transcripts
+from espnet_bayeslm.evaluation.wer import (
+    ALL_WORDS,
+    Counting,
+    Words,
+    check_same_utterances,
+    read_transcripts,
+)
 from espnet_bayeslm.nbest.fields import hypothesis_key, parse_number
 from espnet_bayeslm.nbest.formats import format_of, normalized, read_nbest
 from espnet_bayeslm.nbest.types import NBest

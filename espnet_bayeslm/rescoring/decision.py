@@ -24,9 +24,8 @@ from espnet_bayeslm.evaluation.comparison import (
     compare_segments,
     utterance_segments,
 )
-from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.markup import closest_reading
-from espnet_bayeslm.evaluation.wer import NO_WORDS, align, word_errors
+from espnet_bayeslm.evaluation.wer import ALL_WORDS, NO_WORDS, Counting, align, word_errors
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
     ListPosterior,

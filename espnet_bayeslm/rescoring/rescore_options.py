@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any, Dict, Mapping, Optional, TypeVar, Union
 
 from espnet_bayeslm.engine.pool import EngineOptions
-from espnet_bayeslm.evaluation.counting import CountingOptions
 from espnet_bayeslm.evaluation.normalization import normalize_option
+from espnet_bayeslm.evaluation.wer import CountingOptions
 from espnet_bayeslm.loading.component_options import GPUOptions, SubtractOptions
 from espnet_bayeslm.nbest.segments import Segment
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS

@@ -17,9 +17,8 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.markup import closest_reading
-from espnet_bayeslm.evaluation.wer import check_same_utterances
+from espnet_bayeslm.evaluation.wer import ALL_WORDS, Counting, check_same_utterances
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import tuned_posterior
 from espnet_bayeslm.rescoring.decision import CONTROL, ScoredList

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.mixture_weights import check_weights
+from espnet_bayeslm.utils.options import check_weights
 
 MAX_STEPS = 1000
 

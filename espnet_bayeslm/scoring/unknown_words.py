@@ -12,8 +12,8 @@ import re
 from collections import Counter
 from typing import Any, Callable, Collection, Dict, List, Mapping, Sequence, Tuple
 
-from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.evaluation.wer import ALL_WORDS, Counting
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG

@@ -23,6 +23,7 @@ import re
 import sys
 from pathlib import Path
 from typing import (
+    TYPE_CHECKING,
     Any,
     Callable,
     Dict,
@@ -37,6 +38,10 @@ from typing import (
 )
 
 from espnet_bayeslm.utils.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable)
@@ -206,3 +211,20 @@ def check_rates(**rates: float) -> None:
     for name, rate in rates.items():
         if not 0 <= rate < 1:
             raise InputError(f"{name} {rate}: expected a number from 0 to below 1")
+
+
+def check_weights(weights: ArrayLike, num_components: int) -> np.ndarray:
+    """Weights of a mixture's components, (K,), checked and scaled to the sum 1."""
+    import numpy as np  # the help of a tool needs it not
+
+    values = np.asarray(weights, dtype=np.float64)
+    problem = ""
+    if values.shape != (num_components,):
+        problem = f"{values.size} weights for {num_components} components"
+    elif not np.isfinite(values).all() or (values < 0).any():
+        problem = f"weights {values.tolist()} where numbers from 0 to 1 were expected"
+    elif abs(values.sum() - 1) > 1e-3:
+        problem = f"weights {values.tolist()} with the sum {values.sum():.4f}, not 1"
+    if problem:
+        raise InputError(problem, remedy="Estimate them with `bayeslm interpolate`.")
+    return values / values.sum()

@@ -9,9 +9,8 @@ import pytest
 
 from espnet_bayeslm.evaluation import agreement
 from espnet_bayeslm.evaluation.agreement import warn_of_spelling
-from espnet_bayeslm.evaluation.counting import Counting
 from espnet_bayeslm.evaluation.normalization import STEPS, Normalization
-from espnet_bayeslm.evaluation.wer import count_errors
+from espnet_bayeslm.evaluation.wer import Counting, count_errors
 
 WORDS = [
     *["the", "red", "boat", "sails", "far", "from", "home", "we", "saw", "lights", "at", "night"],

@@ -12,24 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.alignments import best_splits, edit_distance
 
-from espnet_bayeslm.evaluation.counting import (
-    Counting,
-    CountingOptions,
-    read_word_list,
-    warn_without_blanks,
-)
 from espnet_bayeslm.evaluation.markup import parse_markup
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
     SUBSTITUTION,
     UNPAIRED,
+    Counting,
+    CountingOptions,
     ErrorCounts,
     align,
     check_same_utterances,
     count_errors,
     oracle_errors,
     read_transcripts,
+    read_word_list,
+    warn_without_blanks,
     word_errors,
 )
 from espnet_bayeslm.utils.errors import InputError

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from espnet_bayeslm.bin.rescore import write_settings
-from espnet_bayeslm.evaluation.counting import ALL_WORDS
+from espnet_bayeslm.evaluation.wer import ALL_WORDS
 from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListTally, ScoredList, choose
