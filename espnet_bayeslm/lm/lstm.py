@@ -23,7 +23,7 @@ from espnet_bayeslm.layers.lstm import (
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.lm.uncertain import UncertainLM
-from espnet_bayeslm.utils.options import check_least, check_rates
+from espnet_bayeslm.utils.options import check_least
 
 
 class RecurrentLM(UncertainLM):
@@ -172,7 +172,7 @@ class BayesLSTMLM(RecurrentLM):
     ):
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
         check_least(1, unit=unit, nlayers=nlayers)
-        check_rates(dropout_rate=dropout_rate)
+        check_least(0, below=1, dropout_rate=dropout_rate)
         self.drop = nn.Dropout(dropout_rate)
         self.encoder = nn.Embedding(vocab_size, unit, padding_idx=ignore_id)
         # nn.LSTM warns about a dropout between layers where there is only one

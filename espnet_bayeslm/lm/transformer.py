@@ -18,7 +18,7 @@ from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree, TreeAttention
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.options import check_least, check_rates
+from espnet_bayeslm.utils.options import check_least
 
 if TYPE_CHECKING:
     from espnet_bayeslm.layers.key_value_cache import Prefix
@@ -196,7 +196,7 @@ class BayesTransformerLM(AttentionLM):
     ):
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
         check_least(1, att_unit=att_unit, head=head, unit=unit, layer=layer)
-        check_rates(dropout_rate=dropout_rate)
+        check_least(0, below=1, dropout_rate=dropout_rate)
         embed_unit = embed_unit or att_unit
         _check_sizes(pos_enc, embed_unit, att_unit, head, tie_weights)
         self.embed = nn.Embedding(vocab_size, embed_unit)

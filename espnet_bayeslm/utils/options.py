@@ -194,23 +194,26 @@ class ToolOptions:
                 check_least(least, limits["most"], **{f"--{name}": value})
 
 
-def check_least(least: float, most: Optional[float] = None, /, **numbers: Optional[float]) -> None:
+def check_least(
+    least: float,
+    most: Optional[float] = None,
+    /,
+    *,
+    below: Optional[float] = None,
+    **numbers: Optional[float],
+) -> None:
     """Raise an InputError where a number, if it is given, is outside of a range.
 
-    Without `most` it must be finite.
+    The range ends at `most`, or before `below`. Without both a number must be finite.
     """
     highest = sys.float_info.max if most is None else most
     for name, value in numbers.items():
-        if value is not None and not least <= value <= highest:
-            limit = "or more" if most in (None, math.inf) else f"to {most}"
-            raise InputError(f"{name} {value}: expected {least} {limit}")
-
-
-def check_rates(**rates: float) -> None:
-    """Raise an InputError where a dropout rate is below 0, or 1 or above."""
-    for name, rate in rates.items():
-        if not 0 <= rate < 1:
-            raise InputError(f"{name} {rate}: expected a number from 0 to below 1")
+        if value is None or (least <= value <= highest and (below is None or value < below)):
+            continue
+        limit = f"{least} or more" if most in (None, math.inf) else f"{least} to {most}"
+        if below is not None:
+            limit = f"a number from {least} to below {below}"
+        raise InputError(f"{name} {value}: expected {limit}")
 
 
 def check_weights(weights: ArrayLike, num_components: int) -> np.ndarray:
