@@ -39,14 +39,16 @@ class Registry(MutableMapping[str, T]):
 
     def __getitem__(self, name: str) -> T:
         """Class or function of a name; an unknown name is an InputError that lists all names."""
-        if not isinstance(name, str) or name not in self:
-            raise InputError(
-                f"unknown {self.noun} {name!r}: valid {self.noun}s are {', '.join(self)}"
-            )
-        if name not in self._known:
+        known = self._known.get(name) if isinstance(name, str) else None
+        if known is None:
+            if not isinstance(name, str) or name not in self:
+                raise InputError(
+                    f"unknown {self.noun} {name!r}: valid {self.noun}s are {', '.join(self)}"
+                )
             own = self.built_in.get(name)
-            self._known[name] = pkgutil.resolve_name(own) if own else self._from_outside(name)
-        return self._known[name]
+            known = pkgutil.resolve_name(own) if own else self._from_outside(name)
+            self._known[name] = known
+        return known
 
     def __setitem__(self, name: str, value: T) -> None:
         self._known[name] = value
