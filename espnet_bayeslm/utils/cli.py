@@ -122,16 +122,15 @@ class ToolParser(config_argparse.ArgumentParser):
         for action in self._actions:
             value = values.get(action.dest)
             if value is not None:
-                words = list(map(_word, value if isinstance(value, list) else [value]))
+                # as the command line has them
+                words = [
+                    str(item).lower() if isinstance(item, bool) else str(item)
+                    for item in (value if isinstance(value, list) else [value])
+                ]
                 repeated = isinstance(action.default, list)
                 read = [self._get_value(action, word) for word in words] if repeated else []
                 values[action.dest] = read or ",".join(words)
         super().set_defaults(**values)
-
-
-def _word(value: Any) -> str:
-    """A value of yaml as the command line has it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def parse_numbers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.metadata
 import pkgutil
@@ -12,6 +13,7 @@ from espnet_bayeslm.utils.errors import InputError
 T = TypeVar("T")
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Registry(MutableMapping[str, T]):
     """Classes or functions by name: built in, registered here, or of installed packages.
 
@@ -19,23 +21,18 @@ class Registry(MutableMapping[str, T]):
     of their metadata, which is read only for a name that is neither built in nor registered, or
     for the list of all names.
 
-    Args:
+    Attributes:
         noun: The things named, in messages.
         group: The entry-point group.
         built_in: Name -> `module:attribute`.
         fault_of: (name, object of another package) -> why it cannot be used; "": it can.
     """
 
-    def __init__(
-        self,
-        noun: str,
-        *,
-        group: str,
-        built_in: Mapping[str, str],
-        fault_of: Callable[[str, Any], str],
-    ):
-        self.noun, self.group, self.built_in, self.fault_of = noun, group, built_in, fault_of
-        self._known: Dict[str, T] = {}
+    noun: str
+    group: str
+    built_in: Mapping[str, str]
+    fault_of: Callable[[str, Any], str]
+    _known: Dict[str, T] = dataclasses.field(default_factory=dict, init=False)
 
     def __getitem__(self, name: str) -> T:
         """Class or function of a name; an unknown name is an InputError that lists all names."""
