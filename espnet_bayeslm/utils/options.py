@@ -102,13 +102,14 @@ def add_options(parser: argparse.ArgumentParser, cls: Type) -> argparse.Argument
     for name, field in described_fields(cls).items():
         hint, described = hints[field.name], field.metadata
         kinds, required = get_args(hint) or (hint,), field.default is dataclasses.MISSING
-        read = next((both for kind, both in readers.items() if kind in kinds), (str, str))
+        known = (both for kind, both in readers.items() if kind in kinds)
+        read, read_or_none = next(known, (str, str))
         keywords = {
             key: described[key]
             for key in ("help", "choices", "metavar")
             if described[key] is not None
         }
-        keywords["type"] = read[type(None) in kinds]
+        keywords["type"] = read_or_none if type(None) in kinds else read
         if get_origin(hint) is collections.abc.Sequence:
             keywords.update(action="append", default=[])
         else:
