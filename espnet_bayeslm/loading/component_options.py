@@ -50,6 +50,7 @@ class LMOptions(ToolOptions):
         " end); blank or no_blank (before the first word); auto: for each LM the form of --scales"
         " or --weights, else the form of lowest perplexity on the first sentences",
         AUTO,
+        check=check_form,
         metavar="FORM",
         group=GROUP,
     )
@@ -67,11 +68,6 @@ class LMOptions(ToolOptions):
         None,
         group=GROUP,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.text_form != AUTO:
-            check_form(self.text_form)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
