@@ -21,7 +21,6 @@ from espnet_bayeslm.loading.components import is_ngram, unique_names
 from espnet_bayeslm.loading.experiment import (
     UNKNOWN_WORDS,
     find_files,
-    fingerprint,
     read_config,
     read_unk_size,
     token_difference,
@@ -251,7 +250,7 @@ def write_mixture(
     names = unique_names([s.name if isinstance(s, TrainedLM) else ngram_name(s) for s in sources])
     own = names[: len(lms) + len(ngrams)]
     _check_subtraction(names[len(own) :], subtract_weights)
-    digests = [*(fingerprint(lm.path) for lm in trained), *map(ngram_fingerprint, ngrams)]
+    digests = [*(lm.fingerprint for lm in trained), *map(ngram_fingerprint, ngrams)]
     found = read_weights(weights, own, fingerprints=digests)
     if found is None:
         raise InputError(

@@ -12,8 +12,9 @@ import functools
 import hashlib
 import pkgutil
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
+import torch
 from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.text.char_tokenizer import CharTokenizer
@@ -26,12 +27,11 @@ from espnet_bayeslm.bayes import Posterior
 from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
 from espnet_bayeslm.lm import LMS, MIXTURE
 from espnet_bayeslm.lm.uncertain import UncertainLM
-from espnet_bayeslm.loading.checkpoint import check_fits, load_state
 from espnet_bayeslm.loading.experiment import (
     check_token_list,
-    experiment_name,
     find_files,
     fingerprint,
+    load_state,
     read_config,
     read_unk_size,
 )
@@ -148,8 +148,9 @@ def load_adapted(
         raise base_not_found(named, config, "lm_conf: model") from error
     check_finite(lm, str(checkpoint))
     # not every config.yaml has a digest of the whole base model
-    digest = hashlib.sha256(f"{fingerprint(path)} {lm.fingerprint}".encode()).hexdigest()
-    loaded = lm.loaded(experiment_name(checkpoint), fingerprint=digest)
+    own = fingerprint(config, checkpoint, args)
+    digest = hashlib.sha256(f"{own} {lm.fingerprint}".encode()).hexdigest()
+    loaded = lm.loaded(config.parent.resolve().name, fingerprint=digest)
     return PretrainedLM(**{**vars(loaded), "text_form": text_form})
 
 
@@ -170,7 +171,8 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
         f"Loaded {checkpoint}: {args.lm}, {len(args.token_list)} {args.token_type} tokens,"
         f" {sum(p.numel() for p in model.parameters())} weights, {kind}"
     )
-    files = experiment_name(checkpoint), checkpoint, config, fingerprint(path)
+    digest = fingerprint(config, checkpoint, args)
+    files = config.parent.resolve().name, checkpoint, config, digest
     return TrainedLM(*files, model, args.token_list, args.token_type, *reader)
 
 
@@ -208,6 +210,49 @@ def add_ivon_posterior(lm: Any) -> None:
     if not isinstance(lm, UncertainLM):
         lm.posterior = Posterior(lm)
     add_whole_posterior(lm.posterior, getattr(lm, "trained", "*"))
+
+
+def check_fits(
+    state: Mapping[str, torch.Tensor],
+    module: torch.nn.Module,
+    *,
+    path: Any,
+    complete: bool = True,
+    posterior: bool = False,
+) -> None:
+    """Check that a checkpoint, of the file `path`, is of a module's architecture.
+
+    If it must be `complete`, it has every tensor of the module. With `posterior` posteriors must
+    match too; else any posterior, or none, is accepted.
+    """
+    every, problem = module.state_dict(), ""
+    names = {
+        "of the model are not in it": [k for k in every if k not in state] if complete else [],
+        "of it have no place in the model": [key for key in state if key not in every],
+    }
+    if not posterior:
+        names = {what: [k for k in x if not is_posterior_key(k)] for what, x in names.items()}
+    found = [f"{len(k)} tensors {what} (the first: {k[0]})" for what, k in names.items() if k]
+    both = [(key, value, every[key]) for key, value in state.items() if key in every]
+    shapes = [part for part in both if part[1].shape != part[2].shape]
+    is_float = [part for part in both if part[1].is_floating_point() != part[2].is_floating_point()]
+    if found:
+        problem = f"the checkpoint is of another architecture: {', '.join(found)}"
+    elif shapes:
+        key, value, expected = shapes[0]
+        problem = (
+            f"{key} has shape {tuple(value.shape)} in the checkpoint, expected"
+            f" {tuple(expected.shape)} ({len(shapes)} such tensors)"
+        )
+    elif is_float:
+        key, value, expected = is_float[0]
+        problem = f"{key} holds {value.dtype}, expected {expected.dtype}"
+    if problem:
+        raise InputError(
+            problem,
+            path=path,
+            remedy="Use the configuration and the token list that it was trained with.",
+        )
 
 
 def load_model(args: argparse.Namespace, checkpoint: Path, *, posterior: bool = False) -> Any:

@@ -20,9 +20,13 @@ from espnet2.train.distributed_utils import get_node_rank, get_rank
 from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
 from espnet_bayeslm.lm import LMS, MIXTURE, UncertainLM
 from espnet_bayeslm.lm.espnet import BACKBONES
-from espnet_bayeslm.loading.checkpoint import check_fits, load_state, read_checkpoint
-from espnet_bayeslm.loading.experiment import check_token_list, read_config
-from espnet_bayeslm.loading.trained_lm import MODEL, OPTIM
+from espnet_bayeslm.loading.experiment import (
+    check_token_list,
+    load_state,
+    read_checkpoint,
+    read_config,
+)
+from espnet_bayeslm.loading.trained_lm import MODEL, OPTIM, check_fits
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.names import PRETRAINED, TOKEN_TYPE
 from espnet_bayeslm.training.batches import MixedSampler, count_tokens, with_sentence_ends

@@ -13,8 +13,7 @@ from training_options import ADAM, CELL, LSTM, STILL, TRANSFORMER, assert_same, 
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm import BayesLSTMLM
-from espnet_bayeslm.loading.checkpoint import load_state
-from espnet_bayeslm.loading.experiment import read_config
+from espnet_bayeslm.loading.experiment import load_state, read_config
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.task import BayesLMTask, check_init_param, check_resume
