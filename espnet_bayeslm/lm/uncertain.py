@@ -106,9 +106,6 @@ class UncertainLM(IncrementalLM):
             self.places.append(Place(self, str(location), k, positions[location.position]))
         for place, kind in zip(self.places, self.kinds.values(), strict=True):
             kind.apply(place)
-        for module in self.modules():
-            if module is not self:  # where ESPnet's --init_param loads a part of an LM
-                module.register_load_state_dict_pre_hook(drop_posterior)
         latents = dict(self.latents()) if self.kinds else {}
         for name, count in self.location_sizes().items():
             noun = "outputs" if name in latents else "weights"

@@ -27,7 +27,7 @@ import numpy as np
 
 from espnet_bayeslm.engine.blocks import Blocks
 from espnet_bayeslm.engine.pool import Pool
-from espnet_bayeslm.loading.component_options import ComponentOptions, LMOptions, MixtureOptions
+from espnet_bayeslm.loading.component_options import ComponentOptions, MixtureOptions
 from espnet_bayeslm.loading.experiment import find_files, fingerprint, read_config
 from espnet_bayeslm.loading.weights_file import (
     KeptForm,
@@ -76,14 +76,6 @@ def is_ngram(source: object) -> bool:
     path = Path(source)
     known = path.suffix in NGRAM_SUFFIXES or (path.suffix != ".pth" and path.is_file())
     return known and not path.is_dir()
-
-
-def chooses_form(options: LMOptions) -> bool:
-    """True if some LM chooses its form of the text by sentences."""
-    of_path = {"pretrained": AUTO, "adapter": AUTO}
-    lms = [*options.lms, *getattr(options, "subtract_lms", ())]
-    own = [getattr(lm, "text_form", of_path.get(source_type(lm))) for lm in lms]
-    return options.text_form == AUTO and AUTO in own
 
 
 def load_components(
@@ -188,7 +180,7 @@ def _causal_lm(
         how: Any = dict(text_form=options.text_form, precision=options.precision)
         how.update(device=device, base=options.base if kind in HAVE_BASE else None)
         if kind == "adapted":
-            from espnet_bayeslm.loading.trained_lm import load_adapted  # imports ESPnet
+            from espnet_bayeslm.loading.pretrained_lm import load_adapted
 
             lm = load_adapted(given, **how)
         else:
@@ -249,19 +241,19 @@ class ComponentWorker:
     own_facts: Any
     kept: Sequence[KeptForm]
 
-    def facts(self, sentences: Sentences) -> ComponentFacts:
-        """Facts of the components.
+    def facts(self, sentences: Optional[Sentences] = None) -> Optional[ComponentFacts]:
+        """Facts of the components; None if sentences are to choose a form, and none are given.
 
         A pretrained LM reads text in its own form, else in the first that is kept, else in the one
         that the sentences choose.
         """
         digests = {c.name: c.fingerprint for c in self.components}
         known = {kept.name: kept.form for kept in reversed(self.kept)}
-        forms = {
-            c.name: str(c.pretrained.prepare(sentences, known.get(c.name)).form)
-            for c in self.components
-            if c.pretrained is not None
-        }
+        lms: Dict[str, Any] = {c.name: c.pretrained for c in self.components}
+        lms = {name: lm for name, lm in lms.items() if lm is not None}
+        if sentences is None and any(lms[name].chooses for name in lms.keys() - known.keys()):
+            return None
+        forms = {n: str(lm.prepare(sentences or (), known.get(n)).form) for n, lm in lms.items()}
         return ComponentFacts(self.own_facts, digests, forms, self.kept)
 
     def score_in_forms(self, sent: Tuple[Mapping[str, str], Any]) -> Any:
@@ -287,7 +279,7 @@ def scored_blocks(
     workers: Blocks,
     blocks: Iterable[Block],
     *,
-    sentences: Sentences,
+    sentences: Callable[[], Sentences],
     identity: str,
     output: Optional[PathLike],
     sent: Callable[[Block], Any] = lambda block: block,
@@ -301,13 +293,13 @@ def scored_blocks(
     Args:
         workers: Workers with a `ComponentWorker` each.
         blocks: The blocks.
-        sentences: Sentences by which pretrained LMs may choose the forms.
+        sentences: Gives the sentences by which pretrained LMs choose the forms, if one does.
         identity: All that scores depend on besides components, forms and blocks.
         output: The file or folder that is to be written.
         sent: Function of a block: the part that workers need.
         **progress: `desc`, `unit` and `total` of the progress bar.
     """
-    facts: ComponentFacts = workers.ask("facts", sentences)
+    facts: ComponentFacts = workers.ask("facts") or workers.ask("facts", sentences())
     forms = facts.text_forms
     if facts.kept:
         warn_of_other_forms(facts.kept, forms)
@@ -396,7 +388,7 @@ def score_text(
     with scored_blocks(
         workers,
         text_blocks(sentences, context=context),
-        sentences=first_sentences(sentences) if chooses_form(options) else [],
+        sentences=functools.partial(first_sentences, sentences),
         identity=f"{part_of(ComponentOptions, options)!r} {context}",
         output=output,
         desc="scoring",

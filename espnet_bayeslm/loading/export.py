@@ -26,13 +26,13 @@ from espnet_bayeslm.loading.experiment import (
     token_difference,
     training_config,
 )
+from espnet_bayeslm.loading.pretrained_lm import load_adapted
 from espnet_bayeslm.loading.token_text import check_ngram
 from espnet_bayeslm.loading.trained_lm import (
     MODEL,
     OPTIM,
     TrainedLM,
     build_model,
-    load_adapted,
     load_lm,
 )
 from espnet_bayeslm.loading.weights_file import (

@@ -1,13 +1,9 @@
-"""LMs as `espnet_bayeslm.load` returns them."""
+"""Base of the LMs that `espnet_bayeslm.load` returns."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from typing import List, Sequence
 
-from espnet_bayeslm.pretrained.causal_lm import CausalLM
-from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 from espnet_bayeslm.scoring.scorer import LMScorer
 from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.scoring.word_scores import Text, WordScores, sentences_of, words_of
@@ -42,20 +38,3 @@ class LoadedLM:
     def uncertainty(self, text: Text, *, num_samples: int = 10) -> Uncertainty:
         """Uncertainty of the LM about each word and the end of a sentence, in nats."""
         return self._scorer(num_samples).uncertainty([words_of(text)])[0]
-
-
-@dataclasses.dataclass(frozen=True)
-class PretrainedLM(CausalLM, LoadedLM):
-    """A causal LM with its own tokenizer, which scores sentences in a form of the text.
-
-    `PretrainedLM(**vars(lm))` makes it of a `CausalLM`.
-    """
-
-    @functools.cached_property
-    def scorer(self) -> PretrainedScorer:
-        """Scorer of its words."""
-        return PretrainedScorer(self)
-
-    def _scorer(self, num_samples: int) -> PretrainedScorer:
-        self.scorer.num_samples = num_samples
-        return self.scorer

@@ -9,10 +9,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import hashlib
 import pkgutil
 from pathlib import Path
-from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, Sequence, Tuple
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -35,15 +34,8 @@ from espnet_bayeslm.loading.experiment import (
     read_config,
     read_unk_size,
 )
-from espnet_bayeslm.loading.loaded_lm import LoadedLM, PretrainedLM
-from espnet_bayeslm.pretrained.loaded_weights import check_finite
-from espnet_bayeslm.pretrained.names import (
-    PRETRAINED,
-    ModelNotFound,
-    base_not_found,
-    check_is_base,
-)
-from espnet_bayeslm.pretrained.text_forms import AUTO, check_form
+from espnet_bayeslm.loading.loaded_lm import LoadedLM
+from espnet_bayeslm.pretrained.names import PRETRAINED
 from espnet_bayeslm.scoring.scorer import LMScorer, token_scorer
 from espnet_bayeslm.scoring.unknown_words import usual_unk_size
 from espnet_bayeslm.utils.errors import InputError
@@ -117,41 +109,6 @@ class TrainedLM(LoadedLM):
 
     def _scorer(self, num_samples: int) -> LMScorer:
         return token_scorer(self, num_samples=num_samples, unk_size=self.unk_size)
-
-
-def load_adapted(
-    path: PathLike,
-    device: str = "cpu",
-    *,
-    precision: str = "float32",
-    text_form: str = AUTO,
-    base: Optional[str] = None,
-) -> PretrainedLM:
-    """Pretrained LM that ESPnet's LM task has adapted, from its folder or checkpoint.
-
-    The `precision` is of the base model, `float32` or `bfloat16`, whatever it was in training. The
-    LM reads text in the form of its training; another `text_form` is a warning. The `base` model
-    may stand elsewhere than in training.
-    """
-    check_form(text_form)
-    config, checkpoint = find_files(path)
-    args = read_config(config)
-    named = args.lm_conf.get("model")
-    if base:
-        check_is_base(base)
-    args.lm_conf = {**args.lm_conf, "precision": precision, "model": base or named}
-    try:
-        lm = load_model(args, checkpoint).to(device).eval().lm
-    except ModelNotFound as error:
-        if base:
-            raise
-        raise base_not_found(named, config, "lm_conf: model") from error
-    check_finite(lm, str(checkpoint))
-    # not every config.yaml has a digest of the whole base model
-    own = fingerprint(config, checkpoint, args)
-    digest = hashlib.sha256(f"{own} {lm.fingerprint}".encode()).hexdigest()
-    loaded = lm.loaded(config.parent.resolve().name, fingerprint=digest)
-    return PretrainedLM(**{**vars(loaded), "text_form": text_form})
 
 
 def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:

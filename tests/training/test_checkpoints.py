@@ -73,6 +73,16 @@ def test_parts_of_a_checkpoint(saved, form):
         assert torch.equal(model.state_dict()[name], load_state(saved)[name])
 
 
+def test_a_part_of_a_point_estimate_lm_takes_the_mean_of_a_posterior(tmp_path):
+    bayes = lm_model(uncertainty={"cell_input@1-2": "bayes"}).state_dict()
+    torch.save(bayes, tmp_path / "bayes.pth")
+    model, part = lm_model(), f"{tmp_path}/bayes.pth:lm.rnn:lm.rnn"
+    check_init_param(part, model, complete=True)
+    load_pretrained_model(part, model, ignore_init_mismatch=False)
+    for name, value in model.lm.rnn.state_dict().items():
+        assert torch.equal(value, bayes[f"lm.rnn.{name}"])
+
+
 def test_folders_that_do_not_load(make, point, tmp_path):
     """ESPnet writes checkpoint.pth before the epoch's model."""
     exp = make("bayes", *lstm({"cell_input@1": "bayes"}))
