@@ -303,9 +303,11 @@ def scored_blocks(
     forms = facts.text_forms
     if facts.kept:
         warn_of_other_forms(facts.kept, forms)
+    method, part = "score", sent
+    if forms:
+        method, part = "score_in_forms", lambda block: (forms, sent(block))
     with workers.kept(output, f"{identity} {facts.digests} {forms}"):
-        parts: Any = lambda block: (forms, sent(block))  # noqa: E731
-        yield facts, workers.map("score_in_forms", blocks, sent=parts, **progress)
+        yield facts, workers.map(method, blocks, sent=part, **progress)
 
 
 def with_words_checked(

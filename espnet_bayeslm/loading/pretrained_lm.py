@@ -13,7 +13,7 @@ from espnet_bayeslm.pretrained.causal_lm import CausalLM
 from espnet_bayeslm.pretrained.loaded_weights import check_finite
 from espnet_bayeslm.pretrained.names import ModelNotFound, base_not_found, check_is_base
 from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
-from espnet_bayeslm.pretrained.text_forms import AUTO, check_form
+from espnet_bayeslm.pretrained.text_forms import AUTO, TextForm
 from espnet_bayeslm.utils.files import PathLike
 
 
@@ -50,7 +50,8 @@ def load_adapted(
     """
     from espnet_bayeslm.loading.trained_lm import load_model  # imports ESPnet
 
-    check_form(text_form)
+    if text_form != AUTO:
+        TextForm.parse(text_form)
     config, checkpoint = find_files(path)
     args = read_config(config)
     named = args.lm_conf.get("model")

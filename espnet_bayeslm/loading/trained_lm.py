@@ -66,6 +66,7 @@ class TrainedLM(LoadedLM):
         config: The configuration file.
         fingerprint: Digest of all files that loading has read.
         model: ESPnet's model around the LM.
+        lm: The LM itself.
         token_list: All tokens; the index is the id.
         token_type: `word`, `bpe` or `char`.
         tokenize: Cuts a sentence into tokens, by ESPnet's tokenizer.
@@ -77,15 +78,11 @@ class TrainedLM(LoadedLM):
     config: Path
     fingerprint: str
     model: ESPnetLanguageModel
+    lm: AbsLM
     token_list: List[str]
     token_type: str
     tokenize: Callable[[str], List[str]]
     ids: Callable[[Sequence[str]], List[int]]
-
-    @property
-    def lm(self) -> AbsLM:
-        """The LM itself."""
-        return self.model.lm
 
     @functools.cached_property
     def unk_size(self) -> float:
@@ -130,7 +127,7 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
     )
     digest = fingerprint(config, checkpoint, args)
     files = config.parent.resolve().name, checkpoint, config, digest
-    return TrainedLM(*files, model, args.token_list, args.token_type, *reader)
+    return TrainedLM(*files, model, model.lm, args.token_list, args.token_type, *reader)
 
 
 def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:

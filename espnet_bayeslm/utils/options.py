@@ -54,7 +54,7 @@ def option(
     choices: Optional[Sequence[str]] = None,
     least: Optional[float] = None,
     most: Optional[float] = None,
-    check: Optional[Callable[[Any], None]] = None,
+    check: Optional[Callable[[str], object]] = None,
     metavar: Optional[str] = None,
     positional: bool = False,
     names: object = None,
