@@ -101,6 +101,8 @@ class UncertainLM(IncrementalLM):
         positions = self.positions()
         if uncertainty not in (None, {}):
             self.kinds = parse_uncertainty(uncertainty, positions=positions, num_layers=num_layers)
+        if self.kinds:
+            self._register_state_dict_hook(_save_noise_step)
         for location in self.kinds:
             k = "" if location.layer is None else str(location.layer - 1)
             self.places.append(Place(self, str(location), k, positions[location.position]))
@@ -331,15 +333,15 @@ class UncertainLM(IncrementalLM):
             remedy="Use --multiprocessing_distributed true.",
         )
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self.kinds:
-            destination[prefix + NOISE_STEP] = torch.tensor(self.noise_step)
-
 
 def _are_equal(x: torch.Tensor, y: torch.Tensor) -> bool:
     """True if two tensors have one type, device and content."""
     return (x.dtype, x.device) == (y.dtype, y.device) and torch.equal(x, y)
+
+
+def _save_noise_step(lm: UncertainLM, state: Dict[str, Any], prefix: str, _: Any) -> None:
+    """Add the number of samples made in training to an LM's state."""
+    state[prefix + NOISE_STEP] = torch.tensor(lm.noise_step)
 
 
 def drop_posterior(
@@ -359,7 +361,7 @@ def _shared(names: List[str]) -> str:
 
 
 def adapt_checkpoint(module: Any, state: Dict[str, Any], prefix: str, *_others: Any) -> None:
-    """Fit a checkpoint to this LM, and check that one tensor of it has one value in there."""
+    """Fit a checkpoint to an LM, and check that tied weights are equal in it."""
     own = {prefix + key: value for key, value in module.state_dict(keep_vars=True).items()}
     if module.kinds or own.keys() != {key for key in state if key.startswith(prefix)}:
         _adapt_posterior(module, state, prefix)
