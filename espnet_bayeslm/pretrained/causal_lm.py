@@ -193,11 +193,18 @@ def digest_of_model(model: Any, tokenizer: Any) -> str:
         model: A model of `transformers` in the precision in which it was loaded, or a peft model.
         tokenizer: A fast tokenizer of `transformers`.
     """
-    configs = [model.config, *getattr(model, "peft_config", {}).values()]
+    settings: List[Any] = []
+    for config in (model.config, *getattr(model, "peft_config", {}).values()):
+        usual: Any = {}
+        if not getattr(config, "has_no_defaults_at_init", False):
+            with contextlib.suppress(TypeError, ValueError):  # a class may need some of its options
+                usual = type(config)().to_dict()
+        # an option that a later version of the library adds changes no digest
+        given = {name: v for name, v in config.to_dict().items() if v != usual.get(name)}
+        settings.append([type(config).__name__, _plain(given)])
     rules = json.loads(tokenizer.backend_tokenizer.to_str())
     marks = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id
-    cuts = [{name: v for name, v in rules.items() if name not in CALLS}, *marks]
-    settings = [*map(_options, configs), cuts]
+    settings.append([{name: v for name, v in rules.items() if name not in CALLS}, *marks])
     # a GB takes half a second where the CPU has instructions for it
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     seen = set()
@@ -212,19 +219,6 @@ def digest_of_model(model: Any, tokenizer: Any) -> str:
             flat: Any = value.detach().to("cpu", exact).contiguous().view(-1)
             digest.update(flat.view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-def _options(config: Any) -> List[Any]:
-    """Class of a configuration, and its options that differ from the defaults.
-
-    An option that a later version of the library adds changes no digest.
-    """
-    usual: Any = {}
-    if not getattr(config, "has_no_defaults_at_init", False):
-        with contextlib.suppress(TypeError, ValueError):  # a class may need some of its options
-            usual = type(config)().to_dict()
-    given = {name: v for name, v in config.to_dict().items() if v != usual.get(name)}
-    return [type(config).__name__, _plain(given)]
 
 
 def _plain(value: Any) -> Any:
@@ -298,7 +292,8 @@ def _model(target: str, **options: Any) -> Any:
         raise InputError(
             f"{target}: an encoder-decoder ({config.model_type}), where a causal LM was expected"
         )
-    quantised = _quantised_by(config)
+    how = getattr(config, "quantization_config", None)
+    quantised = _method_of(how) if how else ""
     if quantised.startswith(QUANTISED):
         raise _quantised(path, quantised)
     options.update(config=config, trust_remote_code=False, dtype=torch.float32)
@@ -315,7 +310,7 @@ def _model(target: str, **options: Any) -> Any:
         raise
     finally:
         their_logging.set_verbosity(verbosity)
-    if quantised and _quantised_by(model.config):  # they are not made float weights
+    if quantised and getattr(model.config, "quantization_config", None):  # they stay as they are
         raise _quantised(path, quantised)
     missing, shapes = found["missing_keys"], found["mismatched_keys"]
     unread = _unread_tensors(model, path) if path.is_file() else found["unexpected_keys"]
@@ -343,12 +338,11 @@ def _unread_tensors(model: Any, path: Path) -> List[str]:
     return [name for name in names if name not in known and "exp" not in name]
 
 
-def _quantised_by(config: Any) -> str:
-    """Method by which the weights of a model are quantised; "" if they are not."""
-    how = getattr(config, "quantization_config", None) or {}
-    how = how if isinstance(how, dict) else how.to_dict()
-    method = how.get("quant_method", "")
-    return str(getattr(method, "value", method) or ("of an unknown method" if how else ""))
+def _method_of(how: Any) -> str:
+    """Method by which weights are quantised, from the configuration of their quantisation."""
+    options = how if isinstance(how, dict) else how.to_dict()
+    method = options.get("quant_method", "")
+    return str(getattr(method, "value", method) or "of an unknown method")
 
 
 def _quantised(path: Path, method: str) -> InputError:

@@ -32,7 +32,7 @@ def places_error(
     model: str = "model",
     remedy: str,
 ) -> InputError:
-    """Error of a file that lacks a weight, has one in another shape, or one without a place.
+    """Error of a file that lacks weights of a model, or has others.
 
     Args:
         missing: Names of the weights that the file lacks.
