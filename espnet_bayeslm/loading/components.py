@@ -242,7 +242,7 @@ class ComponentWorker:
     kept: Sequence[KeptForm]
 
     def facts(self, sentences: Optional[Sentences] = None) -> Optional[ComponentFacts]:
-        """Facts of the components; None if sentences are to choose a form, and none are given.
+        """Facts of the components; None if a form is yet to be chosen by sentences.
 
         A pretrained LM reads text in its own form, else in the first that is kept, else in the one
         that the sentences choose.

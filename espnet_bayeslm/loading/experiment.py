@@ -94,7 +94,7 @@ def find_files(path: PathLike, names: Sequence[str] = MODEL_FILES) -> Tuple[Path
 
 
 def other_tokens_error(path: PathLike) -> InputError:
-    """Error where an LM for ESPnet's searches is named, and it is a pretrained LM."""
+    """Error of a pretrained LM where an LM for ESPnet's searches was expected."""
     return InputError(
         "a pretrained LM, whose tokens differ from the recogniser's, where an LM of ESPnet was"
         " expected",

@@ -1,4 +1,4 @@
-"""Pretrained LMs as `espnet_bayeslm.load` returns them, those that our training has adapted too."""
+"""Pretrained LMs as `espnet_bayeslm.load` returns them, and those that our training has adapted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import hashlib
 from typing import Optional
 
 from espnet_bayeslm.loading.experiment import find_files, fingerprint, read_config
-from espnet_bayeslm.loading.loaded_lm import LoadedLM
+from espnet_bayeslm.loading.trained_lm import LoadedLM, load_model
 from espnet_bayeslm.pretrained.causal_lm import CausalLM
 from espnet_bayeslm.pretrained.loaded_weights import check_finite
 from espnet_bayeslm.pretrained.names import ModelNotFound, base_not_found, check_is_base
@@ -48,8 +48,6 @@ def load_adapted(
     LM reads text in the form of its training; another `text_form` is a warning. The `base` model
     may stand elsewhere than in training.
     """
-    from espnet_bayeslm.loading.trained_lm import load_model  # imports ESPnet
-
     if text_form != AUTO:
         TextForm.parse(text_form)
     config, checkpoint = find_files(path)

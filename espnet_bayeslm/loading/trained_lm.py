@@ -34,10 +34,11 @@ from espnet_bayeslm.loading.experiment import (
     read_config,
     read_unk_size,
 )
-from espnet_bayeslm.loading.loaded_lm import LoadedLM
 from espnet_bayeslm.pretrained.names import PRETRAINED
 from espnet_bayeslm.scoring.scorer import LMScorer, token_scorer
+from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.scoring.unknown_words import usual_unk_size
+from espnet_bayeslm.scoring.word_scores import Text, WordScores, sentences_of, words_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.espnet_versions import text_cleaner
 from espnet_bayeslm.utils.files import PathLike
@@ -54,6 +55,37 @@ ESPNET_LMS = {
 }
 
 TextReader = Tuple[Callable[[str], List[str]], Callable[[Sequence[str]], List[int]]]
+
+
+class LoadedLM:
+    """An LM as `espnet_bayeslm.load` returns it: it scores sentences, strings or lists of words."""
+
+    def _scorer(self, num_samples: int) -> LMScorer:
+        """Scorer of sentences, with weight samples or the posterior mean (0)."""
+        raise NotImplementedError
+
+    def score(self, text: Text, *, num_samples: int = 0) -> float:
+        """Ln P(text, end) of a sentence, a string or its words, in nats.
+
+        With `num_samples` the probabilities of so many weight samples are averaged; 0: the
+        posterior mean.
+        """
+        return float(self.word_scores([text], num_samples=num_samples)[0].log_probs.sum())
+
+    def word_scores(self, texts: Sequence[Text], *, num_samples: int = 0) -> List[WordScores]:
+        """Ln p of each word and of the end of sentences, strings or lists of words, in nats.
+
+        With `num_samples` the probabilities of so many weight samples are averaged; 0: the
+        posterior mean.
+
+        Raises:
+            InputError: One string, where a list of sentences is expected.
+        """
+        return self._scorer(num_samples).word_scores(sentences_of(texts))
+
+    def uncertainty(self, text: Text, *, num_samples: int = 10) -> Uncertainty:
+        """Uncertainty of the LM about each word and the end of a sentence, in nats."""
+        return self._scorer(num_samples).uncertainty([words_of(text)])[0]
 
 
 @dataclasses.dataclass(frozen=True)
