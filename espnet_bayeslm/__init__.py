@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from espnet_bayeslm.utils.imports import lazy_names
 
 if TYPE_CHECKING:
-    from espnet_bayeslm.loading.loaded_lm import PretrainedLM
+    from espnet_bayeslm.loading.pretrained_lm import PretrainedLM
     from espnet_bayeslm.loading.trained_lm import TrainedLM
     from espnet_bayeslm.rescoring.rescore import rescore
     from espnet_bayeslm.utils.files import PathLike
@@ -76,17 +76,17 @@ def load(
     kind = source_type(exp)
     if base is not None and kind not in HAVE_BASE:
         raise InputError("--base, and it is no adapter", path=exp, remedy="Leave it out.")
-    if kind in ("pretrained", "adapter"):
-        from espnet_bayeslm.loading.loaded_lm import PretrainedLM
-        from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+    if kind == "espnet":
+        from espnet_bayeslm.loading.trained_lm import load_lm
 
-        form = {"precision": precision, "text_form": text_form}
-        return PretrainedLM(**vars(load_causal_lm(exp, device=device, base=base, **form)))
-    from espnet_bayeslm.loading.trained_lm import load_adapted, load_lm
+        return load_lm(exp, device=device)
+    from espnet_bayeslm.loading.pretrained_lm import PretrainedLM, load_adapted
+    from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 
+    how: Any = {"device": device, "precision": precision, "text_form": text_form, "base": base}
     if kind == "adapted":
-        return load_adapted(exp, device, precision=precision, text_form=text_form, base=base)
-    return load_lm(exp, device=device)
+        return load_adapted(exp, **how)
+    return PretrainedLM(**vars(load_causal_lm(exp, **how)))
 
 
 __getattr__ = lazy_names(__name__, {"espnet_bayeslm.rescoring.rescore": ["rescore"]})

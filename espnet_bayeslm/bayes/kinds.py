@@ -83,6 +83,7 @@ class Position:
             latent, by its `add_latent`; `{k}` for the layer.
         layered: True if it comes once a layer.
         parts: Positions it stands for together (`all_gates`).
+        refused: Why nothing here can be random in this LM, and a remedy; None: kinds may be.
     """
 
     weights: Optional[Tuple[Weights, ...]] = None
@@ -90,6 +91,7 @@ class Position:
     output: Optional[str] = None
     layered: bool = True
     parts: Tuple[str, ...] = ()
+    refused: Optional[Tuple[str, str]] = None
 
     @property
     def kinds(self) -> Tuple[str, ...]:
@@ -186,6 +188,9 @@ class Kind:
 
     def fitted(self, position: Position) -> Kind:
         """This kind, with the options that a position allows, or an InputError."""
+        if self.needs is not None and position.refused is not None:
+            problem, remedy = position.refused
+            raise InputError(problem, remedy=remedy)
         if self.needs is not None and getattr(position, self.needs, None) is None:
             raise InputError(
                 f"kind {self.name!r} does not fit this position; valid kinds are"

@@ -198,16 +198,15 @@ def take_paths(lm: Any, state: Dict[str, Any], prefix: str) -> None:
 
 def _weights(lm: Any) -> Iterator[Tuple[str, str, Block]]:
     """Yield (location, kind, parameter) of each uncertain weight that is not searched."""
-    for location, kind in lm.kinds.items():
-        place = lm.place(location)
-        if str(location) in getattr(lm, PREFIX, ()):
+    for place, kind in zip(lm.places, lm.kinds.values(), strict=True):
+        if place.location in getattr(lm, PREFIX, ()):
             continue
         if kind.needs == "function":
             weights = place.weights_of(place.position.function)
         else:
             weights = place.weights_of(place.position) if kind.needs == "weights" else []
         for found in (found for w in weights for found in lm.posterior.find(w)):
-            yield str(location), kind.name, found
+            yield place.location, kind.name, found
 
 
 def _place_posterior(

@@ -12,7 +12,7 @@ from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from torch import nn
 from typeguard import TypeCheckError, typechecked
 
-from espnet_bayeslm.bayes import Location, Place, Position, Weights
+from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.layers.linear import Linear
 from espnet_bayeslm.layers.lstm import GATES, LSTM, gate_weights
 from espnet_bayeslm.lm.lstm import RecurrentLM
@@ -29,6 +29,10 @@ OURS: Dict[type, Type[nn.Module]] = {nn.Linear: Linear, nn.LSTM: LSTM}
 # Torch's name of a recurrent layer -> its gates, in the order of torch's rows.
 GATES_OF = {"LSTM": GATES, "GRU": ("reset_gate", "update_gate", "new_gate")}
 OPT_LAYER = "decoder.decoder.layers.{k}"
+TIED = (
+    "with tie_weights the output projection is the embedding's table, and keeps its mean",
+    "Make `embedding` random, or set tie_weights: false in backbone_conf.",
+)
 
 
 class BackboneLM(UncertainLM):
@@ -121,17 +125,10 @@ class SeqRNN(RecurrentLM, BackboneLM):
         layered = {g: Position(weights=gate_weights(gates, g)) for g in gates}
         if gates:
             layered["all_gates"] = dataclasses.replace(layered[gates[0]], parts=gates)
-        return {**layered, **super().positions()}
-
-    def place(self, location: Location) -> Place:
-        """Place of a location in the LM."""
-        if location.position == "output" and self.decoder.weight is self.encoder.weight:
-            raise InputError(
-                "uncertainty 'output': with tie_weights the output projection is the embedding's"
-                " table, and keeps its mean",
-                remedy="Make `embedding` random, or set tie_weights: false in backbone_conf.",
-            )
-        return super().place(location)
+        others = dict(super().positions())
+        if self.decoder.weight is self.encoder.weight:
+            others["output"] = dataclasses.replace(others["output"], refused=TIED)
+        return {**layered, **others}
 
 
 class Transformer(AttentionLM, BackboneLM):

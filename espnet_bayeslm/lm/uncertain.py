@@ -56,6 +56,7 @@ class UncertainLM(IncrementalLM):
 
     Attributes:
         kinds: The uncertain locations, as the configuration has them.
+        places: Their places in this LM, which the kinds change.
         posterior: The posterior over its random weights.
         noise_step: Number of samples made in training: a resumed run goes on with the next one.
         trained: Pattern of the names of the parameters that training changes.
@@ -83,6 +84,7 @@ class UncertainLM(IncrementalLM):
         self.vocab_size = vocab_size
         self.prior_variance = prior_variance
         self.kinds: Dict[Location, Kind] = {}
+        self.places: List[Place] = []
         self.posterior = Posterior(self)
         self._sample: Optional[Sample] = None
         self.draws_in_training = True
@@ -95,24 +97,21 @@ class UncertainLM(IncrementalLM):
 
     def make_uncertain(self, uncertainty: Any, *, num_layers: int, **defaults: Any) -> None:
         """Give each location its kind, with defaults of its options; log the locations."""
-        self.kinds = parse_uncertainty(
-            uncertainty, positions=self.positions(), num_layers=num_layers
-        )
         self.posterior.defaults = {**DEFAULTS, "prior_variance": self.prior_variance, **defaults}
-        for location, kind in self.kinds.items():
-            kind.apply(self.place(location))
-        for module in self.modules():
-            if module is not self:  # where ESPnet's --init_param loads a part of an LM
-                module.register_load_state_dict_pre_hook(drop_posterior)
-        noun = {location: "outputs" for location, _ in self.latents()}
+        positions = self.positions()
+        if uncertainty not in (None, {}):
+            self.kinds = parse_uncertainty(uncertainty, positions=positions, num_layers=num_layers)
+        if self.kinds:
+            self._register_state_dict_hook(_save_noise_step)
+        for location in self.kinds:
+            k = "" if location.layer is None else str(location.layer - 1)
+            self.places.append(Place(self, str(location), k, positions[location.position]))
+        for place, kind in zip(self.places, self.kinds.values(), strict=True):
+            kind.apply(place)
+        latents = dict(self.latents()) if self.kinds else {}
         for name, count in self.location_sizes().items():
-            LOG.info(f"Uncertain location {name}: {count} random {noun.get(name, 'weights')}")
-
-    def place(self, location: Location) -> Place:
-        """`Place` of a location of this LM, which a kind changes."""
-        position = self.positions()[location.position]
-        k = "" if location.layer is None else str(location.layer - 1)
-        return Place(self, str(location), k, position)
+            noun = "outputs" if name in latents else "weights"
+            LOG.info(f"Uncertain location {name}: {count} random {noun}")
 
     def latents(self) -> List[Tuple[str, Any]]:
         """Pairs (location, layer) of the variational hidden outputs."""
@@ -124,7 +123,9 @@ class UncertainLM(IncrementalLM):
         sizes: Dict[str, int] = {}
         for block in self.posterior.blocks():
             sizes[block.location] = sizes.get(block.location, 0) + block.mean.numel()
-        return {**sizes, **{location: latent.dim for location, latent in self.latents()}}
+        if self.kinds:
+            sizes.update((location, latent.dim) for location, latent in self.latents())
+        return sizes
 
     def locations(self) -> List[str]:
         """The uncertain locations, as `POSITION@LAYER`; layers where all weights are."""
@@ -332,15 +333,15 @@ class UncertainLM(IncrementalLM):
             remedy="Use --multiprocessing_distributed true.",
         )
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self.kinds:
-            destination[prefix + NOISE_STEP] = torch.tensor(self.noise_step)
-
 
 def _are_equal(x: torch.Tensor, y: torch.Tensor) -> bool:
     """True if two tensors have one type, device and content."""
     return (x.dtype, x.device) == (y.dtype, y.device) and torch.equal(x, y)
+
+
+def _save_noise_step(lm: UncertainLM, state: Dict[str, Any], prefix: str, _: Any) -> None:
+    """Add the number of samples made in training to an LM's state."""
+    state[prefix + NOISE_STEP] = torch.tensor(lm.noise_step)
 
 
 def drop_posterior(
@@ -359,20 +360,24 @@ def _shared(names: List[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _check_tied(module: nn.Module, state: Mapping[str, Any], prefix: str) -> None:
-    """Raise an InputError where a checkpoint has two tables for one tensor of the LM."""
+def adapt_checkpoint(module: Any, state: Dict[str, Any], prefix: str, *_others: Any) -> None:
+    """Fit a checkpoint to an LM, and check that tied weights are equal in it."""
+    own = {prefix + key: value for key, value in module.state_dict(keep_vars=True).items()}
+    if module.kinds or own.keys() != {key for key in state if key.startswith(prefix)}:
+        _adapt_posterior(module, state, prefix)
     first: Dict[int, str] = {}
-    for key, value in module.state_dict(keep_vars=True).items():
+    for key, value in own.items():
         other = first.setdefault(id(value), key)
-        if other != key and not torch.equal(state[prefix + other], state[prefix + key]):
+        if other != key and not torch.equal(state[other], state[key]):
             raise InputError(
-                f"{other} and {key} differ in the checkpoint, and are one tensor in this LM",
+                f"{other.removeprefix(prefix)} and {key.removeprefix(prefix)} differ in the"
+                " checkpoint, and are one tensor in this LM",
                 remedy="Set tie_weights: false.",
             )
 
 
-def adapt_checkpoint(module: Any, state: Dict[str, Any], prefix: str, *_others: Any) -> None:
-    """Fit a checkpoint to this LM's locations, and log the differences.
+def _adapt_posterior(module: Any, state: Dict[str, Any], prefix: str) -> None:
+    """Fit a checkpoint to the uncertain locations of an LM, and log the differences.
 
     The posterior mean has the names of point-estimate weights, so only the tensors of a posterior
     can differ: extra ones are left out, missing ones keep their start. Anything else missing means
@@ -388,7 +393,6 @@ def adapt_checkpoint(module: Any, state: Dict[str, Any], prefix: str, *_others: 
             f" {len(own)} tensors are not in it ({_shared(weights)})",
             remedy="Use the configuration that this checkpoint was trained with.",
         )
-    _check_tied(module, state, prefix)
     extra = drop_posterior(module, state, prefix)
     for key in missing:
         state[key] = own[key]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, List, Optional, Sequence, Union
 
 from espnet_bayeslm.evaluation.leakage import warn_leakage
-from espnet_bayeslm.pretrained.text_forms import AUTO, check_form
+from espnet_bayeslm.pretrained.text_forms import AUTO, TextForm
 from espnet_bayeslm.scoring import MAX_TOKENS
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
@@ -50,6 +50,7 @@ class LMOptions(ToolOptions):
         " end); blank or no_blank (before the first word); auto: for each LM the form of --scales"
         " or --weights, else the form of lowest perplexity on the first sentences",
         AUTO,
+        check=TextForm.parse,
         metavar="FORM",
         group=GROUP,
     )
@@ -67,11 +68,6 @@ class LMOptions(ToolOptions):
         None,
         group=GROUP,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.text_form != AUTO:
-            check_form(self.text_form)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

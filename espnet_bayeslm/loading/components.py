@@ -25,10 +25,9 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm import load
 from espnet_bayeslm.engine.pool import Blocks, Pool
-from espnet_bayeslm.loading.component_options import ComponentOptions, LMOptions, MixtureOptions
-from espnet_bayeslm.loading.experiment import experiment_name, find_files, fingerprint
+from espnet_bayeslm.loading.component_options import ComponentOptions, MixtureOptions
+from espnet_bayeslm.loading.experiment import find_files, fingerprint, read_config
 from espnet_bayeslm.loading.weights_file import (
     KeptForm,
     forms_of_weights,
@@ -78,14 +77,6 @@ def is_ngram(source: object) -> bool:
     return known and not path.is_dir()
 
 
-def chooses_form(options: LMOptions) -> bool:
-    """True if some LM chooses its form of the text by sentences."""
-    of_path = {"pretrained": AUTO, "adapter": AUTO}
-    lms = [*options.lms, *getattr(options, "subtract_lms", ())]
-    own = [getattr(lm, "text_form", of_path.get(source_type(lm))) for lm in lms]
-    return options.text_form == AUTO and AUTO in own
-
-
 def load_components(
     options: ComponentOptions,
     device: str = "cpu",
@@ -133,32 +124,35 @@ def _espnet_lm(
     lm: Any, options: ComponentOptions, device: str, *, unit: str, **reading: Any
 ) -> Component:
     """Component of an ESPnet LM: its folder or checkpoint, or what `load` returned."""
-
-    def scorer() -> WordScorer:
-        # it imports torch, which takes seconds
-        from espnet_bayeslm.scoring.scorer import token_scorer
-
-        trained: Any = load(lm, device=device) if isinstance(lm, (str, os.PathLike)) else lm
-        size = options.unk_size
-        if unit == "token":
-            # a search does not share the probability of `<unk>`
-            trained, size = trained.over_tokens(), 1.0 if size is None else size
-        size = getattr(trained, "unk_size", 1.0) if size is None else size
-        return token_scorer(trained, unk_size=size, max_tokens=options.max_tokens, **reading)
-
-    if not isinstance(lm, (str, os.PathLike)):
-        return Component(lm.name, "lm", scorer(), lm.fingerprint)
-    name, digest = experiment_name(find_files(lm)[1]), fingerprint(lm)
+    is_loaded = not isinstance(lm, (str, os.PathLike))
     # self-normalised scores are not kept: they depend on the sentences that come first
-    if options.cache is None or reading["self_normalized"]:
-        return Component(name, "lm", scorer(), digest)
-    kept = {key: reading[key] for key in ("num_samples", "self_normalized", "context")}
-    kept["unk_size"] = options.unk_size
-    if unit != "word":
-        kept["unit"] = unit
-    known_by = f"{digest} {kept}"
-    cached = CachedScorer(scorer, name=name, folder=options.cache, fingerprint=known_by)
-    return Component(name, "lm", cached, digest)
+    if options.cache is not None and not is_loaded and not reading["self_normalized"]:
+        config, checkpoint = find_files(lm)
+        digest = fingerprint(config, checkpoint, read_config(config))
+        kept = {key: reading[key] for key in ("num_samples", "self_normalized", "context")}
+        kept["unk_size"] = options.unk_size
+        if unit != "word":
+            kept["unit"] = unit
+        unkept = dataclasses.replace(options, cache=None)
+
+        def scorer() -> WordScorer:
+            return _espnet_lm(lm, unkept, device, unit=unit, **reading).scorer
+
+        name, known_by = config.parent.resolve().name, f"{digest} {kept}"
+        cached = CachedScorer(scorer, name=name, folder=options.cache, fingerprint=known_by)
+        return Component(name, "lm", cached, digest)
+    # torch takes seconds
+    from espnet_bayeslm.loading.trained_lm import load_lm
+    from espnet_bayeslm.scoring.scorer import token_scorer
+
+    trained: Any = lm if is_loaded else load_lm(lm, device)
+    size = options.unk_size
+    if unit == "token":
+        # a search does not share the probability of `<unk>`
+        trained, size = trained.over_tokens(), 1.0 if size is None else size
+    size = getattr(trained, "unk_size", 1.0) if size is None else size
+    loaded = token_scorer(trained, unk_size=size, max_tokens=options.max_tokens, **reading)
+    return Component(trained.name, "lm", loaded, trained.fingerprint)
 
 
 def _causal_lm(
@@ -172,17 +166,26 @@ def _causal_lm(
     **_: Any,
 ) -> Component:
     """Component of a causal LM of transformers, or of what `load` returned."""
-    from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer  # imports torch
+    # torch takes seconds
+    from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+    from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 
     lm: Any = given
     is_loaded = not isinstance(given, (str, os.PathLike))
     if is_loaded and options.text_form != AUTO:
         lm = dataclasses.replace(lm, text_form=options.text_form)
     if not is_loaded:
-        base = options.base if source_type(given) in HAVE_BASE else None
-        how = dict(text_form=options.text_form, precision=options.precision)
-        lm = load(given, device=device, base=base, **how)
-        lm = lm if num_samples else lm.at_mean()
+        kind = source_type(given)
+        how: Any = dict(text_form=options.text_form, precision=options.precision)
+        how.update(device=device, base=options.base if kind in HAVE_BASE else None)
+        if kind == "adapted":
+            from espnet_bayeslm.loading.pretrained_lm import load_adapted
+
+            lm = load_adapted(given, **how)
+        else:
+            lm = load_causal_lm(given, **how)
+        if kind in HAVE_BASE and not num_samples:
+            lm = lm.at_mean()
     reading = dict(num_samples=num_samples, max_context=max_context, context=context)
     scorer = PretrainedScorer(lm, **reading)
     if is_loaded or options.cache is None:
@@ -223,32 +226,34 @@ class ComponentFacts(NamedTuple):
     kept: Sequence[KeptForm]
 
 
+@dataclasses.dataclass(eq=False)
 class ComponentWorker:
     """LMs and n-grams that a worker has loaded; a subclass scores blocks by them.
 
     Args:
         components: The components.
-        facts: Facts that the process gets which shares out the blocks.
+        own_facts: Facts that the process gets which shares out the blocks.
         kept: Forms in which pretrained LMs read text where weights or scales were estimated.
     """
 
-    def __init__(self, components: Sequence[Component], facts: Any, kept: Sequence[KeptForm]):
-        self.components, self._facts, self._kept = components, facts, kept
+    components: Sequence[Component]
+    own_facts: Any
+    kept: Sequence[KeptForm]
 
-    def facts(self, sentences: Sentences) -> ComponentFacts:
-        """Facts of the components.
+    def facts(self, sentences: Optional[Sentences] = None) -> Optional[ComponentFacts]:
+        """Facts of the components; None if a form is yet to be chosen by sentences.
 
         A pretrained LM reads text in its own form, else in the first that is kept, else in the one
         that the sentences choose.
         """
         digests = {c.name: c.fingerprint for c in self.components}
-        known = {kept.name: kept.form for kept in reversed(self._kept)}
-        forms = {
-            c.name: str(c.pretrained.prepare(sentences, known.get(c.name)).form)
-            for c in self.components
-            if c.pretrained is not None
-        }
-        return ComponentFacts(self._facts, digests, forms, self._kept)
+        known = {kept.name: kept.form for kept in reversed(self.kept)}
+        lms: Dict[str, Any] = {c.name: c.pretrained for c in self.components}
+        lms = {name: lm for name, lm in lms.items() if lm is not None}
+        if sentences is None and any(lms[name].chooses for name in lms.keys() - known.keys()):
+            return None
+        forms = {n: str(lm.prepare(sentences or (), known.get(n)).form) for n, lm in lms.items()}
+        return ComponentFacts(self.own_facts, digests, forms, self.kept)
 
     def score_in_forms(self, sent: Tuple[Mapping[str, str], Any]) -> Any:
         """Scores of a block, whose text pretrained LMs read in the forms that were chosen."""
@@ -273,7 +278,7 @@ def scored_blocks(
     workers: Blocks,
     blocks: Iterable[Block],
     *,
-    sentences: Sentences,
+    sentences: Callable[[], Sentences],
     identity: str,
     output: Optional[PathLike],
     sent: Callable[[Block], Any] = lambda block: block,
@@ -287,19 +292,21 @@ def scored_blocks(
     Args:
         workers: Workers with a `ComponentWorker` each.
         blocks: The blocks.
-        sentences: Sentences by which pretrained LMs may choose the forms.
+        sentences: Gives the sentences by which pretrained LMs choose the forms, if one does.
         identity: All that scores depend on besides components, forms and blocks.
         output: The file or folder that is to be written.
         sent: Function of a block: the part that workers need.
         **progress: `desc`, `unit` and `total` of the progress bar.
     """
-    facts: ComponentFacts = workers.ask("facts", sentences)
+    facts: ComponentFacts = workers.ask("facts") or workers.ask("facts", sentences())
     forms = facts.text_forms
     if facts.kept:
         warn_of_other_forms(facts.kept, forms)
+    method, part = "score", sent
+    if forms:
+        method, part = "score_in_forms", lambda block: (forms, sent(block))
     with workers.kept(output, f"{identity} {facts.digests} {forms}"):
-        parts: Any = lambda block: (forms, sent(block))  # noqa: E731
-        yield facts, workers.map("score_in_forms", blocks, sent=parts, **progress)
+        yield facts, workers.map(method, blocks, sent=part, **progress)
 
 
 def with_words_checked(
@@ -332,16 +339,15 @@ class TextWorker(ComponentWorker):
     """LMs and n-grams that score blocks of sentences."""
 
     def __init__(self, options: MixtureOptions, ngpu: int, context: int):
-        own = part_of(ComponentOptions, options)
-        components = load_components(own, device_of(ngpu), context=context)
-        names, digests = [c.name for c in components], [c.fingerprint for c in components]
-        weights = None
-        if options.weights is not None:
-            weights = read_weights(options.weights, names, fingerprints=digests)
-        named = [(c.name, c.kind, c.fingerprint) for c in components]
+        components = load_components(options, device_of(ngpu), context=context)
+        weights: Optional[np.ndarray] = None
         kept: List[KeptForm] = []
-        if any(component.pretrained is not None for component in components):
-            kept = forms_of_weights(options.weights, components)
+        if options.weights is not None:
+            names, digests = [c.name for c in components], [c.fingerprint for c in components]
+            weights = read_weights(options.weights, names, fingerprints=digests)
+            if any(component.pretrained is not None for component in components):
+                kept = forms_of_weights(options.weights, components)
+        named = [(c.name, c.kind, c.fingerprint) for c in components]
         super().__init__(components, (named, weights), kept)
 
     def score(self, block: Sentences) -> List[Scored]:
@@ -383,7 +389,7 @@ def score_text(
     with scored_blocks(
         workers,
         text_blocks(sentences, context=context),
-        sentences=first_sentences(sentences) if chooses_form(options) else [],
+        sentences=functools.partial(first_sentences, sentences),
         identity=f"{part_of(ComponentOptions, options)!r} {context}",
         output=output,
         desc="scoring",

@@ -1,18 +1,27 @@
-"""The files of a trained LM (imports nothing of ESPnet's, which takes seconds)."""
+"""The files of a trained LM: which they are, its configuration, tokens and weights.
+
+Neither ESPnet nor torch is imported before it is needed, since that takes seconds.
+"""
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import hashlib
 import itertools
 from os.path import isfile
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from espnet_bayeslm.pretrained.names import is_pretrained
+import numpy as np
+
+from espnet_bayeslm.pretrained.names import PRETRAINED_TYPES, source_type
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, read_yaml_mapping, sha256
 from espnet_bayeslm.utils.imports import quiet_imports
+
+if TYPE_CHECKING:
+    import torch
 
 # Keys that define an LM and its tokens.
 NEEDED = ("lm", "lm_conf", "token_list", "token_type")
@@ -43,10 +52,17 @@ FIRST_OPTIONS = (
     *("scheduler", "scheduler_conf", "batch_type", "batch_size", "max_epoch", "patience"),
 )
 
+# Classes that ESPnet's reporter leaves in `checkpoint.pth` beside plain values.
+REPORTER_TYPES: List[Any] = [
+    *(np.float64(0).__reduce__()[0], np.dtype, datetime.timedelta),
+    *(type(np.dtype(number)) for number in (np.float64, np.float32, np.int64)),
+]
+
 
 def find_files(path: PathLike, names: Sequence[str] = MODEL_FILES) -> Tuple[Path, Path]:
     """(configuration, checkpoint) of a checkpoint, or of a folder that has one of `names`."""
-    check_own_tokens(path)
+    if source_type(path) in PRETRAINED_TYPES:
+        raise other_tokens_error(path)
     path = Path(path)
     if path.is_file() and set(path.suffixes) & NGRAMS:
         raise InputError(
@@ -77,15 +93,14 @@ def find_files(path: PathLike, names: Sequence[str] = MODEL_FILES) -> Tuple[Path
     return config, existing[0]
 
 
-def check_own_tokens(path: PathLike) -> None:
-    """Raise an InputError where an LM for ESPnet's searches is named, and it is a pretrained LM."""
-    if is_pretrained(path):
-        raise InputError(
-            "a pretrained LM, whose tokens differ from the recogniser's, where an LM of ESPnet was"
-            " expected",
-            path=str(path),
-            remedy="Rescore N-best lists with it: bayeslm rescore --lm.",
-        )
+def other_tokens_error(path: PathLike) -> InputError:
+    """Error of a pretrained LM where an LM for ESPnet's searches was expected."""
+    return InputError(
+        "a pretrained LM, whose tokens differ from the recogniser's, where an LM of ESPnet was"
+        " expected",
+        path=str(path),
+        remedy="Rescore N-best lists with it: bayeslm rescore --lm.",
+    )
 
 
 def check_exp(exp: Path, signs: str) -> None:
@@ -213,10 +228,50 @@ def _tokens_of(config: PathLike) -> Optional[List[str]]:
     return list(map(str, tokens)) if isinstance(tokens, list) else None
 
 
-def fingerprint(path: PathLike) -> str:
-    """Digest of all files that loading a trained LM, a folder or checkpoint, reads."""
-    config, checkpoint = find_files(path)
-    args = read_config(config)
+def read_checkpoint(path: Any) -> Any:
+    """Content of a checkpoint, read with `weights_only=True`."""
+    import torch
+
+    from espnet_bayeslm.pretrained.loaded_weights import find_pointer, pointer_error
+
+    if Path(path).is_dir():
+        remedy = "Give a checkpoint in it, such as valid.loss.ave.pth."
+        raise InputError("a folder, where a checkpoint was expected", path=path, remedy=remedy)
+    try:
+        with torch.serialization.safe_globals(REPORTER_TYPES):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged bytes may end in any
+        if find_pointer(Path(path)):
+            raise pointer_error(Path(path)) from error
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise InputError(
+            f"cannot be read as a checkpoint ({reason})",
+            path=path,
+            remedy="Restore the file, or delete it and train again.",
+        ) from error
+
+
+def load_state(path: Any) -> Dict[str, torch.Tensor]:
+    """The model's state_dict in a checkpoint, `Nepoch.pth` or `checkpoint.pth`."""
+    import torch
+
+    state = read_checkpoint(path)
+    if isinstance(state, dict) and isinstance(state.get("model"), Mapping):
+        state = state["model"]
+    if not isinstance(state, Mapping) or not all(
+        isinstance(key, str) and torch.is_tensor(value) and value.layout == torch.strided
+        for key, value in state.items()
+    ):
+        raise InputError(
+            "expected a dictionary of tensors",
+            path=path,
+            remedy="Give a model file that ESPnet's training wrote.",
+        )
+    return dict(state)
+
+
+def fingerprint(config: Path, checkpoint: Path, args: argparse.Namespace) -> str:
+    """Digest of all files that loading a trained LM reads; `args` are its configuration."""
     parts = (args.lm_conf or {}).get("components") or []
     named = [part.get("path") for part in parts if isinstance(part, dict)]
     named += [getattr(args, name, None) for name in ("bpemodel", "non_linguistic_symbols")]
@@ -239,11 +294,6 @@ def read_unk_size(folder: Path) -> Optional[float]:
             path=path,
             remedy="Delete the file, or train again.",
         ) from error
-
-
-def experiment_name(checkpoint: Path) -> str:
-    """Name of a checkpoint's LM in reports: its folder's."""
-    return checkpoint.parent.resolve().name
 
 
 def training_config(config: argparse.Namespace) -> Dict[str, Any]:

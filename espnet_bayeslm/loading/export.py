@@ -21,19 +21,18 @@ from espnet_bayeslm.loading.components import is_ngram, unique_names
 from espnet_bayeslm.loading.experiment import (
     UNKNOWN_WORDS,
     find_files,
-    fingerprint,
     read_config,
     read_unk_size,
     token_difference,
     training_config,
 )
+from espnet_bayeslm.loading.pretrained_lm import load_adapted
 from espnet_bayeslm.loading.token_text import check_ngram
 from espnet_bayeslm.loading.trained_lm import (
     MODEL,
     OPTIM,
     TrainedLM,
     build_model,
-    load_adapted,
     load_lm,
 )
 from espnet_bayeslm.loading.weights_file import (
@@ -252,7 +251,7 @@ def write_mixture(
     names = unique_names([s.name if isinstance(s, TrainedLM) else ngram_name(s) for s in sources])
     own = names[: len(lms) + len(ngrams)]
     _check_subtraction(names[len(own) :], subtract_weights)
-    digests = [*(fingerprint(lm.path) for lm in trained), *map(ngram_fingerprint, ngrams)]
+    digests = [*(lm.fingerprint for lm in trained), *map(ngram_fingerprint, ngrams)]
     found = read_weights(weights, own, fingerprints=digests)
     if found is None:
         raise InputError(

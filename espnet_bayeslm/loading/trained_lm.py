@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import hashlib
 import pkgutil
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, Sequence, Tuple
 
+import torch
 from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.text.char_tokenizer import CharTokenizer
@@ -26,26 +26,19 @@ from espnet_bayeslm.bayes import Posterior
 from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
 from espnet_bayeslm.lm import LMS, MIXTURE
 from espnet_bayeslm.lm.uncertain import UncertainLM
-from espnet_bayeslm.loading.checkpoint import check_fits, load_state
 from espnet_bayeslm.loading.experiment import (
     check_token_list,
-    experiment_name,
     find_files,
     fingerprint,
+    load_state,
     read_config,
     read_unk_size,
 )
-from espnet_bayeslm.loading.loaded_lm import LoadedLM, PretrainedLM
-from espnet_bayeslm.pretrained.loaded_weights import check_finite
-from espnet_bayeslm.pretrained.names import (
-    PRETRAINED,
-    ModelNotFound,
-    base_not_found,
-    check_is_base,
-)
-from espnet_bayeslm.pretrained.text_forms import AUTO, check_form
+from espnet_bayeslm.pretrained.names import PRETRAINED
 from espnet_bayeslm.scoring.scorer import LMScorer, token_scorer
+from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.scoring.unknown_words import usual_unk_size
+from espnet_bayeslm.scoring.word_scores import Text, WordScores, sentences_of, words_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.espnet_versions import text_cleaner
 from espnet_bayeslm.utils.files import PathLike
@@ -64,6 +57,37 @@ ESPNET_LMS = {
 TextReader = Tuple[Callable[[str], List[str]], Callable[[Sequence[str]], List[int]]]
 
 
+class LoadedLM:
+    """An LM as `espnet_bayeslm.load` returns it: it scores sentences, strings or lists of words."""
+
+    def _scorer(self, num_samples: int) -> LMScorer:
+        """Scorer of sentences, with weight samples or the posterior mean (0)."""
+        raise NotImplementedError
+
+    def score(self, text: Text, *, num_samples: int = 0) -> float:
+        """Ln P(text, end) of a sentence, a string or its words, in nats.
+
+        With `num_samples` the probabilities of so many weight samples are averaged; 0: the
+        posterior mean.
+        """
+        return float(self.word_scores([text], num_samples=num_samples)[0].log_probs.sum())
+
+    def word_scores(self, texts: Sequence[Text], *, num_samples: int = 0) -> List[WordScores]:
+        """Ln p of each word and of the end of sentences, strings or lists of words, in nats.
+
+        With `num_samples` the probabilities of so many weight samples are averaged; 0: the
+        posterior mean.
+
+        Raises:
+            InputError: One string, where a list of sentences is expected.
+        """
+        return self._scorer(num_samples).word_scores(sentences_of(texts))
+
+    def uncertainty(self, text: Text, *, num_samples: int = 10) -> Uncertainty:
+        """Uncertainty of the LM about each word and the end of a sentence, in nats."""
+        return self._scorer(num_samples).uncertainty([words_of(text)])[0]
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainedLM(LoadedLM):
     """A trained LM in evaluation mode, and how it reads text.
@@ -74,6 +98,7 @@ class TrainedLM(LoadedLM):
         config: The configuration file.
         fingerprint: Digest of all files that loading has read.
         model: ESPnet's model around the LM.
+        lm: The LM itself.
         token_list: All tokens; the index is the id.
         token_type: `word`, `bpe` or `char`.
         tokenize: Cuts a sentence into tokens, by ESPnet's tokenizer.
@@ -85,15 +110,11 @@ class TrainedLM(LoadedLM):
     config: Path
     fingerprint: str
     model: ESPnetLanguageModel
+    lm: AbsLM
     token_list: List[str]
     token_type: str
     tokenize: Callable[[str], List[str]]
     ids: Callable[[Sequence[str]], List[int]]
-
-    @property
-    def lm(self) -> AbsLM:
-        """The LM itself."""
-        return self.model.lm
 
     @functools.cached_property
     def unk_size(self) -> float:
@@ -119,40 +140,6 @@ class TrainedLM(LoadedLM):
         return token_scorer(self, num_samples=num_samples, unk_size=self.unk_size)
 
 
-def load_adapted(
-    path: PathLike,
-    device: str = "cpu",
-    *,
-    precision: str = "float32",
-    text_form: str = AUTO,
-    base: Optional[str] = None,
-) -> PretrainedLM:
-    """Pretrained LM that ESPnet's LM task has adapted, from its folder or checkpoint.
-
-    The `precision` is of the base model, `float32` or `bfloat16`, whatever it was in training. The
-    LM reads text in the form of its training; another `text_form` is a warning. The `base` model
-    may stand elsewhere than in training.
-    """
-    check_form(text_form)
-    config, checkpoint = find_files(path)
-    args = read_config(config)
-    named = args.lm_conf.get("model")
-    if base:
-        check_is_base(base)
-    args.lm_conf = {**args.lm_conf, "precision": precision, "model": base or named}
-    try:
-        lm = load_model(args, checkpoint).to(device).eval().lm
-    except ModelNotFound as error:
-        if base:
-            raise
-        raise base_not_found(named, config, "lm_conf: model") from error
-    check_finite(lm, str(checkpoint))
-    # not every config.yaml has a digest of the whole base model
-    digest = hashlib.sha256(f"{fingerprint(path)} {lm.fingerprint}".encode()).hexdigest()
-    loaded = lm.loaded(experiment_name(checkpoint), fingerprint=digest)
-    return PretrainedLM(**{**vars(loaded), "text_form": text_form})
-
-
 def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
     """Trained ESPnet LM, ours or any other, from its folder or checkpoint."""
     config, checkpoint = find_files(path)
@@ -170,8 +157,9 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
         f"Loaded {checkpoint}: {args.lm}, {len(args.token_list)} {args.token_type} tokens,"
         f" {sum(p.numel() for p in model.parameters())} weights, {kind}"
     )
-    files = experiment_name(checkpoint), checkpoint, config, fingerprint(path)
-    return TrainedLM(*files, model, args.token_list, args.token_type, *reader)
+    digest = fingerprint(config, checkpoint, args)
+    files = config.parent.resolve().name, checkpoint, config, digest
+    return TrainedLM(*files, model, model.lm, args.token_list, args.token_type, *reader)
 
 
 def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:
@@ -208,6 +196,49 @@ def add_ivon_posterior(lm: Any) -> None:
     if not isinstance(lm, UncertainLM):
         lm.posterior = Posterior(lm)
     add_whole_posterior(lm.posterior, getattr(lm, "trained", "*"))
+
+
+def check_fits(
+    state: Mapping[str, torch.Tensor],
+    module: torch.nn.Module,
+    *,
+    path: Any,
+    complete: bool = True,
+    posterior: bool = False,
+) -> None:
+    """Check that a checkpoint, of the file `path`, is of a module's architecture.
+
+    If it must be `complete`, it has every tensor of the module. With `posterior` posteriors must
+    match too; else any posterior, or none, is accepted.
+    """
+    every, problem = module.state_dict(), ""
+    names = {
+        "of the model are not in it": [k for k in every if k not in state] if complete else [],
+        "of it have no place in the model": [key for key in state if key not in every],
+    }
+    if not posterior:
+        names = {what: [k for k in x if not is_posterior_key(k)] for what, x in names.items()}
+    found = [f"{len(k)} tensors {what} (the first: {k[0]})" for what, k in names.items() if k]
+    both = [(key, value, every[key]) for key, value in state.items() if key in every]
+    shapes = [part for part in both if part[1].shape != part[2].shape]
+    is_float = [part for part in both if part[1].is_floating_point() != part[2].is_floating_point()]
+    if found:
+        problem = f"the checkpoint is of another architecture: {', '.join(found)}"
+    elif shapes:
+        key, value, expected = shapes[0]
+        problem = (
+            f"{key} has shape {tuple(value.shape)} in the checkpoint, expected"
+            f" {tuple(expected.shape)} ({len(shapes)} such tensors)"
+        )
+    elif is_float:
+        key, value, expected = is_float[0]
+        problem = f"{key} holds {value.dtype}, expected {expected.dtype}"
+    if problem:
+        raise InputError(
+            problem,
+            path=path,
+            remedy="Use the configuration and the token list that it was trained with.",
+        )
 
 
 def load_model(args: argparse.Namespace, checkpoint: Path, *, posterior: bool = False) -> Any:

@@ -11,9 +11,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 
 from espnet_bayeslm.pretrained.loaded_weights import (
-    check_places,
     embedding_rows,
     find_pointer,
+    places_error,
     pointer_error,
 )
 from espnet_bayeslm.pretrained.names import (
@@ -75,7 +75,8 @@ def put_on(model: Any, folder: Path, config: Any) -> Any:
         places = {name.replace(".default", ""): value for name, value in state.items()}
         both = [(name, value, places[name]) for name, value in tensors.items() if name in places]
         shapes = [(name, a.shape, b.shape) for name, a, b in both if a.shape != b.shape]
-        check_places((), (), shapes, path=folder, remedy=FITTING)
+        if shapes:
+            raise places_error((), (), shapes, path=folder, remedy=FITTING)
         names = getattr(model, "_checkpoint_conversion_mapping", None)
         found = adapted.load_adapter(str(folder), "default", key_mapping=names)
     except InputError:
@@ -91,7 +92,8 @@ def put_on(model: Any, folder: Path, config: Any) -> Any:
     # of new tokens peft writes some tensors twice, under the names of two of its classes
     twice = {name for name, value, own in both if torch.equal(own, value.to(own))}
     others = set(found.unexpected_keys) - twice
-    check_places(missing, others, path=folder, model="adapter's base", remedy=FITTING)
+    if missing or others:
+        raise places_error(missing, others, path=folder, model="adapter's base", remedy=FITTING)
     _check_new_rows(adapted, folder, before)
     return adapted
 

@@ -6,12 +6,15 @@ Code from a model's folder is never run.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import hashlib
+import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Callable, ContextManager, List, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Tuple
 
 import torch
 
@@ -22,13 +25,12 @@ from espnet_bayeslm.pretrained.adapters import (
     read_adapter_config,
 )
 from espnet_bayeslm.pretrained.causal_trees import CausalTreeLM
-from espnet_bayeslm.pretrained.digest import digest_of_model
 from espnet_bayeslm.pretrained.loaded_weights import (
+    COMPUTED,
     check_finite,
-    check_places,
     check_tokens,
     find_pointer,
-    left_over,
+    places_error,
     pointer_error,
 )
 from espnet_bayeslm.pretrained.names import (
@@ -37,11 +39,11 @@ from espnet_bayeslm.pretrained.names import (
     ModelNotFound,
     base_not_found,
     from_card,
-    is_adapter,
     need,
     other_options,
+    source_type,
 )
-from espnet_bayeslm.pretrained.text_forms import AUTO, Reader, TextForm, check_form
+from espnet_bayeslm.pretrained.text_forms import AUTO, Reader, TextForm
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
@@ -51,7 +53,17 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 # Methods whose weights cannot be made float32 or bfloat16
 QUANTISED = ("bitsandbytes", "gptq", "awq")
+# Entries of a configuration that say where a model is from, or how it is stored
+RECORDS = {"architectures", "auto_map", "dtype", "quantization_config", "transformers_version"}
+RECORDS |= {"torch_dtype", "use_cache"}
+# The same of an adapter's
+RECORDS |= {"auto_mapping", "base_model_name_or_path", "inference_mode", "peft_version"}
+RECORDS |= {"revision", "task_type"}
+# Entries of a tokenizer that its last call has left
+CALLS = {"padding", "truncation"}
 RESTORE = "Restore the file, or write it again by the model's own save_pretrained."
+# The tokenizer that was read last: a training asks for it often, and a GGUF file's takes seconds
+LAST_TOKENIZER: Dict[Tuple[Any, ...], Any] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,12 +138,13 @@ def load_causal_lm(
         InputError: It is not found, not whole, not a causal LM, has no tokenizer that fits, or
             needs code of its own.
     """
-    check_form(text_form)
+    if text_form != AUTO:
+        TextForm.parse(text_form)
     if precision not in PRECISIONS:
         raise InputError(f"precision {precision!r}: valid are {', '.join(PRECISIONS)}")
     named = str(source)
-    path = Path(named.removeprefix(PREFIX))
-    if is_adapter(path):
+    path, is_adapter = Path(named.removeprefix(PREFIX)), source_type(source) == "adapter"
+    if is_adapter:
         model, tokenizer = _read_adapter(path, base)
     else:
         model, tokenizer = _read(_model, named), load_tokenizer(named)
@@ -150,24 +163,74 @@ def load_causal_lm(
     )
     name, digest = path.stem if path.is_file() else path.name, digest_of_model(model, tokenizer)
     placed = model.to(device, PRECISIONS[precision]).eval()
-    form = adapter_form(path) if is_adapter(path) else ""
+    form = adapter_form(path) if is_adapter else ""
     reader = Reader(tokenizer, TextForm.parse(form)) if form else None
     return CausalLM(name, placed, tokenizer, digest, licence, text_form=text_form, reader=reader)
 
 
 def load_tokenizer(source: PathLike) -> Any:
     """Tokenizer of a pretrained LM that is no adapter, without the LM's weights."""
-    path = Path(str(source).removeprefix(PREFIX))
-    files = [path] if path.is_file() else sorted(path.glob("*token*"))
-    return _last_tokenizer(str(source), tuple(file.stat().st_mtime_ns for file in files))
-
-
-@functools.lru_cache(maxsize=1)
-def _last_tokenizer(named: str, _times: Tuple[int, ...]) -> Any:
-    """Tokenizer, read once for a training: a GGUF file's takes seconds."""
     from transformers import AutoTokenizer
 
-    return _read(functools.partial(AutoTokenizer.from_pretrained, trust_remote_code=False), named)
+    named, path = str(source), Path(str(source).removeprefix(PREFIX))
+    files = [path] if path.is_file() else sorted(path.glob("*token*"))
+    key = (named, *(file.stat().st_mtime_ns for file in files))
+    if key not in LAST_TOKENIZER:
+        read = functools.partial(AutoTokenizer.from_pretrained, trust_remote_code=False)
+        tokenizer = _read(read, named)
+        LAST_TOKENIZER.clear()
+        LAST_TOKENIZER[key] = tokenizer
+    return LAST_TOKENIZER[key]
+
+
+def digest_of_model(model: Any, tokenizer: Any) -> str:
+    """Digest of all that probabilities depend on: weights, configuration and tokenizer.
+
+    Files of any precision have one digest if they hold the same values. Scores in a cache, finished
+    blocks of a stopped run and the base of an adapter are found by it.
+
+    Args:
+        model: A model of `transformers` in the precision in which it was loaded, or a peft model.
+        tokenizer: A fast tokenizer of `transformers`.
+    """
+    settings: List[Any] = []
+    for config in (model.config, *getattr(model, "peft_config", {}).values()):
+        usual: Any = {}
+        if not getattr(config, "has_no_defaults_at_init", False):
+            with contextlib.suppress(TypeError, ValueError):  # a class may need some of its options
+                usual = type(config)().to_dict()
+        # an option that a later version of the library adds changes no digest
+        given = {name: v for name, v in config.to_dict().items() if v != usual.get(name)}
+        settings.append([type(config).__name__, _plain(given)])
+    rules = json.loads(tokenizer.backend_tokenizer.to_str())
+    marks = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id
+    settings.append([{name: v for name, v in rules.items() if name not in CALLS}, *marks])
+    # a GB takes half a second where the CPU has instructions for it
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    seen = set()
+    for name, value in model.state_dict(keep_vars=True).items():
+        # tied weights have several names
+        if isinstance(value, torch.Tensor) and id(value) not in seen:
+            seen.add(id(value))
+            digest.update(f"\n{name} {tuple(value.shape)}\n".encode())
+            exact = value.dtype
+            if value.is_floating_point():  # float32 or better
+                exact = torch.promote_types(exact, torch.float32)
+            flat: Any = value.detach().to("cpu", exact).contiguous().view(-1)
+            digest.update(flat.view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Value of a configuration as JSON has it, without its records."""
+    if isinstance(value, Mapping):
+        pairs = ((str(name), v) for name, v in value.items())
+        return {n: _plain(v) for n, v in pairs if n not in RECORDS and not n.startswith("_")}
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(str, value))
+    if isinstance(value, (list, tuple)):
+        return [*map(_plain, value)]
+    return value if isinstance(value, (bool, int, float)) or value is None else str(value)
 
 
 def _read(load: Callable[..., Any], named: str) -> Any:
@@ -220,7 +283,8 @@ def _read_adapter(folder: Path, base: Optional[str]) -> Tuple[Any, Any]:
 
 def _model(target: str, **options: Any) -> Any:
     """Model by transformers' own loader, without code of the model's folder."""
-    from transformers import AutoConfig
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging as their_logging
 
     path = Path(target) / options.get("gguf_file", "")
     config = AutoConfig.from_pretrained(target, trust_remote_code=False, **options)
@@ -228,41 +292,33 @@ def _model(target: str, **options: Any) -> Any:
         raise InputError(
             f"{target}: an encoder-decoder ({config.model_type}), where a causal LM was expected"
         )
-    quantised = _quantised_by(config)
+    how = getattr(config, "quantization_config", None)
+    quantised = _method_of(how) if how else ""
     if quantised.startswith(QUANTISED):
         raise _quantised(path, quantised)
+    options.update(config=config, trust_remote_code=False, dtype=torch.float32)
+    options.update(output_loading_info=True, ignore_mismatched_sizes=True)
+    their_logging.disable_progress_bar()
+    verbosity = their_logging.get_verbosity()
+    their_logging.set_verbosity_error()  # its table of weights is an error of one line here
+    load: Any = AutoModelForCausalLM.from_pretrained
     try:
-        model, found = _weights(target, config, **options)
+        model, found = load(target, **options)
     except (ImportError, RuntimeError, ValueError) as error:
         if quantised:
             raise _quantised(path, quantised) from error
         raise
-    if quantised and _quantised_by(model.config):  # they are not made float weights
-        raise _quantised(path, quantised)
-    unread = _unread_tensors(model, path) if path.is_file() else found["unexpected_keys"]
-    missing, others = found["missing_keys"], left_over(unread)
-    try:
-        check_places(missing, others, found["mismatched_keys"], path=path, remedy=RESTORE)
-    except InputError:
-        CausalTreeLM(model.eval())  # an encoder is refused as one, whatever its file has
-        raise
-    return model
-
-
-def _weights(target: str, config: Any, **options: Any) -> Any:
-    """Model, and the names of weights that had no place: of the model and of the file."""
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging as their_logging
-
-    their_logging.disable_progress_bar()
-    options.update(config=config, trust_remote_code=False, dtype=torch.float32)
-    options.update(output_loading_info=True, ignore_mismatched_sizes=True)
-    verbosity = their_logging.get_verbosity()
-    their_logging.set_verbosity_error()  # its table of weights is an error of one line here
-    try:
-        return AutoModelForCausalLM.from_pretrained(target, **options)
     finally:
         their_logging.set_verbosity(verbosity)
+    if quantised and getattr(model.config, "quantization_config", None):  # they stay as they are
+        raise _quantised(path, quantised)
+    missing, shapes = found["missing_keys"], found["mismatched_keys"]
+    unread = _unread_tensors(model, path) if path.is_file() else found["unexpected_keys"]
+    others = [name for name in unread if not COMPUTED.search(name)]
+    if missing or others or shapes:
+        CausalTreeLM(model.eval())  # an encoder is refused as one, whatever its file has
+        raise places_error(missing, others, shapes, path=path, remedy=RESTORE)
+    return model
 
 
 def _unread_tensors(model: Any, path: Path) -> List[str]:
@@ -282,12 +338,11 @@ def _unread_tensors(model: Any, path: Path) -> List[str]:
     return [name for name in names if name not in known and "exp" not in name]
 
 
-def _quantised_by(config: Any) -> str:
-    """Method by which the weights of a model are quantised; "" if they are not."""
-    how = getattr(config, "quantization_config", None) or {}
-    how = how if isinstance(how, dict) else how.to_dict()
-    method = how.get("quant_method", "")
-    return str(getattr(method, "value", method) or ("of an unknown method" if how else ""))
+def _method_of(how: Any) -> str:
+    """Method by which weights are quantised, from the configuration of their quantisation."""
+    options = how if isinstance(how, dict) else how.to_dict()
+    method = options.get("quant_method", "")
+    return str(getattr(method, "value", method) or "of an unknown method")
 
 
 def _quantised(path: Path, method: str) -> InputError:

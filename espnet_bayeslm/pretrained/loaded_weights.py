@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Any, Collection, List, Tuple
+from typing import Any, Collection, Tuple
 
 import torch
 
@@ -23,7 +23,7 @@ Shapes = Collection[Tuple[str, Any, Any]]
 """Name, shape in the file and shape in the model of each weight whose shapes differ."""
 
 
-def check_places(
+def places_error(
     missing: Collection[str],
     left_over: Collection[str],
     shapes: Shapes = (),
@@ -31,8 +31,8 @@ def check_places(
     path: Any,
     model: str = "model",
     remedy: str,
-) -> None:
-    """Check that a file has each weight that it should have, in its shape, and no other.
+) -> InputError:
+    """Error of a file that lacks weights of a model, or has others.
 
     Args:
         missing: Names of the weights that the file lacks.
@@ -41,9 +41,6 @@ def check_places(
         path: The file or folder.
         model: Name of the thing in which left-over weights have no place.
         remedy: Advice for the user.
-
-    Raises:
-        InputError: The file has other weights.
     """
     found = []
     if missing:
@@ -60,13 +57,7 @@ def check_places(
             f"{len(shapes)} {have} another shape (the first: {name} has {list(given)} in the file,"
             f" expected {list(expected)})"
         )
-    if found:
-        raise InputError(", and ".join(found), path=path, remedy=remedy)
-
-
-def left_over(names: Collection[str]) -> List[str]:
-    """Names of a file that no model computes, of those that have no place in it."""
-    return [name for name in names if not COMPUTED.search(name)]
+    return InputError(", and ".join(found), path=path, remedy=remedy)
 
 
 @torch.no_grad()

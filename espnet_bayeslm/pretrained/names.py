@@ -14,18 +14,44 @@ PREFIX = "hf:"
 ADAPTER = "adapter_config.json"
 # ESPnet's name of our LM that adapts a pretrained one, and the type of its tokens
 PRETRAINED, TOKEN_TYPE = "pretrained", "hugging_face"
+PRETRAINED_TYPES = {"pretrained", "adapter"}
+"""Types of LMs that are causal LMs of `transformers`, and no experiments of ESPnet."""
+HAVE_BASE = {"adapter", "adapted"}
+"""Types of LMs that adapt a base model."""
+
+
+def source_type(source: Any) -> str:
+    """Type of an LM: of a path, or of what `espnet_bayeslm.load` returned.
+
+    It is `pretrained`, a peft `adapter`, `adapted` by our training, or `espnet`.
+    """
+    if not isinstance(source, (str, os.PathLike)):
+        return "pretrained" if hasattr(source, "tokenizer") else "espnet"
+    path = Path(source)
+    if (Path(str(source).removeprefix(PREFIX)) / ADAPTER).is_file():
+        return "adapter"
+    if str(source).startswith(PREFIX) or path.suffix.lower() == ".gguf":
+        return "pretrained"
+    config = (path if path.is_dir() else path.parent) / "config.yaml"
+    if not config.is_file():
+        return "pretrained" if (path / "config.json").is_file() else "espnet"
+    lines = config.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "adapted" if f"lm: {PRETRAINED}" in lines else "espnet"
+
+
+def is_pretrained(source: object) -> bool:
+    """True if `--lm` names a causal LM of `transformers` and not an experiment of ESPnet."""
+    return isinstance(source, (str, os.PathLike)) and source_type(source) in PRETRAINED_TYPES
+
+
+def is_adapter(source: Union[str, "os.PathLike[str]"]) -> bool:
+    """True for a folder that holds an adapter of peft."""
+    return source_type(source) == "adapter"
 
 
 def is_adapted(source: object) -> bool:
     """True for an experiment of ESPnet's LM task that has adapted a pretrained LM."""
-    if not isinstance(source, (str, os.PathLike)):
-        return False
-    path = Path(source)
-    config = (path if path.is_dir() else path.parent) / "config.yaml"
-    if not config.is_file():
-        return False
-    lines = config.read_text(encoding="utf-8", errors="replace").splitlines()
-    return f"lm: {PRETRAINED}" in lines
+    return source_type(source) == "adapted"
 
 
 # Options of peft's LoRA that say where it stands, or how it began; all others change its function
@@ -44,11 +70,6 @@ def other_options(config: Any) -> List[str]:
     return [name for name, value in given.items() if value != usual.get(name)]
 
 
-def is_adapter(source: Union[str, "os.PathLike[str]"]) -> bool:
-    """True for a folder that holds an adapter of peft."""
-    return (Path(str(source).removeprefix(PREFIX)) / ADAPTER).is_file()
-
-
 def from_card(path: Path, key: str) -> str:
     """Value of the model card in a folder, as `license`; empty if the card has none."""
     card = (path if path.is_dir() else path.parent) / "README.md"
@@ -56,35 +77,6 @@ def from_card(path: Path, key: str) -> str:
         return ""
     found = re.search(rf"^{key}:[ \t]*(.*)", card.read_text(encoding="utf-8"), re.MULTILINE)
     return found[1].strip().strip("'\"") if found else ""
-
-
-def is_pretrained(source: object) -> bool:
-    """True if `--lm` names a causal LM of `transformers` and not an experiment of ESPnet."""
-    if not isinstance(source, (str, os.PathLike)):
-        return False
-    path = Path(source)
-    if str(source).startswith(PREFIX) or path.suffix.lower() == ".gguf":
-        return True
-    is_model = (path / "config.json").is_file() and not (path / "config.yaml").is_file()
-    return is_adapter(path) or is_model
-
-
-HAVE_BASE = {"adapter", "adapted"}
-"""Types of LMs that adapt a base model."""
-
-
-def source_type(source: Any) -> str:
-    """Type of an LM: of a path, or of what `espnet_bayeslm.load` returned.
-
-    It is `pretrained`, a peft `adapter`, `adapted` by our training, or `espnet`.
-    """
-    if not isinstance(source, (str, os.PathLike)):
-        return "pretrained" if hasattr(source, "tokenizer") else "espnet"
-    if is_adapter(source):
-        return "adapter"
-    if is_pretrained(source):
-        return "pretrained"
-    return "adapted" if is_adapted(source) else "espnet"
 
 
 def find_small_lm() -> Optional[Path]:

@@ -26,12 +26,16 @@ class PretrainedScorer(LMScorer):
     Args:
         lm: The LM.
         **options: Options of `LMScorer`.
+
+    Attributes:
+        chooses: True if sentences choose the form, unless one is known from an earlier choice.
     """
 
     reader: Reader
 
     def __init__(self, lm: CausalLM, **options: Any):
         self._readers = [lm.reader] if lm.reader else candidates(lm.tokenizer, lm.text_form)
+        self.chooses = len(self._readers) > 1
         tree_lm = CausalTreeLM(lm.model, lm.sampled, lm.name)
         super().__init__(lm, self._readers[0], tree_lm, **options)
         self._is_chosen = False
@@ -50,7 +54,7 @@ class PretrainedScorer(LMScorer):
         choice, else the sentences choose.
         """
         if not self._is_chosen:
-            if kept is not None and len(self._readers) > 1:
+            if kept is not None and self.chooses:
                 self.reader = Reader(self.lm.tokenizer, TextForm.parse(kept))
             else:
                 self.reader = self.choose(sentences, self._readers)

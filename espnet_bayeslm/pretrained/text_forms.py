@@ -172,12 +172,6 @@ class Reader(WordReader):
         return opens
 
 
-def check_form(value: str) -> None:
-    """Raise an InputError where a value is neither a form nor `auto`."""
-    if value != AUTO:
-        TextForm.parse(value)
-
-
 def candidates(tokenizer: Any, value: str) -> List[Reader]:
     """Readers to choose from: of one form if it is given, and for `auto` of all forms.
 

@@ -33,7 +33,7 @@ class Epoch(NamedTuple):
 
 def read_epochs(path: str) -> List[Epoch]:
     """Epochs of an experiment."""
-    from espnet_bayeslm.loading.checkpoint import read_checkpoint  # imports torch
+    from espnet_bayeslm.loading.experiment import read_checkpoint  # imports torch
 
     file = Path(path) / CHECKPOINT if Path(path).is_dir() else Path(path)
     if not file.is_file():

@@ -12,7 +12,6 @@ from espnet_bayeslm.engine.pool import Blocks, Pool
 from espnet_bayeslm.loading.component_options import SubtractOptions
 from espnet_bayeslm.loading.components import (
     ComponentWorker,
-    chooses_form,
     scored_blocks,
     with_words_checked,
 )
@@ -90,13 +89,19 @@ def rescored_lattices(
     workers = Blocks(pool, LatticeWorker, options, merging, scales, ngpu)
     remaining = iter(lattices)
     todo = iter(lambda: list(itertools.islice(remaining, LATTICES)), [])
-    first = next(todo, []) if chooses_form(options) else []
-    # whole paths: by beginnings of sentences an LM would choose another form
-    paths = (best_paths(item, scales or item.scales, NBEST_SIZE) for item in first)
+    ready: List[List[Lattice]] = []
+
+    def first_paths() -> List[Sequence[str]]:
+        ready.extend(itertools.islice(todo, 1))
+        # whole paths: by beginnings of sentences an LM would choose another form
+        items = itertools.chain.from_iterable(ready)
+        lists = (best_paths(item, scales or item.scales, NBEST_SIZE) for item in items)
+        return best_first([path.words for path in paths] for paths in lists)
+
     with scored_blocks(
         workers,
-        itertools.chain([first] if first else [], todo),
-        sentences=best_first([path.words for path in of_one] for of_one in paths),
+        itertools.chain(ready, todo),
+        sentences=first_paths,
         identity=f"{options!r} {merging!r} {scales!r} {ngpu}",
         output=output,
         desc="rescoring",

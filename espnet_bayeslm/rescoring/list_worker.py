@@ -20,7 +20,6 @@ import numpy as np
 from espnet_bayeslm.engine.pool import Blocks, Pool
 from espnet_bayeslm.loading.components import (
     ComponentWorker,
-    chooses_form,
     scored_blocks,
     with_words_checked,
 )
@@ -207,18 +206,21 @@ def scored_lists(
     own = part_of(RescoreOptions, options)
     todo = blocks(lists, own.segments)
     # taken only where an LM sees it before it scores: lists are read as they are asked for
-    first: Block = next(todo, []) if own.self_normalized or chooses_form(own) else []
-    seen = sent_part(first) if own.self_normalized else []
-    hypotheses = ([hyp.words for hyp in item.hypotheses] for r in first for item in r)
+    ready = list(itertools.islice(todo, int(own.self_normalized)))
+    seen = sent_part(ready[0]) if ready else []
     workers = Blocks(pool, ListWorker, own, ngpu, device, seen, tunes)
     # the next lists are read while the workers load the LMs
-    ready = [first] if first else []
-    if pool is not None:
-        ready += itertools.islice(todo, 0 if first else 1)
+    ready += itertools.islice(todo, int(pool is not None and not ready))
+
+    def first_hypotheses() -> List[Sequence[str]]:
+        ready.extend(itertools.islice(todo, int(not ready)))
+        lists = (item for block in ready for recording in block for item in recording)
+        return best_first([hyp.words for hyp in item.hypotheses] for item in lists)
+
     with scored_blocks(
         workers,
         itertools.chain(ready, todo),
-        sentences=best_first(hypotheses) if first else [],
+        sentences=first_hypotheses,
         identity=f"{dataclasses.replace(own, cache=None)} {seen}",
         output=output,
         sent=sent_part,

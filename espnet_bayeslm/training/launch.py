@@ -12,7 +12,8 @@ from typing import List, Sequence
 
 import yaml
 
-from espnet_bayeslm.loading.experiment import check_own_tokens, check_same_tokens
+from espnet_bayeslm.loading.experiment import check_same_tokens, other_tokens_error
+from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.utils.errors import one_line_errors
 
 # The program that has a task of its own here.
@@ -75,7 +76,8 @@ def check_decoding(program: ModuleType, words: Sequence[str]) -> None:
         return
     lm = options.get(LM)
     for path in filter(None, (lm, options.get(LM_FILE))):
-        check_own_tokens(path)
+        if is_pretrained(path):
+            raise other_tokens_error(path)
     if not lm or options.get("model_tag"):
         return
     for option, path in options.items():

@@ -320,7 +320,7 @@ def backbone_conf(lm_conf: Mapping[str, Any], source: Path) -> Dict[str, Any]:
 
 def best_of(exp: Path) -> Tuple[float, int, int]:
     """(Lowest perplexity of the validation text, its epoch, number of epochs) of a training."""
-    from espnet_bayeslm.loading.checkpoint import read_checkpoint
+    from espnet_bayeslm.loading.experiment import read_checkpoint
     from espnet_bayeslm.training.epoch_lines import valid_perplexities
 
     path = exp / "checkpoint.pth"

@@ -20,9 +20,14 @@ from espnet2.train.distributed_utils import get_node_rank, get_rank
 from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
 from espnet_bayeslm.lm import LMS, MIXTURE, UncertainLM
 from espnet_bayeslm.lm.espnet import BACKBONES
-from espnet_bayeslm.loading.checkpoint import check_fits, load_state, read_checkpoint
-from espnet_bayeslm.loading.experiment import check_token_list, read_config
-from espnet_bayeslm.loading.trained_lm import MODEL, OPTIM
+from espnet_bayeslm.lm.uncertain import drop_posterior
+from espnet_bayeslm.loading.experiment import (
+    check_token_list,
+    load_state,
+    read_checkpoint,
+    read_config,
+)
+from espnet_bayeslm.loading.trained_lm import MODEL, OPTIM, check_fits
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.names import PRETRAINED, TOKEN_TYPE
 from espnet_bayeslm.training.batches import MixedSampler, count_tokens, with_sentence_ends
@@ -60,7 +65,10 @@ optim_classes[OPTIM] = IVON
 
 
 def check_init_param(init_param: str, model: torch.nn.Module, *, complete: bool) -> None:
-    """Check an `--init_param PATH[:SOURCE[:TARGET[:EXCLUDED,..]]]` before ESPnet loads it."""
+    """Check an `--init_param PATH[:SOURCE[:TARGET[:EXCLUDED,..]]]` before ESPnet loads it.
+
+    A part of an LM ignores a posterior that it has no place for, as the whole LM does.
+    """
     path, source, target, excluded = [*init_param.split(":"), "", "", ""][:4]
     state = load_state(path)
     if excluded:
@@ -75,6 +83,8 @@ def check_init_param(init_param: str, model: torch.nn.Module, *, complete: bool)
         raise InputError(f"--init_param {init_param}: the model has no {target}") from None
     if complete:
         check_fits(state, module, path=path, complete=not excluded)
+    if not any(isinstance(part, UncertainLM) for part in module.modules()):
+        module.register_load_state_dict_pre_hook(drop_posterior)
 
 
 def check_run(checkpoint: Any, *, path: Any) -> None:

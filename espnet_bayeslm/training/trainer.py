@@ -19,7 +19,7 @@ from espnet2.train.trainer import Trainer, TrainerOptions
 
 from espnet_bayeslm.bayes import process_rank
 from espnet_bayeslm.kinds.architectures import write_history
-from espnet_bayeslm.loading.checkpoint import REPORTER_TYPES
+from espnet_bayeslm.loading.experiment import REPORTER_TYPES
 from espnet_bayeslm.training.epoch_lines import (
     EpochLines,
     report_perplexity,

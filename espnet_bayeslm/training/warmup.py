@@ -12,8 +12,7 @@ import torch
 
 from espnet_bayeslm.bayes import process_rank
 from espnet_bayeslm.bayes.kinds import is_posterior_key
-from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
-from espnet_bayeslm.loading.experiment import find_files
+from espnet_bayeslm.loading.experiment import find_files, load_state, read_checkpoint
 from espnet_bayeslm.loading.trained_lm import OPTIM
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.training.model import START_PRIOR, BayesLanguageModel

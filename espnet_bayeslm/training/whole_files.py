@@ -15,7 +15,7 @@ from espnet2.train.reporter import Reporter
 from espnet2.train.trainer import TrainerOptions
 
 from espnet_bayeslm.bayes import process_rank
-from espnet_bayeslm.loading.checkpoint import read_checkpoint
+from espnet_bayeslm.loading.experiment import read_checkpoint
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
 from espnet_bayeslm.utils.log import LOG

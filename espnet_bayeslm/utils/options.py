@@ -58,6 +58,7 @@ def option(
     choices: Optional[Sequence[str]] = None,
     least: Optional[float] = None,
     most: Optional[float] = None,
+    check: Optional[Callable[[str], object]] = None,
     metavar: Optional[str] = None,
     positional: bool = False,
     names: object = None,
@@ -73,12 +74,13 @@ def option(
         choices: Values that are allowed.
         least: Lowest number that is allowed.
         most: Highest number that is allowed beside `least`; None: any finite one.
+        check: Function that raises an InputError where a value is not allowed; the default is.
         metavar: Name of the value in the parser's help.
         positional: True for an argument without `--`.
         names: Object whose text takes the place of `%(names)s` when the help is shown.
     """
     metadata = {"help": help, "name": name, "group": group, "positional": positional}
-    limits = {"choices": choices, "least": least, "most": most}
+    limits = {"choices": choices, "least": least, "most": most, "check": check}
     shown = {"metavar": metavar, "names": names}
     return dataclasses.field(default=default, metadata={**metadata, **limits, **shown})
 
@@ -193,6 +195,8 @@ class ToolOptions:
                 raise InputError(f"--{name} {value}: expected one of {', '.join(known)}")
             if least is not None:
                 check_least(least, limits["most"], **{f"--{name}": value})
+            if limits["check"] is not None and value != field.default:
+                limits["check"](value)
 
 
 def check_least(

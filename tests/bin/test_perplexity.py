@@ -14,7 +14,7 @@ from written_files import write
 import espnet_bayeslm
 from espnet_bayeslm.bin import interpolate
 from espnet_bayeslm.loading.component_options import ComponentOptions, TrainTextOptions
-from espnet_bayeslm.loading.experiment import fingerprint
+from espnet_bayeslm.loading.experiment import find_files, fingerprint, read_config
 from espnet_bayeslm.loading.export import write_mixture
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.loading.weights_file import NamedWeight, match_weights
@@ -23,6 +23,12 @@ from espnet_bayeslm.rescoring import em_weights, token_log_probs
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.scorer import token_scorer
 from espnet_bayeslm.utils.errors import InputError
+
+
+def digest_of(exp):
+    """Digest of the files of an experiment, as they are now."""
+    config, checkpoint = find_files(exp)
+    return fingerprint(config, checkpoint, read_config(config))
 
 
 @pytest.mark.parametrize("lm", ["point", "bayes", "seq_rnn"])
@@ -173,7 +179,7 @@ def test_the_cache_knows_all_that_is_read(named, point, plain_text, tmp_path):
     config.write_text(config.read_text() + f"bpemodel: {tmp_path}/bpe\n")
     for content in ("one", "two"):
         (tmp_path / "bpe").write_text(content)
-        digests.add(fingerprint(exp))
+        digests.add(digest_of(exp))
     assert len(digests) == 2
 
 
@@ -183,9 +189,9 @@ def test_a_loaded_lm_has_the_digest_of_the_files_that_were_loaded(point, plain_t
     exp.mkdir()
     for name in ("config.yaml", "valid.loss.ave.pth"):
         (exp / name).write_bytes((point / name).read_bytes())
-    loaded, digest = espnet_bayeslm.load(exp), fingerprint(exp)
+    loaded, digest = espnet_bayeslm.load(exp), digest_of(exp)
     (exp / "config.yaml").write_text((exp / "config.yaml").read_text() + "\n")
-    assert fingerprint(exp) != digest
+    assert digest_of(exp) != digest
     (component,) = ComponentOptions(lms=[loaded]).components()
     assert component.fingerprint == loaded.fingerprint == digest
 

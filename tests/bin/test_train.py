@@ -12,7 +12,7 @@ from tiny_training import words
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.bin.train import main
-from espnet_bayeslm.loading.checkpoint import read_checkpoint
+from espnet_bayeslm.loading.experiment import read_checkpoint
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.epoch_lines import EpochLines
 from espnet_bayeslm.training.trainer import BayesLMTrainer

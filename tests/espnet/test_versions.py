@@ -20,7 +20,7 @@ from tiny_training import training, words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import perplexity
-from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
+from espnet_bayeslm.loading.experiment import load_state, read_checkpoint
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.utils.errors import InputError

@@ -17,8 +17,7 @@ from transformers import AutoTokenizer
 
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
-from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
-from espnet_bayeslm.pretrained.digest import digest_of_model
+from espnet_bayeslm.pretrained.causal_lm import digest_of_model, load_causal_lm
 from espnet_bayeslm.utils.errors import InputError
 
 WORDS = [["so", "we", "could", "put", "the", "remote", "on", "the", "table"]]

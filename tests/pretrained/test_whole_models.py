@@ -27,8 +27,8 @@ from transformers import AutoModelForCausalLM as Auto
 import espnet_bayeslm
 from espnet_bayeslm.bin import export
 from espnet_bayeslm.bin import train as bin_train
-from espnet_bayeslm.loading.checkpoint import load_state
 from espnet_bayeslm.loading.component_options import ComponentOptions, SubtractOptions
+from espnet_bayeslm.loading.experiment import load_state
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.adapters import adapter_conf, write_start
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm

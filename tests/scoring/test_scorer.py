@@ -15,7 +15,7 @@ from espnet2.text.build_tokenizer import build_tokenizer
 from espnet2.text.token_id_converter import TokenIDConverter
 
 from espnet_bayeslm.lm import BayesLSTMLM
-from espnet_bayeslm.loading.loaded_lm import LoadedLM
+from espnet_bayeslm.loading.trained_lm import LoadedLM
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.scoring import token_log_probs
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer

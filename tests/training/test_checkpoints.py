@@ -13,8 +13,7 @@ from training_options import ADAM, CELL, LSTM, STILL, TRANSFORMER, assert_same, 
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm import BayesLSTMLM
-from espnet_bayeslm.loading.checkpoint import load_state
-from espnet_bayeslm.loading.experiment import read_config
+from espnet_bayeslm.loading.experiment import load_state, read_config
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.task import BayesLMTask, check_init_param, check_resume
@@ -72,6 +71,16 @@ def test_parts_of_a_checkpoint(saved, form):
     load_pretrained_model(f"{saved}{form}", model, ignore_init_mismatch=False)
     for name in ("lm.rnn.weight_ih_l1", "lm.rnn.bias_hh_l0"):
         assert torch.equal(model.state_dict()[name], load_state(saved)[name])
+
+
+def test_a_part_of_a_point_estimate_lm_takes_the_mean_of_a_posterior(tmp_path):
+    bayes = lm_model(uncertainty={"cell_input@1-2": "bayes"}).state_dict()
+    torch.save(bayes, tmp_path / "bayes.pth")
+    model, part = lm_model(), f"{tmp_path}/bayes.pth:lm.rnn:lm.rnn"
+    check_init_param(part, model, complete=True)
+    load_pretrained_model(part, model, ignore_init_mismatch=False)
+    for name, value in model.lm.rnn.state_dict().items():
+        assert torch.equal(value, bayes[f"lm.rnn.{name}"])
 
 
 def test_folders_that_do_not_load(make, point, tmp_path):

@@ -9,7 +9,7 @@ from training_options import ADAM, CELL, IVON, LSTM, SGD, stats
 from espnet_bayeslm.bayes import Posterior, kl_per_token
 from espnet_bayeslm.evaluation.signal_to_noise import summarize_weights
 from espnet_bayeslm.lm import BayesLSTMLM
-from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
+from espnet_bayeslm.loading.experiment import load_state, read_checkpoint
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.optimizer import fused_on_cpu, split_posterior

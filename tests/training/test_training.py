@@ -10,8 +10,7 @@ from training_options import ADAM, CELL, IVON, LSTM, QUIET, STILL, TRANSFORMER, 
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.kinds.architectures import HISTORY, read_history, write_history
-from espnet_bayeslm.loading.checkpoint import load_state
-from espnet_bayeslm.loading.experiment import check_token_list, read_config
+from espnet_bayeslm.loading.experiment import check_token_list, load_state, read_config
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.batches import MixedSampler, count_tokens
 from espnet_bayeslm.training.task import BayesLMTask

@@ -8,7 +8,7 @@ from tiny_training import words
 from training_options import ADAM, CELL, IVON, LSTM, assert_same
 
 from espnet_bayeslm.lm import BayesLSTMLM
-from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
+from espnet_bayeslm.loading.experiment import load_state, read_checkpoint
 from espnet_bayeslm.training import trainer as trainer_module
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 from espnet_bayeslm.utils.errors import InputError

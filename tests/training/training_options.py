@@ -3,7 +3,7 @@
 import torch
 from tiny_training import words
 
-from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
+from espnet_bayeslm.loading.experiment import load_state, read_checkpoint
 
 SIZES = ["att_unit=8", "head=2", "unit=8", "layer=2", "dropout_rate=0.0"]
 LSTM = words(lm="bayes_lstm", lm_conf=["unit=8", "dropout_rate=0.0"])

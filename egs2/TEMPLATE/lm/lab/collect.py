@@ -17,7 +17,7 @@ from espnet_bayeslm.bayes.kinds import NOISE_STEP
 from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, SnrSummary
 from espnet_bayeslm.kinds.architectures import shares
 from espnet_bayeslm.kinds.bayes import LOG_STD, PRIOR_MEAN, START_STD
-from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
+from espnet_bayeslm.loading.experiment import load_state, read_checkpoint
 from espnet_bayeslm.report.score_results import read_perplexities
 from espnet_bayeslm.report.search_results import describe_choices, read_search
 from espnet_bayeslm.report.weight_noise import SNR, read_snr
