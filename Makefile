@@ -21,7 +21,7 @@ READY := $(VENV)/.ready-$(shell cksum < setup.cfg | cut -d' ' -f1)
 export PYTHONPATH := $(CURDIR)
 export PATH := $(BIN):$(PATH)
 
-.PHONY: install demo test test-plain test-avx2 test-espnet test-newer mutants lint format bench docs clean
+.PHONY: install demo test test-plain test-avx2 test-espnet test-newer mutants lint ruff format bench docs clean
 
 install: $(READY)
 
@@ -114,10 +114,13 @@ test-espnet-%: $(READY)
 mutants: $(READY)
 	"$(BIN)/python" tools/mutation.py --count 40
 
-lint: $(READY)
+lint: ruff
+	"$(BIN)/mypy"
+
+# what runs before each commit
+ruff: $(READY)
 	"$(BIN)/ruff" check .
 	"$(BIN)/ruff" format --check .
-	"$(BIN)/mypy"
 
 format: $(READY)
 	"$(BIN)/ruff" check --fix .

@@ -26,7 +26,7 @@ from steps import (
 )
 from torch import nn
 
-from espnet_bayeslm.kernels.product import keeping_packed, linear
+from espnet_bayeslm.kernels.product import keeping_packed, linear, searches
 from espnet_bayeslm.lm import BayesESPnetLM
 
 BEAM = 20
@@ -38,6 +38,7 @@ UTTERANCES = (1, 8, 32)
 BATCH_SHAPES = ("tiny", "small")
 BATCH_BEAM, BATCH_PREFIX = 10, 150
 UNCERTAIN = {"lstm": {"cell_input@1-2": "bayes"}, "transformer": {"ffn@1-2": "bayes"}}
+SEARCH = next(searches)  # whose weights stay
 Beam = Tuple[torch.Tensor, List[Any]]
 
 
@@ -78,7 +79,7 @@ def steps(lm: nn.Module, beam: Beam, count: int = STEPS) -> None:
 
 def softmax(lm: nn.Module, hidden: torch.Tensor) -> None:
     """Do the output projection and log_softmax of some steps."""
-    with keeping_packed():
+    with keeping_packed(SEARCH):
         for _ in range(STEPS):
             linear(hidden, lm.decoder.weight, lm.decoder.bias).log_softmax(-1)
 

@@ -34,14 +34,15 @@ from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, PreTra
 from transformers.utils.logging import disable_progress_bar
 
 from espnet_bayeslm.kernels.product import has_onednn
-from espnet_bayeslm.loading.components import ComponentOptions
+from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.adapters import add_adapter
 from espnet_bayeslm.pretrained.causal_lm import load_tokenizer
+from espnet_bayeslm.pretrained.causal_trees import CausalTreeLM
 from espnet_bayeslm.pretrained.text_forms import Reader, TextForm
-from espnet_bayeslm.pretrained.tree_scores import TreeScorer
 from espnet_bayeslm.quickstart.demo import SHIPPED
+from espnet_bayeslm.scoring.tree_lm import Passage
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 VOCAB, START = 49_152, 198
@@ -150,11 +151,12 @@ def ways(model: Any, lists: Sequence[Sequence[Ids]]) -> Dict[str, Callable[[], S
     """Return the ways to score lists, by name."""
     openings = torch.zeros(VOCAB, dtype=torch.bool)
     openings[1000:30_000] = True
-    scorer = TreeScorer(model)
+    tree_lm = CausalTreeLM(model)
     every = [ids for hypotheses in lists for ids in hypotheses]
 
     def trees() -> Scores:
-        found = scorer.log_probs(every, [len(ids) - 1 for ids in every], openings)
+        passages = [Passage(0, ids, len(ids) - 1) for ids in every]
+        found = tree_lm.log_probs(passages, openings=openings)
         return {ids: scores[0] for ids, scores in zip(every, found, strict=True)}
 
     def one_by_one(function: Callable[..., Scores], groups: Sequence[Any]) -> Scores:

@@ -38,7 +38,9 @@ from twins import nbest_lists
 
 from espnet_bayeslm.kernels.product import has_onednn
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
-from espnet_bayeslm.scoring.neural import measure_normalizer
+from espnet_bayeslm.scoring.normalizer import measure_normalizer
+from espnet_bayeslm.scoring.sequences import passages_of
+from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM
 
 Ids = Tuple[int, ...]
 OURS, SELF, HALF, PRODUCTS = "prefix tree", "self-normalised", "  in bfloat16", "products"
@@ -130,7 +132,8 @@ def measure_speed(shape: str, family: str, lists: Lists, rounds: int) -> None:
     model = make_lm(shape, family, {}).eval()
     espnets = ESPnetLanguageModel(model.lm, SHAPES[shape][0]).eval()
     half = copy.deepcopy(model.lm).to(torch.bfloat16)
-    normalizer = measure_normalizer(model.lm, lists.all)
+    tree_lm = ESPnetTreeLM(model.lm)
+    normalizer = measure_normalizer(tree_lm, passages_of(tree_lm, lists.all))
     calls: Dict[str, Callable[[], Any]] = {
         OURS: functools.partial(token_log_probs, model.lm, lists.all),
         SELF: functools.partial(token_log_probs, model.lm, lists.all, normalizer=normalizer),

@@ -76,6 +76,7 @@ def rows_of(actions: List[argparse.Action]) -> Iterator[str]:
             continue
         name = ", ".join(action.option_strings) or action.metavar or action.dest
         help_text = (action.help or "").replace("%(default)s", str(action.default))
+        help_text = help_text.replace("%(names)s", str(getattr(action, "names", "")))
         if action.choices:
             help_text += f" ({', '.join(map(str, action.choices))})"
         yield f"| {code_cell(name)} | {default_of(action)} | {cell(help_text.replace('%%', '%'))} |"
@@ -148,7 +149,6 @@ def configuration() -> str:
 
 def kinds() -> str:
     """A section for each kind of uncertainty that has options, with a row for each option."""
-    import espnet_bayeslm.lm  # noqa: F401 it makes the kinds known
     from espnet_bayeslm.bayes.kinds import KINDS
     from espnet_bayeslm.utils.options import described_fields
 
@@ -169,9 +169,9 @@ def kinds() -> str:
 
 def shipped_configurations() -> str:
     """A table of the configurations that `--config NAME` finds."""
-    from espnet_bayeslm.configs import describe, shipped
+    from espnet_bayeslm.configs import first_sentence, shipped
 
-    rows = [f"| `{name}` | {cell(describe(path))} |" for name, path in shipped().items()]
+    rows = [f"| `{name}` | {cell(first_sentence(path))} |" for name, path in shipped().items()]
     return "\n".join(["| name | |", "|---|---|", *rows])
 
 

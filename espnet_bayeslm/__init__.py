@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from espnet_bayeslm.utils.imports import lazy_names
 
 if TYPE_CHECKING:
+    from espnet_bayeslm.loading.loaded_lm import PretrainedLM
     from espnet_bayeslm.loading.trained_lm import TrainedLM
-    from espnet_bayeslm.pretrained.scorer import PretrainedLM
-    from espnet_bayeslm.rescoring.list_worker import rescore
+    from espnet_bayeslm.rescoring.rescore import rescore
     from espnet_bayeslm.utils.files import PathLike
 
 __version__ = "0.2.0"
@@ -76,10 +76,11 @@ def load(
     if base is not None and not (is_adapter(exp) or is_adapted(exp)):
         raise InputError("--base, and it is no adapter", path=exp, remedy="Leave it out.")
     if is_pretrained(exp):
+        from espnet_bayeslm.loading.loaded_lm import PretrainedLM
         from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 
         form = {"precision": precision, "text_form": text_form}
-        return load_causal_lm(exp, device=device, base=base, **form)
+        return PretrainedLM(**vars(load_causal_lm(exp, device=device, base=base, **form)))
     from espnet_bayeslm.loading.trained_lm import load_adapted, load_lm
 
     if is_adapted(exp):
@@ -87,6 +88,6 @@ def load(
     return load_lm(exp, device=device)
 
 
-__getattr__ = lazy_names(__name__, {"espnet_bayeslm.rescoring.list_worker": ["rescore"]})
+__getattr__ = lazy_names(__name__, {"espnet_bayeslm.rescoring.rescore": ["rescore"]})
 
 __all__ = ["__version__", "load", "register", "rescore", "speech2text"]

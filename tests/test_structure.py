@@ -22,15 +22,20 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 TWINS = {
     "export": {"bin", "loading"},
     "perplexity": {"bin", "scoring"},
+    "rescore": {"bin", "rescoring"},
     "search": {"bin", "kinds"},
     "lattice": {"bin", "nbest"},
     "ngram": {"bin", "lm"},
     "lstm": {"layers", "lm"},
     "transformer": {"layers", "lm"},
 }
-# One name for different things: each pair that gets two names leaves this table.
-HOMONYMS = {"options": {"rescoring", "utils"}, "weights": {"bayes", "utils"}}
-
+# Public classes and functions of one name -> their modules. Twins do one thing.
+DEFINED_TWINS = {
+    # a program's entry point
+    "main": {"bin/bayeslm", "bin/lm_train", "bin/report", "quickstart/steps"},
+    # the tool `bayeslm rescore`, and the function of Python
+    "rescore": {"bin/rescore", "rescoring/rescore"},
+}
 # A first line begins with a verb or a noun of the field.
 RIDDLE = re.compile(
     r"(Returns? )?(What|Whether|How|See|That|Those|It|Its|Their|As|The same)\b", re.IGNORECASE
@@ -71,10 +76,24 @@ def test_no_module_name_stands_twice():
     for path in MODULES:
         if path.stem != "__init__":
             folders[path.stem].add(str(path.parent.relative_to(PACKAGE)))
-    allowed = {**TWINS, **HOMONYMS}
     assert all(
-        len(found) == 1 or found <= allowed.get(name, set()) for name, found in folders.items()
+        len(found) == 1 or found <= TWINS.get(name, set()) for name, found in folders.items()
     ), folders
+
+
+def test_no_class_or_function_name_stands_twice():
+    modules = collections.defaultdict(set)
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            is_definition = isinstance(node, (ast.ClassDef, ast.FunctionDef))
+            if is_definition and not node.name.startswith("_"):
+                modules[node.name].add(str(path.relative_to(PACKAGE).with_suffix("")))
+    twice = {
+        name: found
+        for name, found in modules.items()
+        if len(found) > 1 and not found <= DEFINED_TWINS.get(name, set())
+    }
+    assert not twice, twice
 
 
 def public_docstrings(node, name):

@@ -5,6 +5,7 @@ from espnet_bayeslm.bayes.kinds import (
     Location,
     Place,
     Position,
+    WeightKind,
     Weights,
     parse_uncertainty,
     register_kind,
@@ -12,7 +13,9 @@ from espnet_bayeslm.bayes.kinds import (
 from espnet_bayeslm.bayes.noise import noise_generator, process_rank
 from espnet_bayeslm.bayes.objective import kl_gaussians, kl_per_token
 from espnet_bayeslm.bayes.posterior import Block, Posterior, Sample
-from espnet_bayeslm.bayes.weights import Bayes, WeightKind
+from espnet_bayeslm.utils.imports import lazy_names
+
+__getattr__ = lazy_names(__name__, {"espnet_bayeslm.kinds.bayes": ["Bayes"]})
 
 __all__ = [
     "Bayes",

@@ -8,13 +8,31 @@ random.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
-from typing import Any, ClassVar, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+)
 
+import torch
 from torch import nn
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.registry import Registry
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.bayes.posterior import Block
 
 # The first row of a parameter and the one after the last.
 Rows = Tuple[int, int]
@@ -114,10 +132,10 @@ class Place:
         """Weights of the position or of its function (`offer`), at this layer."""
         return [w._replace(pattern=w.pattern.replace("{k}", self.k)) for w in offer.weights]
 
-    def add_process(self, basis: Tuple[str, ...]) -> List[Weights]:
-        """Replace the function by a mixture; its new parameters, the coefficients first."""
+    def add_process(self, process: Any) -> List[Weights]:
+        """Replace the function by a process; its new parameters, the coefficients first."""
         path = self.position.function.path.replace("{k}", self.k)
-        new = self.lm.get_submodule(path).add_process(self.key, basis)
+        new = self.lm.get_submodule(path).add_process(self.key, process)
         return [Weights(f"{path}.{name}", is_new=True) for name in new]
 
     def output(self) -> Any:
@@ -138,7 +156,6 @@ class Kind:
         needs: Attribute of a `Position` that it needs: `weights`, `function` or `output`; None:
             nothing.
         inherits: Options whose default is the LM's.
-        retired: Options of earlier versions -> values that are ignored, the first silently.
         is_uncertain: True if anything is random then.
         own_suffixes: Endings of the state_dict's keys of tensors that only this kind has.
         own_prefixes: Beginnings of a word of such keys.
@@ -152,7 +169,6 @@ class Kind:
     name: ClassVar[str]
     needs: ClassVar[Optional[str]] = None
     inherits: ClassVar[Tuple[str, ...]] = ()
-    retired: ClassVar[Mapping[str, Tuple[Any, ...]]] = {}
     is_uncertain: ClassVar[bool] = True
     own_suffixes: ClassVar[Tuple[str, ...]] = ()
     own_prefixes: ClassVar[Tuple[str, ...]] = ()
@@ -170,7 +186,7 @@ class Kind:
 
     def fitted(self, position: Position) -> Kind:
         """This kind, with the options that a position allows, or an InputError."""
-        if self.name not in position.kinds:
+        if self.needs is not None and getattr(position, self.needs, None) is None:
             raise InputError(
                 f"kind {self.name!r} does not fit this position; valid kinds are"
                 f" {', '.join(position.kinds)}"
@@ -185,16 +201,112 @@ class Kind:
         return None
 
     @classmethod
-    def renamed(cls, state: Mapping[str, Any]) -> Dict[str, Any]:
-        """A checkpoint of an earlier version with the names of this one."""
-        return dict(state)
-
-    @classmethod
     def adapt(cls, lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
         """Fit another LM's checkpoint to an LM, in place, before it is loaded."""
 
 
-KINDS: Dict[str, Type[Kind]] = {}
+class WeightKind(Kind):
+    """Weights are random: the parameter is their mean, and the kind adds its own tensors.
+
+    A kind from elsewhere says how to `sample` rows, their `kl`, and, where it has
+    tensors, `add`, `start` and `parameters`. A block is some rows of a parameter.
+
+    Attributes:
+        samples_in_training: False: `UncertainLM` uses the means in training, where an optimizer
+            samples.
+        samples_together: True: `sample_together` samples all blocks of a location in one call.
+    """
+
+    needs = "weights"
+    samples_in_training: ClassVar[bool] = True
+    samples_together: ClassVar[bool] = False
+
+    def apply(self, place: Place) -> None:
+        """Make all weights of a place random."""
+        place.lm.posterior.add(place.weights_of(place.position), self, place.location)
+
+    def has_posterior_of(self, other: WeightKind) -> bool:
+        """True if another kind has an equal posterior, start and prior."""
+        mine, its = (
+            (
+                *(type(k).sample, type(k).sample_with_kl, type(k).sample_together),
+                {n: getattr(k, n) for n in k.inherits},
+            )
+            for k in (self, other)
+        )
+        return mine == its
+
+    def add(self, block: Block, prior_mean: torch.Tensor) -> None:
+        """Give the block's owner the posterior's tensors, named from `block.key`."""
+
+    def start(self, block: Block) -> None:
+        """Set the posterior's tensors to their start, for the present means."""
+
+    def start_if_untrained(self, block: Block) -> None:
+        """Set tensors that training has not changed to their start, for the present means."""
+
+    def set_prior_mean(self, block: Block, mean: torch.Tensor) -> None:
+        """Take the prior's mean, shaped as the block's rows."""
+
+    def parameters(self, block: Block) -> List[torch.Tensor]:
+        """The parameters that the posterior has besides its mean."""
+        return []
+
+    def tensors(self, block: Block) -> List[torch.Tensor]:
+        """The tensors that samples depend on besides the mean."""
+        return self.parameters(block)
+
+    def std(self, block: Block) -> torch.Tensor:
+        """The standard deviation of each weight, shaped as the block's rows."""
+        raise NotImplementedError
+
+    def start_std(self, block: Block) -> float:
+        """The standard deviation at the start; nan where it is not known."""
+        return math.nan
+
+    def kl(self, block: Block) -> torch.Tensor:
+        """KL(posterior || prior) summed over the block, in nats, ()."""
+        raise NotImplementedError
+
+    def sample(self, block: Block, mean: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Sample of the block's rows, whose means are given, with gradients."""
+        raise NotImplementedError
+
+    def sample_with_kl(
+        self, block: Block, mean: torch.Tensor, generator: torch.Generator, *, wants_kl: bool
+    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+        """Sample of the block's rows, and their KL if it is wanted and costs little here."""
+        return self.sample(block, mean, generator), None
+
+    def sample_together(
+        self, blocks: Sequence[Block], generator: torch.Generator
+    ) -> Dict[Block, torch.Tensor]:
+        """Sample all blocks of a location, such as the weights and the bias of a layer.
+
+        A block has its means (`mean`, with gradients), its `rows`, and its module (`owner`).
+        """
+        return {block: self.sample(block, block.mean, generator) for block in blocks}
+
+
+def _fault_of_kind(name: str, kind: Any) -> str:
+    """Why an object of another package is not the kind of this name; "" if it is."""
+    if not (isinstance(kind, type) and issubclass(kind, Kind) and dataclasses.is_dataclass(kind)):
+        return f"it is {kind!r}, and a dataclass derived from `Kind` was expected"
+    return "" if kind.name == name else f"the `name` of the class is {kind.name!r}"
+
+
+KINDS: Registry[Type[Kind]] = Registry(
+    "kind",
+    group="espnet_bayeslm.kinds",
+    built_in={
+        "point": "espnet_bayeslm.bayes.kinds:Point",
+        "bayes": "espnet_bayeslm.kinds.bayes:Bayes",
+        "gp": "espnet_bayeslm.kinds.gp:GP",
+        "variational": "espnet_bayeslm.kinds.variational:Variational",
+        "search": "espnet_bayeslm.kinds.search:Search",
+    },
+    fault_of=_fault_of_kind,
+)
 
 
 def register_kind(kind: Type[Kind]) -> Type[Kind]:
@@ -203,7 +315,6 @@ def register_kind(kind: Type[Kind]) -> Type[Kind]:
     return kind
 
 
-@register_kind
 class Point(Kind):
     """Nothing is random."""
 
@@ -216,12 +327,7 @@ def parse_kind(value: Any) -> Kind:
     """The kind that a yaml value (a word, or a mapping with `kind`) describes."""
     options = dict(value) if isinstance(value, Mapping) else {"kind": value}
     name = options.pop("kind", None)
-    if not isinstance(name, str) or name not in KINDS:
-        raise InputError(f"kind {name!r}: valid kinds are {', '.join(KINDS)}")
     found = KINDS[name]
-    for old, ignored in found.retired.items():
-        if options.get(old) in ignored and options.pop(old) != ignored[0]:
-            LOG.warning(f"kind {name}: option {old} is ignored, as it is no option any more")
     valid = [field.name for field in dataclasses.fields(found)]
     for given in options:
         if given not in valid:
@@ -240,19 +346,17 @@ def is_posterior_key(key: str) -> bool:
     )
 
 
-def current_names(state: Mapping[str, Any]) -> Dict[str, Any]:
-    """A checkpoint with the names that all kinds have now."""
-    for kind in KINDS.values():
-        state = kind.renamed(state)
-    return dict(state)
-
-
 def adapt_to_kinds(lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
-    """Fit another LM's checkpoint to the kinds of an LM, in place."""
-    renamed = current_names(state)
-    state.clear()
-    state.update(renamed)
-    for kind in KINDS.values():
+    """Fit another LM's checkpoint to the kinds of an LM, in place.
+
+    A checkpoint with no other names than the LM's concerns only the kinds of the LM.
+    """
+    own = {prefix + key for key in lm.state_dict()}
+    is_own = own.issuperset(key for key in state if key.startswith(prefix))
+    kinds: Iterable[Type[Kind]] = KINDS.values()
+    if is_own:
+        kinds = map(type, getattr(lm, "kinds", {}).values())
+    for kind in dict.fromkeys(kinds):
         kind.adapt(lm, state, prefix)
 
 

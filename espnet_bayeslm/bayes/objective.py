@@ -1,14 +1,12 @@
-"""The evidence lower bound: samples of Gaussian weights, their KL, penalties, the sum per token."""
+"""The evidence lower bound: KL of Gaussians, penalties, the sum per token."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Mapping
 
 import torch
-from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.kernels import has_kernel
 from espnet_bayeslm.utils.errors import InputError
 
 KL_SCALES = ("elbo", "release")
@@ -95,78 +93,6 @@ def kl_learned_prior(
     optimum = prior_variances(mean, (2 * log_std).exp(), prior_mean, by_row=by_row)
     of_each = mean.numel() // max(optimum.numel(), 1)  # weights that share a variance
     return of_each / 2 * optimum.log().sum() - log_std.sum()
-
-
-class _Draw(torch.autograd.Function):
-    """mean + std * noise, and KL(q || p) where the prior's mean is given."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        mean: torch.Tensor,
-        log_std: torch.Tensor,
-        noise: torch.Tensor,
-        prior_mean: Optional[torch.Tensor],
-        prior_std: float,
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
-        ctx.save_for_backward(mean, log_std, noise, prior_mean)
-        ctx.prior_std = prior_std
-        log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
-        std = log_std.exp()
-        value = torch.addcmul(mean, std, noise)
-        if prior_mean is None:
-            return value, mean.new_zeros(())
-        squares = torch.sub(mean, prior_mean).square_().addcmul_(std, std)
-        terms = squares.mul_(prior_std**-2 / 2).sub_(log_std)
-        # the constant with each weight's, so that it cancels exactly
-        kl = terms.add_(math.log(prior_std) - 0.5).sum(dtype=torch.float64)
-        return value, kl.to(mean.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor, grad_kl: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
-        mean, log_std, noise, prior_mean = ctx.saved_tensors
-        clamped = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
-        std, inside = clamped.exp(), log_std == clamped
-        grad_mean, grad_log_std = grad, torch.mul(grad, noise)
-        if prior_mean is None:
-            grad_log_std.mul_(std)
-        else:
-            weight = grad_kl * ctx.prior_std**-2
-            grad_mean = torch.sub(mean, prior_mean).mul_(weight).add_(grad)
-            grad_log_std.add_(std * weight).mul_(std).sub_(grad_kl)
-        return grad_mean, grad_log_std.mul_(inside), None, None, None
-
-
-def _fast_draw(
-    mean: torch.Tensor,
-    log_std: torch.Tensor,
-    noise: torch.Tensor,
-    prior_mean: Optional[torch.Tensor] = None,
-    prior_std: float = 1.0,
-) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Fast twin of `draw_weights`: autograd would go through the weights some thirty times."""
-    value, kl = _Draw.apply(mean, log_std, noise, prior_mean, prior_std)
-    return value, kl
-
-
-@has_kernel(_fast_draw)
-def draw_weights(
-    mean: torch.Tensor,
-    log_std: torch.Tensor,
-    noise: torch.Tensor,
-    prior_mean: Optional[torch.Tensor] = None,
-    prior_std: float = 1.0,
-) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Sample of Gaussian weights, mean + std * noise (Eq. 22), and their KL(q || p) (Eq. 23).
-
-    All tensors have one shape. The log standard deviations are clamped here; `prior_std` is one for
-    all weights. The KL is summed, in nats, (), and 0 without a `prior_mean`.
-    """
-    value = mean + clamp_log_std(log_std).exp() * noise
-    if prior_mean is None:
-        return value, mean.new_zeros(())
-    return value, kl_weights(mean, log_std, prior_mean, prior_std)
 
 
 def kl_per_token(kl: torch.Tensor, *, num_train_tokens: int, weight: float = 1.0) -> torch.Tensor:

@@ -75,7 +75,7 @@ class Block:
         return self.kind.start_std(self)
 
     def tensor(self, suffix: str) -> torch.Tensor:
-        """One of the posterior's own tensors."""
+        """Tensor that the posterior keeps beside a parameter, as `_log_std`."""
         return getattr(self.owner, self.key + suffix)
 
 
@@ -312,9 +312,13 @@ class Sample:
         self.posterior, self._with_kl, self.is_mean = posterior, with_kl, generator is None
         self._terms: Dict[Block, torch.Tensor] = {}
         self.values: Dict[str, torch.Tensor] = {}
+        self._together: Dict[Block, torch.Tensor] = {}
         parameters: Dict[str, List[Block]] = {}
         for block in posterior.blocks() if generator is not None else ():
             parameters.setdefault(block.name, []).append(block)
+            if block.kind.samples_together and block not in self._together:
+                group = [other for other in posterior.blocks() if other.kind is block.kind]
+                self._together.update(block.kind.sample_together(group, generator))
         for name, blocks in parameters.items():
             value = self._value(sorted(blocks, key=lambda block: block.rows), generator)
             self.values.update(dict.fromkeys((name, *blocks[0].aliases), value))
@@ -345,7 +349,9 @@ class Sample:
         sizes.append(math.prod(whole.shape[:1]) - blocks[-1].rows[1])
         rows = torch.atleast_1d(whole).split(sizes)
         for kept, mean, block in zip(rows[::2], rows[1::2], blocks, strict=False):
-            value, kl = block.kind.sample_with_kl(block, mean, generator, wants_kl=self._with_kl)
+            kind, value, kl = block.kind, self._together.get(block), None
+            if value is None:
+                value, kl = kind.sample_with_kl(block, mean, generator, wants_kl=self._with_kl)
             parts += [kept, value]
             if kl is not None:
                 self._terms[block] = kl

@@ -7,7 +7,7 @@ from espnet_bayeslm.quickstart.seed_comparison import CompareOptions, compare
 from espnet_bayeslm.utils.cli import Tool
 
 
-def run(options: CompareOptions) -> None:
+def print_comparison(options: CompareOptions) -> None:
     """Print the table."""
     print(compare(options, tool=bayeslm.main))
 
@@ -18,7 +18,7 @@ TOOL = Tool(
     " on the validation text, and the Bayesian LM by the shipped configuration, untuned, from"
     " the same start by the same steps; a modified Kneser-Ney 3-gram; and mixtures of them."
     " Writes EXP/RESULTS.md and results.json. The same command goes on where it was stopped.",
-    run,
+    print_comparison,
     CompareOptions,
     stopped=": the same command goes on from here",
 )

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Optional
 
-from espnet_bayeslm.configs import describe, find_config, shipped
+from espnet_bayeslm.configs import find_config, first_sentence, shipped
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
@@ -38,7 +38,7 @@ def configs(options: ConfigsOptions) -> None:
         found = shipped()
         width = max(map(len, found))
         for known, path in found.items():
-            print(f"{known:{width}}  {describe(path)}")
+            print(f"{known:{width}}  {first_sentence(path)}")
 
 
 TOOL = Tool(

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Dict, Mapping
 
 from espnet_bayeslm.bin.perplexity import ScoredTextOptions, check_plain, print_table, read_text
-from espnet_bayeslm.loading.components import TrainTextOptions
+from espnet_bayeslm.loading.component_options import TrainTextOptions
 from espnet_bayeslm.scoring.interpolation import estimate_weights
 from espnet_bayeslm.scoring.perplexity import (
     Sentences,

@@ -17,7 +17,7 @@ from espnet_bayeslm.evaluation.wer import (
     read_transcripts,
     word_errors,
 )
-from espnet_bayeslm.loading.components import PRELOAD, GPUOptions, SubtractOptions
+from espnet_bayeslm.loading.component_options import PRELOAD, GPUOptions, SubtractOptions
 from espnet_bayeslm.nbest.formats import (
     LATTICE_READERS,
     LATTICE_WRITERS,
@@ -38,7 +38,7 @@ from espnet_bayeslm.nbest.lattice import (
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.score_results import error_text
-from espnet_bayeslm.rescoring.options import NO_LMWT
+from espnet_bayeslm.rescoring.rescore_options import NO_LMWT
 from espnet_bayeslm.scoring import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
@@ -53,7 +53,6 @@ LISTS, LATTICES, BEST = "nbest", "lattices", "text"
 """Names of the output in --output."""
 MANIFEST = "lattice.json"
 """The names of these files: by it a later run knows what it may replace."""
-LEAST = {"nbest_size": 1, "merge_order": 1, "beam": 0, "prune": 0, "max_hyps_per_node": 0}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,7 +70,7 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
     normalize: str = normalize_option("the words of arcs and references")
     output: Optional[str] = option("The folder to write", None)
     nbest_format: str = option("Format of the written lists", "jsonl", choices=sorted(WRITERS))
-    nbest_size: int = option("Hypotheses of a list, at most", NBEST_SIZE)
+    nbest_size: int = option("Hypotheses of a list, at most", NBEST_SIZE, least=1)
     write_lattices: bool = option("Write the lattices too", False)
     ref: Optional[str] = option("References, a Kaldi `text` or a trn", None)
     lmwt: Optional[float] = option(
@@ -79,20 +78,26 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
     )
     word_penalty: Optional[float] = option("Cost per word, with --lmwt", None)
     merge_order: int = option(
-        "Number of last words by which hypotheses at a node are merged", MERGE_ORDER
+        "Number of last words by which hypotheses at a node are merged", MERGE_ORDER, least=1
     )
     beam: float = option(
-        "Drop hypotheses whose path is worse than the best one by more (nats of the LM)", BEAM
+        "Drop hypotheses whose path is worse than the best one by more (nats of the LM)",
+        BEAM,
+        least=0,
+        most=math.inf,
     )
     prune: Optional[float] = option(
         "First drop arcs whose best path is worse by more; where lattices have no LM scores,"
         " these are estimated: the best of a word after any one word; default:"
         f" {PRUNE:g} with --lm or --ngram, else inf",
         None,
+        least=0,
+        most=math.inf,
     )
     max_hyps_per_node: Optional[int] = option(
         f"The most hypotheses of a node, 0: no limit; default: {MAX_HYPS}, 0 with --beam inf",
         None,
+        least=0,
     )
 
     def __post_init__(self) -> None:
@@ -102,11 +107,6 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
             raise InputError("nothing to do", remedy="Give --output DIR, --ref TEXT, or both.")
         if self.subtract_lms and not self.rescored:
             raise InputError("--subtract_lm without --lm or --ngram", remedy="Give one of them.")
-        # a beam may be infinite
-        for name, least in LEAST.items():
-            value = getattr(self, name)
-            if value is not None and not value >= least:
-                raise InputError(f"--{name} {value}: expected {least} or more")
         if lmwt is None and penalty is not None:
             raise InputError(NO_LMWT, remedy="Give both.")
         if lmwt is not None and not (0 < lmwt < math.inf and math.isfinite(penalty or 0.0)):
@@ -165,13 +165,13 @@ def lattice(options: LatticeOptions) -> None:
             from espnet_bayeslm.rescoring.lattice_worker import rescored_lattices
 
             pool = stack.enter_context(options.pool(preload=PRELOAD))
-            found = rescored_lattices(
+            rescoring = rescored_lattices(
                 *(pool, every, part_of(SubtractOptions, options), options.merging(), scales),
                 ngpu=options.ngpu,
                 output=options.output,
                 total=total,
             )
-            every = stack.enter_context(found)
+            every = stack.enter_context(rescoring)
         elif options.prune is not None and options.prune < math.inf:
             every = (pruned(item, scales or item.scales, options.prune) for item in every)
         # 3. Write as they come, and report

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from espnet_bayeslm.loading.components import GPUOptions
+from espnet_bayeslm.loading.component_options import GPUOptions
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.recognition.recognisers import BeamSearch, SphinxSearch, WhisperSearch
@@ -119,7 +119,7 @@ def check_recording(path: Path, rate: int, max_seconds: float = math.inf) -> Non
 
 
 def _opened(path: Path, function: str, **options: Any) -> Any:
-    """Result of a function of soundfile for a file."""
+    """Call a function of soundfile on a recording; one that it cannot read is an InputError."""
     import soundfile
 
     if not path.is_file():

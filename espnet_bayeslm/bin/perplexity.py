@@ -8,22 +8,21 @@ from typing import Any, Mapping, Optional, Sequence
 from espnet_bayeslm.engine.pool import EngineOptions
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.transcripts import check_no_ids, read_sentences
-from espnet_bayeslm.loading.components import (
+from espnet_bayeslm.loading.component_options import (
     PRELOAD,
     ComponentOptions,
     GPUOptions,
     MixtureOptions,
-    TextOnWorkers,
 )
-from espnet_bayeslm.loading.weights_file import read_weights
+from espnet_bayeslm.loading.components import score_text
 from espnet_bayeslm.report.table import Table
+from espnet_bayeslm.scoring.oov_rate import UnknownWords
 from espnet_bayeslm.scoring.perplexity import (
     BEYOND_SENSE,
     MAX_SENSIBLE,
     UNITS,
     Sentences,
     TextScores,
-    check_unknown,
     perplexity_text,
 )
 from espnet_bayeslm.scoring.word_scores import WordScores
@@ -112,14 +111,13 @@ def perplexity(options: PerplexityOptions) -> None:
     sentences = read_text(options)
     lines = list(sentences.values())
     mixture = part_of(MixtureOptions, options)
+    where: Any = dict(ngpu=options.ngpu, context=options.context, output=options.output)
     with options.pool(preload=PRELOAD) as pool:
-        work = TextOnWorkers(pool, mixture, lines, ngpu=options.ngpu, context=options.context)
-        components = work.components
-        names, digests = [c.name for c in components], [c.fingerprint for c in components]
-        weights = read_weights(options.weights, names, fingerprints=digests)
-        scores = work.score(output=options.output)
-    for name, found in zip(names, scores, strict=True):
-        check_unknown(name, lines, found, max_oov_rate=options.max_oov_rate)
+        components, scores, weights = score_text(pool, mixture, lines, **where)
+    for component, of_component in zip(components, scores, strict=True):
+        count = UnknownWords(component.name, options.max_oov_rate)
+        count.add(lines, of_component)
+        count.check(lambda words: [], report=True)
     if not options.keyed:
         check_plain(lines, scores)
     result = TextScores(components, sentences, scores, weights)

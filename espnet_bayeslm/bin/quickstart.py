@@ -19,7 +19,7 @@ class QuickstartOptions(ToolOptions):
     epochs: int = option(argparse.SUPPRESS, 0)
 
 
-def run(options: QuickstartOptions) -> None:
+def run_demo(options: QuickstartOptions) -> None:
     """Make LMs, rescored lists and a table of what the package ships."""
     demo.run(options.output, tool=bayeslm.main, epochs=options.epochs)
 
@@ -29,7 +29,7 @@ TOOL = Tool(
     "Text and 20-best lists that come with the package, to a 3-gram, a point-estimate LM and a"
     " Bayesian LM, to a table of word error rates with intervals and tests, and a report: three"
     " to five minutes on two cores. The same command goes on where it was stopped.",
-    run,
+    run_demo,
     QuickstartOptions,
     stopped=": the same command goes on from here",
 )

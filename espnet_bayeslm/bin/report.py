@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
-from espnet_bayeslm.nbest.formats import FORMAT_HELP, check_format
+from espnet_bayeslm.nbest.formats import check_format, format_option
 from espnet_bayeslm.report.inputs import Repeated, named_paths
 from espnet_bayeslm.utils.cli import Tool, command_line
 from espnet_bayeslm.utils.errors import InputError
@@ -41,14 +41,14 @@ class ReportOptions(ToolOptions):
     search: Sequence[str] = option(
         "NAME=DIR, the folder of `bayeslm search`: architecture weights (repeatable)", ()
     )
-    nbest_format: Optional[str] = option(f"{FORMAT_HELP}; --rescored has them", None)
+    nbest_format: Optional[str] = format_option("; --rescored has them")
 
 
 INPUTS = ("score", "perplexity", "rescored", "ref", "exp", "snr", "search")
 
 
 def report(options: ReportOptions, *, command: str) -> None:
-    """Write one HTML file of what is given."""
+    """Write one HTML file with a section for each kind of results that is given."""
     from espnet_bayeslm.report.learning_section import learning_section, read_epochs
     from espnet_bayeslm.report.nbest_section import nbest_section
     from espnet_bayeslm.report.page import page

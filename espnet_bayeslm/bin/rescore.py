@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
 import yaml
 
@@ -13,22 +13,22 @@ from espnet_bayeslm.evaluation.agreement import warn_of_spelling
 from espnet_bayeslm.evaluation.counting import warn_without_blanks
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
-from espnet_bayeslm.loading.components import PRELOAD, TrainTextOptions
-from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE, CheckedLists, written_format
+from espnet_bayeslm.loading.component_options import PRELOAD, TrainTextOptions
+from espnet_bayeslm.nbest.formats import NBEST_SIZE, CheckedLists, format_option, written_format
 from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.decision import CONTROL, ListTally, calibration_text
-from espnet_bayeslm.rescoring.feature_tuning import TunedWeights
 from espnet_bayeslm.rescoring.features import LM
-from espnet_bayeslm.rescoring.list_worker import rescored_on
-from espnet_bayeslm.rescoring.options import NO_LMWT, SharedRescoreOptions
+from espnet_bayeslm.rescoring.list_worker import scored_lists
 from espnet_bayeslm.rescoring.output_files import written_lists
+from espnet_bayeslm.rescoring.rescore import Rescoring, tune_and_choose
+from espnet_bayeslm.rescoring.rescore_options import NO_LMWT, SharedRescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
-from espnet_bayeslm.rescoring.tuning import Refs, Rescoring, Tuned, held_out_line
+from espnet_bayeslm.rescoring.tuning import Refs, Tuned, held_out_line
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_output, files_in, staged
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import check_least, option
+from espnet_bayeslm.utils.options import option
 
 SCALES = "scales.yaml"
 
@@ -38,7 +38,7 @@ class RescoreCommand(SharedRescoreOptions, TrainTextOptions):
     """Options of `bayeslm rescore`: those of a rescoring, and the files it reads and writes."""
 
     nbest: str = option("The N-best lists")
-    nbest_format: Optional[str] = option(FORMAT_HELP, None)
+    nbest_format: Optional[str] = format_option()
     nbest_size: int = option("Hypotheses taken of each lattice, at most", NBEST_SIZE)
     output: str = option("The folder to write")
     tune_ref: Optional[str] = option(
@@ -56,11 +56,8 @@ class RescoreCommand(SharedRescoreOptions, TrainTextOptions):
         "Write the N best hypotheses of each list too, the best first, for a slower LM"
         " (OUTPUT/best)",
         None,
+        least=1,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(1, **{"--write_best": self.write_best})
 
 
 def write_settings(
@@ -71,20 +68,17 @@ def write_settings(
     facts: Mapping[str, Any],
 ) -> None:
     """Write what `--scales` reads, remarks for people (`facts`, ..), and the sweep."""
-
-    def errors(found: TunedWeights) -> Dict[str, Any]:
-        # copies: yaml would write what stands in two places as a reference
-        own = {"errors": {**found.errors}, "held_out_errors": {**found.held_out}}
-        return {"kept": found.kept, **own}
-
     content = {**weighting.content(), **facts}
     if tuned is not None:
         from espnet_bayeslm.report.weight_sweep import write_sweep  # imports matplotlib
 
-        own = {**errors(tuned.found), "words": tuned.words, "without_lm": errors(tuned.control)}
-        if tuned.risk_errors is not None:
-            own["errors"]["mbr"] = tuned.risk_errors
-        content["tuning"] = own
+        # copies: yaml would write what stands in two places as a reference
+        by_risk = {} if tuned.risk_errors is None else {"mbr": tuned.risk_errors}
+        with_lm, without_lm = (
+            {"kept": w.kept, "errors": {**w.errors, **more}, "held_out_errors": {**w.held_out}}
+            for w, more in ((tuned.chosen, by_risk), (tuned.control, {}))
+        )
+        content["tuning"] = {**with_lm, "words": tuned.words, "without_lm": without_lm}
         write_sweep(folder, tuned)
     if tally.errors:
         content["wer"] = {name: round(100 * c.rate, 3) for name, c in tally.errors.items()}
@@ -96,16 +90,16 @@ def write_settings(
     (folder / SCALES).write_text(text, encoding="utf-8")
 
 
-def report(weighting: Weighting, tuned: Optional[Tuned], tally: ListTally) -> None:
+def print_report(weighting: Weighting, tuned: Optional[Tuned], tally: ListTally) -> None:
     """Print what was chosen, the errors, and their test against the first pass."""
     if tuned is not None and tuned.folds:
         print("\n".join(tuned.fold_lines()))
     else:
         print(weighting.scales)
         if tuned is not None:
-            print(f"{held_out_line(tuned.found)}\n{CONTROL}: {held_out_line(tuned.control)}")
+            print(f"{held_out_line(tuned.chosen)}\n{CONTROL}: {held_out_line(tuned.control)}")
     if tuned is not None and tuned.risk_errors is not None:
-        counts = f"{tuned.found.errors['tuned']} by max, {tuned.risk_errors} by mbr"
+        counts = f"{tuned.chosen.errors['tuned']} by max, {tuned.risk_errors} by mbr"
         print(f"errors on the tuning lists: {counts}")
     if errors := tally.errors:
         print(error_text(errors, tally.counting.unit))
@@ -124,79 +118,89 @@ def report(weighting: Weighting, tuned: Optional[Tuned], tally: ListTally) -> No
         print(f"confidence of {confidence['words']} words: {calibration_text(confidence)}")
 
 
-def rescore(options: RescoreCommand) -> None:
-    """Rescore N-best lists and write the result."""
-    # 1. Whatever can be wrong is found before the long work
+class Inputs(NamedTuple):
+    """Checked inputs of a rescoring.
+
+    Attributes:
+        lists: The lists.
+        options: Options of the work, with the scales that are given or come with lattices.
+        tuning_refs: References to tune on; None: nothing is tuned.
+        refs: References to count errors with, where there are some.
+        replaces: Files of an earlier output.
+    """
+
+    lists: CheckedLists
+    options: RescoreCommand
+    tuning_refs: Optional[Refs]
+    refs: Optional[Refs]
+    replaces: Sequence[str]
+
+
+def checked_inputs(options: RescoreCommand) -> Inputs:
+    """Inputs of a rescoring: whatever can be wrong is found before the long work."""
     options.check_engine()
     inputs = {"--nbest": options.nbest}
     replaces = check_output(options.output, SCALES, tool="rescore", inputs=inputs)
     given = options.given_scales(*["--tune_ref"] * (options.tune_ref is not None))
     normalization = Normalization(options.normalize, kept=options.counting.ignored)
-    lists = CheckedLists(
-        options.nbest,
-        options.nbest_format,
-        size=options.nbest_size,
-        normalization=normalization,
-    )
+    how: Any = dict(size=options.nbest_size, normalization=normalization)
+    lists = CheckedLists(options.nbest, options.nbest_format, **how)
     LOG.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, lists.path)
     if (written := written_format(lists.format)) != lists.format:
         LOG.info("lists of the format %s are written as %s", lists.format, written)
-    refs = read_references(options.tune_ref, lists) if given is None else None
-    if refs is None:
+    tuning_refs = references_of(options.tune_ref, lists) if given is None else None
+    if tuning_refs is None:
         options.check_untuned()
     if lists.scales and options.word_penalty is not None and options.lmwt is None:
         raise InputError(NO_LMWT, remedy="Give both.")
-    if lists.scales and given is None and refs is None:
+    if lists.scales and given is None and tuning_refs is None:
         given = lattice_scales(lists)
-    if refs is None and given is None:
+    if tuning_refs is None and given is None:
         LOG.warning("scales are not tuned, and none are given: the defaults are used")
-    elif refs is not None and options.tune_ref is None:
+    elif tuning_refs is not None and options.tune_ref is None:
         LOG.info("the weights of the scores are tuned on the lists' own references")
-    scored = read_references(options.ref or options.tune_ref, lists)
-    warn_without_blanks(scored or {}, options.counting)
-    first_pass = lists.firsts.texts
-    warn_of_spelling(scored or {}, first_pass, options.counting, given=normalization.steps)
-    if scored is not None:
-        options.warn_leakage(options.lms, scored.values(), what=options.ref or "the references")
-    # 2. Scores and choices, a stream of lists
-    work = dataclasses.replace(
-        options.with_scales(given), normalize="", ignore_words=options.counting.ignored
-    )
+    refs = references_of(options.ref or options.tune_ref, lists)
+    warn_without_blanks(refs or {}, options.counting)
+    warn_of_spelling(refs or {}, lists.firsts.texts, options.counting, given=normalization.steps)
+    if refs is not None:
+        options.warn_leakage(options.lms, refs.values(), what=options.ref or "the references")
+    # the lists come normalised
+    work = options.with_scales(given)
+    work = dataclasses.replace(work, normalize="", ignore_words=options.counting.ignored)
+    return Inputs(lists, work, tuning_refs, refs, replaces)
+
+
+def rescore(options: RescoreCommand) -> None:
+    """Rescore N-best lists and write the result."""
+    lists, work, tuning_refs, refs, replaces = checked_inputs(options)
+    where: Any = dict(ngpu=options.ngpu, output=options.output, total=len(lists.utts))
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(options.pool(preload=PRELOAD))
-        found = rescored_on(
-            pool,
-            lists,
-            work,
-            refs=refs,
-            ngpu=options.ngpu,
-            output=options.output,
-            total=len(lists.utts),
-        )
-        rescoring = stack.enter_context(found)
-        # 3. Write them as they come, and report
-        write(rescoring, lists, options, scored, replaces=replaces)
+        scoring = scored_lists(pool, lists, work, tunes=tuning_refs is not None, **where)
+        scored, weighting = stack.enter_context(scoring)
+        rescoring = tune_and_choose(scored, weighting, work, refs=tuning_refs)
+        write(rescoring, lists, options, refs, replaces=replaces)
 
 
 def lattice_scales(lists: CheckedLists) -> Scales:
     """Scales that come with lattices."""
-    found: Dict[Scales, str] = {}
+    first_utts: Dict[Scales, str] = {}
     for (weights, scores), utt in lists.scales.items():
         own = {"am_score": weights.am, LM: weights.lm, "words": weights.word}
         if has_graph := "graph_score" in scores:
             own["graph_score"] = weights.graph
-        found[scales_of(own, has_graph=has_graph)] = utt
-    if len(found) > 1:
-        (first, utt), (second, other) = list(found.items())[:2]
+        first_utts[scales_of(own, has_graph=has_graph)] = utt
+    if len(first_utts) > 1:
+        (first, utt), (second, other) = list(first_utts.items())[:2]
         raise InputError(
             f"lattices with different scales: {utt[:80]!r} has {first}, {other[:80]!r} {second}",
             path=lists.path,
             remedy="Give --lmwt, --scales or --tune_ref.",
         )
-    return next(iter(found))
+    return next(iter(first_utts))
 
 
-def read_references(path: Optional[str], lists: CheckedLists) -> Optional[Refs]:
+def references_of(path: Optional[str], lists: CheckedLists) -> Optional[Refs]:
     """References of a file, or the lists' own; None where there are none."""
     if path is not None:
         refs = read_transcripts(path)
@@ -227,7 +231,7 @@ def write(
     with staged(options.output, replaces=replaces, last=(SCALES,)) as folder:
         for item in written_lists(
             folder,
-            rescoring,
+            rescoring.lists,
             format=written_format(lists.format),
             token_scores=options.token_scores,
             subtracted=bool(weighting.subtracted),
@@ -240,7 +244,7 @@ def write(
         if lists.normalization:
             facts["normalize"] = ",".join(lists.normalization.steps)
         write_settings(folder, weighting, tuned, tally, facts)
-    report(weighting, tuned, tally)
+    print_report(weighting, tuned, tally)
 
 
 TOOL = Tool(

@@ -16,7 +16,7 @@ from espnet_bayeslm.evaluation.wer import (
     oracle_errors,
     read_transcripts,
 )
-from espnet_bayeslm.nbest.formats import FORMAT_HELP, read_nbest
+from espnet_bayeslm.nbest.formats import format_option, read_nbest
 from espnet_bayeslm.report.inputs import Repeated, labelled_paths
 from espnet_bayeslm.report.score_results import (
     FIRST_PASS,
@@ -130,7 +130,7 @@ class ScoreOptions(CountingOptions):
     nbest: Sequence[str] = option(
         "N-best lists, for the first pass and the oracle: DIR, or CONDITION=DIR for each", ()
     )
-    nbest_format: Optional[str] = option(FORMAT_HELP, None)
+    nbest_format: Optional[str] = format_option()
     partial_ref: bool = option(
         "Score the utterances that have a reference, where some have none", False
     )

@@ -47,7 +47,7 @@ class SearchOptions(TokenOptions, TextOptions):
 def search(options: SearchOptions) -> None:
     """Search for the best architectures."""
     from espnet_bayeslm.kinds.architectures import derived_config, rank
-    from espnet_bayeslm.report.search_results import ranking_table, weight_table, write_files
+    from espnet_bayeslm.report.search_results import ranking_table, weight_table, write_search
 
     exp = options.exp
     check_options(options)
@@ -62,7 +62,7 @@ def search(options: SearchOptions) -> None:
         runs.append(load_supernet(folder))
     ranking = rank([run.weights for run in runs], options.top)
     configs = [derived_config(runs[0].config, item.choices, runs[0].options) for item in ranking]
-    write_files(exp, runs, ranking, configs)
+    write_search(exp, runs, ranking, configs)
     print(weight_table(runs).text())
     ranked = ranking_table(ranking, runs)
     print(f"\n{ranked.caption}\n{ranked.text()}")
@@ -107,7 +107,7 @@ def check_options(options: SearchOptions) -> None:
 
 
 def without_confs(options: Sequence[str]) -> List[str]:
-    """Options without `--lm_conf` and `--model_conf`, which an architecture's yaml holds."""
+    """Words of a command line without `--lm_conf` and `--model_conf` and their values."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("--lm_conf", "--model_conf"):
         parser.add_argument(name, action="append")

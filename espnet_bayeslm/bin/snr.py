@@ -14,13 +14,13 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     summarize_weights,
 )
 from espnet_bayeslm.evaluation.transcripts import read_sentences
-from espnet_bayeslm.loading.components import ComponentOptions, GPUOptions, LMOptions
+from espnet_bayeslm.loading.component_options import ComponentOptions, GPUOptions, LMOptions
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
 from espnet_bayeslm.report.weight_noise import (
     LocationRow,
     location_table,
     pruning_table,
-    write_files,
+    write_snr,
 )
 from espnet_bayeslm.scoring.perplexity import (
     Sentences,
@@ -79,7 +79,7 @@ def load_uncertain(options: SnrOptions) -> List[Component]:
 
 def trained_lm(component: Component) -> Any:
     """A component's LM with its tokenizer."""
-    return component.scorer.trained  # type: ignore[attr-defined]
+    return component.scorer.lm  # type: ignore[attr-defined]
 
 
 def location_rows(
@@ -116,7 +116,7 @@ def snr(options: SnrOptions) -> None:
     if sentences is not None and options.prune:
         steps = {c.name: prune_component(c, shares, sentences, options) for c in components}
     if options.output is not None:
-        write_files(Path(options.output), rows, steps, text=options.text)
+        write_snr(Path(options.output), rows, steps, text=options.text)
     print(location_table(rows).text())
     for name, values in steps.items():
         table = pruning_table(name, values)

@@ -77,7 +77,7 @@ def find_config(config: Union[str, Path]) -> Path:
     )
 
 
-def describe(path: Path) -> str:
+def first_sentence(path: Path) -> str:
     """First sentence of a configuration's comment."""
     text = path.read_text(encoding="utf-8")
     comment = " ".join(
@@ -90,6 +90,14 @@ def lm_conf_options(values: Mapping[str, Any]) -> List[str]:
     """ESPnet's options that set values of `lm_conf`."""
     words = [("--lm_conf", f"{key}={json.dumps(value)}") for key, value in values.items()]
     return [word for pair in words for word in pair]
+
+
+def chosen_lm(config: Path, words: Sequence[str]) -> Optional[str]:
+    """LM that words of a command line choose, or else a configuration."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--lm", type=str.lower, default=read_yaml_mapping(config).get("lm"))
+    lm: Optional[str] = parser.parse_known_args(list(words))[0].lm
+    return lm
 
 
 def size_options(config: Path, lm: Optional[str], size: str) -> List[str]:
@@ -128,6 +136,5 @@ def expand_config(words: Sequence[str]) -> List[str]:
     path = find_config(known.config)
     options = ["--config", str(path)]
     if known.size is not None:
-        parser.add_argument("--lm", default=read_yaml_mapping(path).get("lm"))
-        options += size_options(path, parser.parse_known_args(list(words))[0].lm, known.size)
+        options += size_options(path, chosen_lm(path, words), known.size)
     return [*options, *rest]

@@ -99,8 +99,8 @@ class Blocks:
 
     def ask(self, method: str, item: Any = None) -> Any:
         """Result of a method on any worker."""
-        found = self.pool.completed(functools.partial(self._submit, method), [item])
-        return pickle.loads(next(found)[1])
+        completed = self.pool.completed(functools.partial(self._submit, method), [item])
+        return pickle.loads(next(completed)[1])
 
     @contextlib.contextmanager
     def kept(self, output: Optional[PathLike], identity: str) -> Iterator[None]:
@@ -146,12 +146,9 @@ class Blocks:
         `desc` and `unit` are for the progress bar over all workers, `total` counts the items of all
         blocks, and `sent` gives the part of a block that the method gets.
         """
-
-        def submit(block: Block) -> Future:
-            return self._submit(method, sent(block))
-
+        submit: Callable[[Block], Future] = lambda block: self._submit(method, sent(block))  # noqa: E731
         with progress(desc=desc, unit=unit, total=total, hidden=self.pool.is_here) as bar:
-            found = self.pool.completed(submit, blocks, in_order=True, finish=self._finish)
-            for block, packed in found:
+            completed = self.pool.completed(submit, blocks, in_order=True, finish=self._finish)
+            for block, packed in completed:
                 bar.update(len(block))
                 yield block, pickle.loads(packed)

@@ -80,17 +80,17 @@ class Pool(NamedTuple):
         most = 1 if self.is_here else AHEAD * self.workers
         todo, following = iter(enumerate(items)), 0
         pending: Dict[Future, Tuple[int, T, int]] = {}
-        found: Dict[int, Tuple[T, Any]] = {}
+        results: Dict[int, Tuple[T, Any]] = {}
         try:
             while True:
-                while len(pending) + len(found) < most and (task := next(todo, None)) is not None:
+                while len(pending) + len(results) < most and (task := next(todo, None)) is not None:
                     pending[submit(task[1])] = (*task, 1)
                 if not pending:
                     return
                 for future in wait(pending, return_when=FIRST_COMPLETED).done:
                     number, item, tries = pending.pop(future)
                     try:
-                        found[number] = item, finish(future)
+                        results[number] = item, finish(future)
                     except BrokenExecutor as error:
                         if tries == MAX_TRIES:
                             raise ended_too_often(tries) from error
@@ -98,9 +98,9 @@ class Pool(NamedTuple):
                     except Exception as error:
                         explained = self.explain(error)
                         raise explained from (None if explained is error else error)
-                while found and (not in_order or following in found):
-                    number = following if in_order else next(iter(found))
-                    yield found.pop(number)
+                while results and (not in_order or following in results):
+                    number = following if in_order else next(iter(results))
+                    yield results.pop(number)
                     following += 1
         finally:
             for future in pending:

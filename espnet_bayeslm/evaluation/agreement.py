@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import List, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.counting import Counting
@@ -42,10 +41,14 @@ def warn_of_spelling(
     steps: Sequence[str] = ()
     # Turkish lower case parts the English `I` and `i`: named where it is better than the ordinary
     for known in (ORDINARY_STEPS, TURKISH_STEPS):
-        found = _nameable_steps(pairs, counting, given, known)
-        errors = _errors(pairs, found, counting) if found else best
+        try:
+            better = _better_steps(pairs, counting, given, known)
+        except InputError:  # a number has no name
+            nameable = [name for name in known if name != "numbers"]
+            better = _better_steps(pairs, counting, given, nameable)
+        errors = _errors(pairs, better, counting) if better else best
         if _is_gain(best, errors):
-            steps, best = found, errors
+            steps, best = better, errors
     if steps:
         LOG.warning(
             "--normalize %s: first pass %.2f -> %.2f %%; references and hypotheses are written"
@@ -54,16 +57,6 @@ def warn_of_spelling(
             100 * before.rate,
             100 * best.rate,
         )
-
-
-def _nameable_steps(
-    pairs: Pairs, counting: Counting, given: Sequence[str], known: Sequence[str]
-) -> Sequence[str]:
-    """As `_better_steps`, without `numbers` where a number has no name; none: nothing is better."""
-    for names in (known, [name for name in known if name != "numbers"]):
-        with contextlib.suppress(InputError):
-            return _better_steps(pairs, counting, given, names)
-    return ()
 
 
 def _better_steps(

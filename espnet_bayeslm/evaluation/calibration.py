@@ -81,5 +81,5 @@ def fit_platt(confidences: np.ndarray, correct: np.ndarray) -> Tuple[Platt, floa
         return float(value), np.array([(excess * odds).mean(), excess.mean()])
 
     bounds = [(0.0, None), (None, None)]
-    found = minimize(loss, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=bounds)
-    return Platt(*map(float, found.x)), float(found.fun)
+    optimum = minimize(loss, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=bounds)
+    return Platt(*map(float, optimum.x)), float(optimum.fun)

@@ -41,8 +41,8 @@ LEVEL = 0.95
 _HELD = 1 << 22
 
 
-class Segment(NamedTuple):
-    """A stretch of an utterance in which at least one of two systems is wrong."""
+class SegmentErrors(NamedTuple):
+    """Errors of two systems in a segment: a stretch of an utterance where one of them is wrong."""
 
     errors_a: int
     errors_b: int
@@ -110,7 +110,7 @@ def align_all(
 
 def find_segments(
     aligned_a: Mapping[str, Alignment], aligned_b: Mapping[str, Alignment]
-) -> List[Segment]:
+) -> List[SegmentErrors]:
     """Segments of all utterances, which both systems have."""
     return [
         segment
@@ -119,7 +119,7 @@ def find_segments(
     ]
 
 
-def utterance_segments(alignment_a: Alignment, alignment_b: Alignment) -> List[Segment]:
+def utterance_segments(alignment_a: Alignment, alignment_b: Alignment) -> List[SegmentErrors]:
     """Segments of one utterance.
 
     An error of either system opens a segment. It closes after two reference words in a row that
@@ -144,7 +144,7 @@ def utterance_segments(alignment_a: Alignment, alignment_b: Alignment) -> List[S
         num_correct = 0 if wrong_a or wrong_b else num_correct + min(words_a, words_b)
         at_boundary = num_correct >= NUM_BOUNDARY_WORDS or place == len(items_a)
         if at_boundary and (errors_a or errors_b):
-            segments.append(Segment(errors_a, errors_b))
+            segments.append(SegmentErrors(errors_a, errors_b))
             errors_a = errors_b = 0
     return segments
 
@@ -169,7 +169,7 @@ def _slots(alignment: Alignment) -> Tuple[Items, List[List[int]]]:
     return items, counts
 
 
-def compare_segments(segments: Iterable[Segment]) -> Mapsswe:
+def compare_segments(segments: Iterable[SegmentErrors]) -> Mapsswe:
     """Test over segments, of one set or of several that are pooled.
 
     Without segments, and with one, there is no spread to judge by: z = 0 and p = 1.
@@ -289,7 +289,7 @@ class ScoredSet:
     """
 
     errors: Dict[str, Dict[str, ErrorCounts]]
-    segments: Dict[Tuple[str, str], List[Segment]]
+    segments: Dict[Tuple[str, str], List[SegmentErrors]]
     identical: FrozenSet[Tuple[str, str]] = frozenset()
 
 

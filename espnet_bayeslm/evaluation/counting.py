@@ -82,15 +82,15 @@ def read_word_list(path: PathLike) -> FrozenSet[str]:
     """Words of a file, one a line; blank lines are left out."""
     words = set()
     for number, line in read_lines(path):
-        found = line.split()
-        if len(found) > 1:
+        words_of_line = line.split()
+        if len(words_of_line) > 1:
             raise InputError(
-                f"{line[:80]!r} has {len(found)} words, where one was expected",
+                f"{line[:80]!r} has {len(words_of_line)} words, where one was expected",
                 path=path,
                 line=number,
                 remedy="Put each word on a line of its own.",
             )
-        words.update(found)
+        words.update(words_of_line)
     if not words:
         raise InputError("no words", path=path, remedy="Put one word on each line.")
     return frozenset(words)

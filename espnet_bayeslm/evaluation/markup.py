@@ -85,19 +85,19 @@ def mapped(words: Sequence[str], function: Callable[[Sequence[str]], Sequence[st
 
 
 def _mapped_items(items: Items, function: Callable[[Sequence[str]], Sequence[str]]) -> List[Item]:
-    found: List[Item] = []
+    mapped_items: List[Item] = []
     run: List[str] = []
     for item in items:
         if isinstance(item, str) and not isinstance(item, Deletable):
             run.append(item)
             continue
-        found.extend(function(run))
+        mapped_items.extend(function(run))
         run = []
         if isinstance(item, str):
-            found.extend(Deletable(f"({word})") for word in function([bare(item)]))
+            mapped_items.extend(Deletable(f"({word})") for word in function([bare(item)]))
         else:
-            found.append(tuple(tuple(_mapped_items(branch, function)) for branch in item))
-    return [*found, *function(run)]
+            mapped_items.append(tuple(tuple(_mapped_items(branch, function)) for branch in item))
+    return [*mapped_items, *function(run)]
 
 
 def parse_markup(text: str) -> Words:
@@ -176,20 +176,20 @@ def align_marked(ref: Sequence[str], hyp: Sequence[str]) -> MarkedAlignment:
     ref_ends, hyp_ends = _add(items_of(ref), refs, (0,)), _add(items_of(hyp), hyps, (0,))
     back = _cheapest(refs, hyps)
     a, b = min(((a, b) for a in ref_ends for b in hyp_ends), key=lambda cell: back[cell][0])
-    found = MarkedAlignment()
-    found.items, found.places = items_of(ref), []
-    place = len(found.items)
+    alignment = MarkedAlignment()
+    alignment.items, alignment.places = items_of(ref), []
+    place = len(alignment.items)
     while a or b:
         _, before_a, before_b = back[a, b]
         ref_word = refs[a].word if before_a != a else None
         hyp_word = hyps[b].word if before_b != b else None
         place = refs[a].place if before_a != a else place
-        found.append(_judged(ref_word, hyp_word))
-        found.places.append(place)
+        alignment.append(_judged(ref_word, hyp_word))
+        alignment.places.append(place)
         a, b = before_a, before_b
-    found.reverse()
-    found.places.reverse()
-    return found
+    alignment.reverse()
+    alignment.places.reverse()
+    return alignment
 
 
 def _add(

@@ -108,9 +108,9 @@ def spoken_numbers(text: str) -> str:
 
 
 def _spoken(match: re.Match[str]) -> str:
-    found = match.groupdict()
+    groups = match.groupdict()
     try:
-        words = _words(found)
+        words = _words(groups)
     except Exception as error:  # numbers beyond what it has names for
         raise InputError(
             f"{match[0][:80]!r} cannot be written in words ({error})",
@@ -118,7 +118,7 @@ def _spoken(match: re.Match[str]) -> str:
         ) from error
     if words is None:
         return match[0]
-    return " ".join(["minus"] * bool(found["minus"]) + words.split())
+    return " ".join(["minus"] * bool(groups["minus"]) + words.split())
 
 
 def _words(found: Found) -> Optional[str]:
@@ -258,20 +258,22 @@ class Normalization:
 
     def words(self, words: Sequence[str]) -> Words:
         """Words as the steps leave them; markup between the words stays."""
-        return mapped(words, self._plain_words if self.steps else tuple)
+        if not self.steps:  # a tuple stays, which may have markup
+            return words if isinstance(words, tuple) else tuple(words)
+        return mapped(words, self._plain_words)
 
     def _plain_words(self, words: Sequence[str]) -> Words:
-        found: List[str] = []
+        normalized: List[str] = []
         for is_kept, run in itertools.groupby(words, self._kept.__contains__):
             text = " ".join(run)
             for name in () if is_kept else self.steps:
                 text = STEPS[name](text)
-            found += text.split()
-        return tuple(found)
+            normalized += text.split()
+        return tuple(normalized)
 
     def each(self, words: Iterable[str]) -> Words:
         """Words, each normalised by itself, as a lattice needs them."""
-        return tuple(found for word in words for found in self.words((word,)))
+        return tuple(normalized for word in words for normalized in self.words((word,)))
 
     def text(self, texts: Mapping[str, Sequence[str]]) -> Dict[str, Words]:
         """Utterance id -> normalised words."""

@@ -75,14 +75,14 @@ def summarize_weights(posteriors: Iterable[Block]) -> List[SnrSummary]:
     by_location: Dict[str, List[Block]] = {}
     for posterior in posteriors:
         by_location.setdefault(posterior.location, []).append(posterior)
-    found = []
+    summaries = []
     for location, members in by_location.items():
         summary = summarize(location, [(p.mean, p.std) for p in members])
         if not any(np.isnan(p.start_std) for p in members):
             ratios = np.concatenate([_flat(p.std) / p.start_std for p in members])
             summary = dataclasses.replace(summary, median_std_ratio=float(np.median(ratios)))
-        found.append(summary)
-    return found
+        summaries.append(summary)
+    return summaries
 
 
 # What a weight is worth, from its posterior's mean and std; the least goes first.

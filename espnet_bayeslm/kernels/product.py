@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import functools
 import itertools
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -27,28 +27,34 @@ PROBE = (16, 16)
 # What follows a product in oneDNN.
 NO_FUNCTION: Tuple[str, List[float], str] = ("none", [], "")
 
-_keeps: contextvars.ContextVar[bool] = contextvars.ContextVar("keeps", default=False)
-# {parameter: (the number of its content, its product)}
-_kept = WeakTensorKeyDictionary()
-_numbers = itertools.count()
+Product = Callable[[torch.Tensor], torch.Tensor]
+_search: contextvars.ContextVar[Optional[int]] = contextvars.ContextVar("search", default=None)
+# {parameter: (the last search that used it, what tells its content, its product)}
+_kept: Any = WeakTensorKeyDictionary()
+# Numbers of searches
+searches = itertools.count()
 
 
 @contextlib.contextmanager
-def keeping_packed() -> Iterator[None]:
-    """Keep large matrices packed, from call to call, for the few rows of a beam search.
+def keeping_packed(search: int) -> Iterator[None]:
+    """Keep large matrices packed, from block to block, for the few rows of a beam search.
 
     A step then takes half the time on a CPU, and the weights twice the memory.
+
+    Args:
+        search: One of the numbers `searches`, a new one where weights may have changed: a matrix is
+            compared with the packed one at its first use in each search.
     """
-    token = _keeps.set(True)
+    token = _search.set(search)
     try:
         yield
     finally:
-        _keeps.reset(token)
+        _search.reset(token)
 
 
 def _packed_product(
     weight: torch.Tensor, rows: int, bias: Optional[torch.Tensor] = None
-) -> Callable[[torch.Tensor], torch.Tensor]:
+) -> Product:
     """Fast twin of `product`; without gradients.
 
     oneDNN packs the weights once, where a plain product packs them at each call: for 1024 units
@@ -103,8 +109,9 @@ def _fast_linear(
 
     For many rows or within `keeping_packed`.
     """
-    many = x.numel() >= PACK_ROWS * x.size(-1)
-    keeps = _keeps.get() and weight.numel() >= KEEP_SIZE and isinstance(weight, nn.Parameter)
+    many, search = x.numel() >= PACK_ROWS * x.size(-1), _search.get()
+    is_large = weight.numel() >= KEEP_SIZE and weight.device.type == "cpu"
+    keeps = search is not None and is_large and isinstance(weight, nn.Parameter)
     differs = torch.is_autocast_enabled(x.device.type) or x.dtype != weight.dtype
     if torch.is_grad_enabled() or not (many or keeps) or differs:
         return F.linear(x, weight, bias)
@@ -112,7 +119,7 @@ def _fast_linear(
     if many:
         result = _packed_product(weight, len(rows), bias)(rows)
     else:
-        result = _kept_product(weight)(rows)
+        result = _kept_product(weight, search)(rows)
         result = result if bias is None else result.add_(bias)
     return result.view(*x.shape[:-1], -1)
 
@@ -126,61 +133,26 @@ def linear(
 
 
 @has_kernel(_packed_product)
-def product(
-    weight: torch.Tensor, rows: int, bias: Optional[torch.Tensor] = None
-) -> Callable[[torch.Tensor], torch.Tensor]:
+def product(weight: torch.Tensor, rows: int, bias: Optional[torch.Tensor] = None) -> Product:
     """`linear` with these weights, for many calls with x (rows, in)."""
     return lambda x: linear(x, weight, bias)
 
 
-def _kept_product(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+def _kept_product(weight: torch.Tensor, search: Optional[int]) -> Product:
     """Product x -> x weight^T, with the packed weights of the last call if they are unchanged."""
-    known, number = _kept.get(weight), content_number(weight)
-    if number is None or not has_onednn(weight.dtype):
-        return lambda x: F.linear(x, weight)
-    if known is None or known[0] != number:
-        # of a copy: oneDNN asks for its memory as if to write there
-        known = _kept[weight] = (number, _packed_product(weight.detach().clone(), KEEP_ROWS))
-    return known[1]
+    known = _kept.get(weight)
+    if known is None or known[0] != search:
+        # any write to the weights changes their product with a vector, whichever way it was done;
+        # to make it costs a fraction of one step
+        probe = torch.arange(1, weight.size(1) + 1, dtype=torch.float64).cos().to(weight)
+        content = weight @ probe
+        is_same = known is not None and content.dtype == known[1].dtype
+        if not is_same or not torch.equal(content, known[1]):
+            known = (search, content, _packed_product(weight.detach(), KEEP_ROWS))
+        known = _kept[weight] = (search, *known[1:])
+    return known[2]
 
 
 def weight_gradient(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """A weight's gradient, (..., out), (..., in) -> (out, in)."""
     return multiply(grad.flatten(0, -2).t(), x.flatten(0, -2).t())
-
-
-def content_number(tensor: torch.Tensor) -> Optional[Tuple[Any, ...]]:
-    """Number of a tensor's content, another one after each write to its memory.
-
-    Torch's version counter sees neither `tensor.data.copy_(x)` nor tensors made in
-    `torch.inference_mode`. But torch marks the memory of a lazy clone, and takes the mark away
-    before anybody writes there: through `.data`, another view, NumPy. Some readers take it away
-    too, as torch's fused LSTM; then a number is new without need. Writes through an older address
-    (an old NumPy array) are not seen. None where torch cannot mark the memory, as of a mapped file.
-    """
-    storage: Any = tensor.untyped_storage()  # it gets an attribute of ours
-    try:
-        is_marked = torch._C._is_cow_tensor(tensor)  # type: ignore[attr-defined]  # no stub
-        if not (is_marked and hasattr(storage, "content_number")):
-            torch._lazy_clone(tensor.detach())
-            storage.content_number = next(_numbers)
-    except (AttributeError, RuntimeError):
-        return None
-    view = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-    return (storage.content_number, *view)
-
-
-class Contents:
-    """Snapshot of the content of tensors; a tensor is copied only where torch cannot watch it."""
-
-    def __init__(self, tensors: Sequence[torch.Tensor]):
-        self._kept: List[Any] = [content_number(x) or x.detach().clone() for x in tensors]
-
-    def are_those_of(self, tensors: List[torch.Tensor]) -> bool:
-        """True if the tensors hold the content of the snapshot."""
-        return len(tensors) == len(self._kept) and all(
-            content_number(x) == kept
-            if isinstance(kept, tuple)
-            else (x.dtype, x.device) == (kept.dtype, kept.device) and torch.equal(x, kept)
-            for x, kept in zip(tensors, self._kept, strict=True)
-        )

@@ -14,8 +14,8 @@ from torch import nn
 
 from espnet_bayeslm.bayes.kinds import Rows, key_of
 from espnet_bayeslm.kernels.product import linear
-from espnet_bayeslm.layers.gp import GPActivation
-from espnet_bayeslm.layers.latent import LatentOutput
+from espnet_bayeslm.kinds.gp import GPActivation
+from espnet_bayeslm.kinds.variational import LatentOutput
 from espnet_bayeslm.layers.linear import Linear
 from espnet_bayeslm.layers.lstm import ACTIVATIONS, GATES, LSTM, WHOLE, GatePath, Loop, Whole
 from espnet_bayeslm.utils.errors import InputError
@@ -105,7 +105,7 @@ class MixedLinear(Mixed, Linear):
     def forward(self, input: torch.Tensor) -> Any:
         """Map (..., in_features) to (..., out_features), or to {kind: output} if apart."""
         if not self.is_apart:
-            return super().forward(input)
+            return linear(input, *self.weights())
         return {kind: linear(input, path.weight, path.bias) for kind, path in self.paths().items()}
 
 
@@ -122,7 +122,7 @@ class MixedFunction(Mixed, GPActivation):
 
     def forward(self, outputs: Dict[str, torch.Tensor]) -> torch.Tensor:  # type: ignore[override]
         """Mix {kind: Theta x of its path, (..., units)} after each path's function."""
-        native, shares = getattr(F, self.native), self.shares()
+        native, shares = getattr(F, str(self.process.native)), self.shares()
         (own,) = self.functions.values()
         first, *others = [
             shares[kind] * (super(MixedFunction, self).forward(x) if kind == own else native(x))
@@ -146,7 +146,7 @@ class MixedLoop(Loop):
     lstm: MixedLSTM
 
     def path(self, kind: str, position: str) -> Any:
-        """Module with the rows of the path of a kind, which is not the first, at a position."""
+        """Weights of a kind's path at a position; every path but the first has such a module."""
         return getattr(self.lstm, f"{PREFIX}_{kind}_{position}_l{self.k}")
 
     def shares_at(self, position: str) -> Dict[str, torch.Tensor]:

@@ -1,29 +1,21 @@
 """The kind `search`: parallel paths at a location, mixed by architecture weights (Eq. 35).
 
-It wraps layers from outside and knows no LM. `lm` imports it to make it known.
+It wraps layers from outside and knows no LM.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes import Block, Kind, Place, Position, Weights, register_kind
+from espnet_bayeslm.bayes import Block, Kind, Place, Position, Weights
 from espnet_bayeslm.bayes.kinds import KINDS, Rows, parse_kind
 from espnet_bayeslm.kinds.paths import PREFIX, Mixed, mix, mix_at, name_in_path, path_name
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
-
-# Names of earlier versions, in which paths had no layers of their own.
-OLD_GATE = re.compile(
-    r"(.*\.)?search_([a-z]+)_((?:weight|bias)_[ih]h)_l(\d+)_([a-z_]+?)"
-    r"(_log_std|_prior_mean|_start_std)?"
-)
-OLD_PARAMETER = re.compile(r"(.*\.)?search_([a-z]+)_((?:weight|bias)[a-z_]*)")
 
 
 class Choice(nn.Module):
@@ -58,7 +50,6 @@ def architecture_weights(lm: Any) -> Dict[str, Dict[str, float]]:
     }
 
 
-@register_kind
 @dataclasses.dataclass
 class Search(Kind):
     """A super-network decides between candidates: their paths are mixed and trained together.
@@ -77,11 +68,15 @@ class Search(Kind):
         "Train one of the architectures that `bayeslm search` ranks.",
     )
 
-    candidates: Any = option("List of the kinds to choose from; default: all that fit.", None)
+    candidates: Any = option(
+        "List of the kinds to choose from; default: all of this package that fit.", None
+    )
 
     def fitted(self, position: Position) -> Kind:
         """Search at a position between the candidates, by default all kinds that it can have."""
-        given = position.kinds if self.candidates is None else self.candidates
+        # by default none of other packages: the LM of a configuration would depend on them
+        own = tuple(name for name in position.kinds if name in KINDS.built_in)
+        given = own if self.candidates is None else self.candidates
         if not isinstance(given, (list, tuple)) or len(given) < 2:
             raise InputError(
                 f"candidates {given!r}: expected a list of two or more of"
@@ -104,11 +99,6 @@ class Search(Kind):
             # before the layers: the order of parameters is the optimizers'
             place.lm._modules = {PREFIX: nn.ModuleDict(), **place.lm._modules}
         getattr(place.lm, PREFIX)[place.location] = choice
-
-    @classmethod
-    def renamed(cls, state: Mapping[str, Any]) -> Dict[str, Any]:
-        """Checkpoint of an earlier version, whose paths had no layers, with the present names."""
-        return {current_name(key): value for key, value in state.items()}
 
     @classmethod
     def adapt(cls, lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
@@ -147,9 +137,9 @@ class _Path(Place):
             layers.setdefault(found.path, []).append((found.parameter, found.rows))
         return layers
 
-    def add_process(self, basis: Tuple[str, ...]) -> List[Weights]:
+    def add_process(self, process: Any) -> List[Weights]:
         self.weights_of(self.position.function)
-        new = super().add_process(basis)
+        new = super().add_process(process)
         path, _, _ = new[0].pattern.rpartition(".")
         layers = self._by_layer(super().weights_of(self.position.function))
         mixed = mix_at(self.lm, path, self.choice)
@@ -161,17 +151,6 @@ class _Path(Place):
 
     def add_latent(self, latent: nn.Module) -> None:
         super().add_latent(mix(latent, self.choice))
-
-
-def current_name(key: str) -> str:
-    """Present name of a key of an earlier version's checkpoint."""
-    if match := OLD_GATE.fullmatch(key):
-        layer, kind, parameter, k, position, suffix = match.groups(default="")
-        return f"{layer}{PREFIX}_{kind}_{position}_l{k}.{parameter}{suffix}"
-    if match := OLD_PARAMETER.fullmatch(key):
-        layer, kind, parameter = match.groups(default="")
-        return f"{layer}{PREFIX}_{kind}.{parameter}"
-    return key
 
 
 def start_paths(lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:

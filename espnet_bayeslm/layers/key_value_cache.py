@@ -63,7 +63,7 @@ def _alone(head: int, keys_values: torch.Tensor) -> Prefix:
 
 
 class Lane:
-    """Rows of the hypotheses that continue one first state: an utterance's.
+    """Rows of a batch that hold one utterance's hypotheses.
 
     Attributes:
         cache: Where the keys and values are.

@@ -132,11 +132,11 @@ class Linear(nn.Linear):
     """`torch.nn.Linear` by `linear`, which is faster where no gradient is wanted."""
 
     def weights(self) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Weight and bias, as the output is computed with them."""
+        """Weight and bias for another function than `forward`, whose output is linear in them."""
         if is_random(self):
             refuse_mean(self)
         return self.weight, self.bias
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Map (..., in_features) to (..., out_features)."""
-        return linear(input, *self.weights())
+        return linear(input, self.weight, self.bias)

@@ -15,9 +15,7 @@ from espnet_bayeslm.bayes.kinds import Function
 from espnet_bayeslm.bayes.posterior import is_random, refuse_mean
 from espnet_bayeslm.kernels import has_kernel
 from espnet_bayeslm.kernels.product import has_onednn, linear, product
-from espnet_bayeslm.layers.gp import initial_coefficients, mixture
 
-Basis = Tuple[str, ...]
 # In the order of torch's rows: i, f, g, o.
 GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -101,12 +99,11 @@ class Loop:
 
     def process(self, position: str, *, for_paths: bool = False) -> Optional[UnitFunction]:
         """Function u -> sum_j lambda_j phi_j(u) of a position; None without a process."""
-        basis = self.lstm.bases.get(f"{position}_l{self.k}")
-        if basis is None:
+        process = self.lstm.processes.get(f"{position}_l{self.k}")
+        if process is None:
             return None
         found = self.coefficients(position)
-        coefficients = self.by_path(found) if for_paths else found
-        return functools.partial(mixture, coefficients=coefficients, basis=basis)
+        return functools.partial(process, coefficients=self.by_path(found) if for_paths else found)
 
     def whole(self, position: str) -> Whole:
         """Weight (PH, ...), bias (PH,) and process of a position on the input of all gates."""
@@ -205,22 +202,22 @@ class LSTM(nn.LSTM):
     layer.
 
     Attributes:
-        bases: Basis functions of the Gaussian processes, by `{position}_l{layer from 0}`.
+        processes: The Gaussian processes (`kinds.gp.Process`), by `{position}_l{layer from 0}`.
         loop: Class of a layer's loop.
     """
 
     loop: Type[Loop] = Loop
 
-    bases: Mapping[str, Basis] = {}
+    processes: Mapping[str, Any] = {}
 
     @property
     def output_size(self) -> int:
         """Size of a layer's hidden output."""
         return self.hidden_size
 
-    def add_process(self, key: str, basis: Basis) -> List[str]:
-        """Put a mixture at `{position}_l{layer from 0}`; names of its parameters."""
-        self.bases = {**self.bases, key: basis}
+    def add_process(self, key: str, process: Any) -> List[str]:
+        """Put a `Process` at `{position}_l{layer from 0}`; names of its parameters."""
+        self.processes = {**self.processes, key: process}
         start = self._start_of_process(key)
         for name, value in start.items():
             self.register_parameter(name, nn.Parameter(value))
@@ -230,15 +227,14 @@ class LSTM(nn.LSTM):
         """Parameters of a Gaussian process that is the function it replaces."""
         position, size = key.rpartition("_l")[0], self.hidden_size
         units = 4 * size if position in WHOLE else size
-        coefficients = initial_coefficients(units, self.bases[key], NATIVE[position])
-        start = {f"gp_coefficients_{key}": coefficients}
+        start = {f"gp_coefficients_{key}": self.processes[key].start(units)}
         if position == "cell_state":
             start.update({f"gp_weight_{key}": torch.eye(size), f"gp_bias_{key}": torch.zeros(size)})
         return start
 
     def reset(self) -> None:
         """Make every Gaussian process the function that it starts as."""
-        for key in self.bases:
+        for key in self.processes:
             for name, value in self._start_of_process(key).items():
                 getattr(self, name).data.copy_(value)
 
@@ -248,7 +244,7 @@ class LSTM(nn.LSTM):
 
     def has_loop(self, k: int) -> bool:
         """True if layer k (from 0) needs its own loop over time steps."""
-        return any(key.endswith(f"_l{k}") for key in self.bases)
+        return any(key.endswith(f"_l{k}") for key in self.processes)
 
     def is_fused(self) -> bool:
         """True if torch's fused kernel computes all layers, as in an ordinary LSTM."""

@@ -12,7 +12,6 @@ from torch.autograd.function import once_differentiable
 
 from espnet_bayeslm.kernels import has_kernel
 from espnet_bayeslm.kernels.product import multiply, weight_gradient
-from espnet_bayeslm.layers.gp import GPActivation
 from espnet_bayeslm.layers.linear import Linear
 
 # Subtracted from the input of a dropped unit: GELU and its derivative are 0 there.
@@ -176,9 +175,9 @@ class TransformerBlock(nn.Module):
         self.dropout = nn.Dropout(dropout_rate)
         self.latent: nn.Module = nn.Identity()
 
-    def add_process(self, key: str, basis: Tuple[str, ...]) -> List[str]:
-        """Make the activation of the feed-forward net a Gaussian process; its new parameters."""
-        self.activation = GPActivation(self.linear1.out_features, "gelu", basis)
+    def add_process(self, key: str, process: Any) -> List[str]:
+        """Make the activation of the feed-forward net a `Process`; names of its parameters."""
+        self.activation = process.activation(self.linear1.out_features)
         return ["activation.gp_coefficients"]
 
     def add_latent(self, key: str, latent: nn.Module) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from typing import Any, Callable, ClassVar, Dict, Mapping, Optional, Tuple, Type, Union
 
 import torch
@@ -25,8 +24,6 @@ from espnet_bayeslm.utils.imports import quiet_imports
 with quiet_imports():
     from espnet2.lm.transformer_lm import TransformerLM
 
-BACKBONES: Dict[str, Type[BayesESPnetLM]] = {}
-"""The LMs with one of ESPnet's as the backbone, by ESPnet's names."""
 # Layers of torch -> this package's with the same parameters and options.
 OURS: Dict[type, Type[nn.Module]] = {nn.Linear: Linear, nn.LSTM: LSTM}
 # Torch's name of a recurrent layer -> its gates, in the order of torch's rows.
@@ -34,38 +31,16 @@ GATES_OF = {"LSTM": GATES, "GRU": ("reset_gate", "update_gate", "new_gate")}
 OPT_LAYER = "decoder.decoder.layers.{k}"
 
 
-class BayesESPnetLM(UncertainLM):
-    """An ESPnet LM with random weights at the locations that the configuration names.
-
-    The parameters have the names of ESPnet's LM. A checkpoint of ESPnet's LM is therefore a start
-    (`--init_param`) and a prior (`model_conf: prior`), and the posterior mean is such a checkpoint.
-    A new LM is of the class of its backbone, which builds ESPnet's LM, makes it random and runs it.
-    This class has the methods that most backbones share.
+class BackboneLM(UncertainLM):
+    """An LM with one of ESPnet's as the backbone, which it builds, makes random and runs.
 
     Args:
         vocab_size: Number of tokens.
-        backbone: ESPnet's name of the LM: `seq_rnn`, `transformer` or `transformer_opt`;
-            `bayeslm train --from` takes it, and its options, from a trained one.
-        backbone_conf: Options of the backbone, as in ESPnet's `lm_conf`.
-        uncertainty: `{POSITION@LAYERS: bayes}`; positions of `seq_rnn`: `input_gate`,
-            `forget_gate`, `cell_input`, `output_gate` (GRU: `reset_gate`, `update_gate`,
-            `new_gate`) or `all_gates`; positions of any other backbone: `attention` (query, key,
-            value and output projections), `ffn`, `ffn_out` (the feed-forward net's two layers);
-            positions of every backbone, without layers: `embedding` (the look-up: with tied weights
-            the output projection keeps the mean) and `output` (the output projection, where it is
-            not tied).
-        prior_variance: Variance of the Gaussian prior, or `learn`, `learn_rows`: the one that makes
-            the KL least, for a parameter or for each of its rows (default: as in the paper, IV-A:
-            1 for `seq_rnn`, else 1e-3).
-        init_std: Standard deviation of the weights' posterior at the start.
-        init_std_unit: Unit of init_std: `absolute`, `weights` (their standard deviation) or
-            `prior`.
-        num_samples: Number of weight samples over which a beam search averages the probability of a
-            token; 0: the posterior mean.
+        conf: Options of ESPnet's LM.
+        options: Options of `BayesESPnetLM`; a `prior_variance` of None is the usual one.
 
     Attributes:
-        backbone: ESPnet's name of the LM. A backbone's class sets this and the following
-            attributes.
+        backbone: ESPnet's name of the LM.
         espnet_class: ESPnet's class.
         usual_prior_variance: The prior's variance unless the configuration says otherwise.
         weights: {position: weights}, without the gates of recurrent layers.
@@ -80,38 +55,19 @@ class BayesESPnetLM(UncertainLM):
     num_layers: Callable[[], int]
     weights: ClassVar[Mapping[str, Tuple[Weights, ...]]]
 
-    def __init_subclass__(cls) -> None:
-        """Make a backbone's class known; one that names none is its parent's in other words."""
-        if "backbone" in vars(cls):
-            BACKBONES[cls.backbone] = cls
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> BayesESPnetLM:
-        """An LM of the class of its backbone."""
-        backbone: Any = kwargs.get("backbone", args[1] if len(args) > 1 else None)
-        chosen = BACKBONES.get(backbone, cls) if cls is BayesESPnetLM else cls
-        return super().__new__(chosen)
-
-    @typechecked
     def __init__(
         self,
         vocab_size: int,
-        backbone: Optional[str] = None,
-        backbone_conf: Any = None,
-        uncertainty: Any = None,
-        prior_variance: Union[float, str, None] = None,
-        init_std: float = 0.01,
-        init_std_unit: str = "absolute",
-        num_samples: int = 0,
+        conf: Optional[Mapping[str, Any]],
+        *,
+        uncertainty: Any,
+        prior_variance: Union[float, str, None],
+        num_samples: int,
+        **start: Any,
     ):
-        if backbone not in BACKBONES:
-            raise InputError(
-                f"backbone {backbone!r}: valid are {', '.join(BACKBONES)}",
-                remedy="" if backbone else "`bayeslm train --from EXP` takes it from a trained LM.",
-            )
         prior_variance = self.usual_prior_variance if prior_variance is None else prior_variance
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
-        self.take_over(self.build(vocab_size, backbone_conf))
-        start = {"init_std": init_std, "init_std_unit": init_std_unit}
+        self.take_over(self.build(vocab_size, conf))
         self.make_uncertain(uncertainty, num_layers=self.num_layers(), **start)
 
     def take_over(self, lm: nn.Module) -> None:
@@ -147,14 +103,7 @@ class BayesESPnetLM(UncertainLM):
         }
 
 
-# Python takes the options of a class from `__new__` where it has one
-_init = inspect.signature(BayesESPnetLM.__init__)
-BayesESPnetLM.__signature__ = _init.replace(  # type: ignore[attr-defined]
-    parameters=[p for name, p in _init.parameters.items() if name != "self"]
-)
-
-
-class SeqRNN(RecurrentLM, BayesESPnetLM):
+class SeqRNN(RecurrentLM, BackboneLM):
     """`SequentialRNNLM`; a hypothesis' state is (h, c) or h, (nlayers, nhid) each."""
 
     backbone = "seq_rnn"
@@ -185,7 +134,7 @@ class SeqRNN(RecurrentLM, BayesESPnetLM):
         return super().place(location)
 
 
-class Transformer(AttentionLM, BayesESPnetLM):
+class Transformer(AttentionLM, BackboneLM):
     """`TransformerLM`; a hypothesis' state is its keys and values."""
 
     backbone = "transformer"
@@ -233,7 +182,7 @@ class Transformer(AttentionLM, BayesESPnetLM):
         return self.encoder.after_norm(x)
 
 
-class TransformerOPT(BayesESPnetLM):
+class TransformerOPT(BackboneLM):
     """`HuggingfaceOPTModel`; a hypothesis' state is its tokens, all read again at each step.
 
     ESPnet's `batch_score` reads them again too. ESPnet's `score` gives the model the whole prefix
@@ -277,3 +226,68 @@ class TransformerOPT(BayesESPnetLM):
         """Input of the output projection, (B, L, M)."""
         result = self.decoder(input, attention_mask=input != 0, use_cache=False, return_dict=True)
         return result.last_hidden_state
+
+
+BACKBONES: Dict[str, Type[BackboneLM]] = {
+    lm.backbone: lm for lm in (SeqRNN, Transformer, TransformerOPT)
+}
+"""LMs with one of ESPnet's as the backbone, by ESPnet's names."""
+
+
+class BayesESPnetLM(UncertainLM):
+    """An ESPnet LM with random weights at the locations that the configuration names.
+
+    The parameters have the names of ESPnet's LM. A checkpoint of ESPnet's LM is therefore a start
+    (`--init_param`) and a prior (`model_conf: prior`), and the posterior mean is such a checkpoint.
+    A call makes an LM of the class that `BACKBONES` has for the backbone. ESPnet's registry and
+    `--print_config` want a class, and its options.
+
+    Args:
+        vocab_size: Number of tokens.
+        backbone: ESPnet's name of the LM: `seq_rnn`, `transformer` or `transformer_opt`;
+            `bayeslm train --from` takes it, and its options, from a trained one.
+        backbone_conf: Options of the backbone, as in ESPnet's `lm_conf`.
+        uncertainty: `{POSITION@LAYERS: bayes}`; positions of `seq_rnn`: `input_gate`,
+            `forget_gate`, `cell_input`, `output_gate` (GRU: `reset_gate`, `update_gate`,
+            `new_gate`) or `all_gates`; positions of any other backbone: `attention` (query, key,
+            value and output projections), `ffn`, `ffn_out` (the feed-forward net's two layers);
+            positions of every backbone, without layers: `embedding` (the look-up: with tied weights
+            the output projection keeps the mean) and `output` (the output projection, where it is
+            not tied).
+        prior_variance: Variance of the Gaussian prior, or `learn`, `learn_rows`: the one that makes
+            the KL least, for a parameter or for each of its rows (default: as in the paper, IV-A:
+            1 for `seq_rnn`, else 1e-3).
+        init_std: Standard deviation of the weights' posterior at the start.
+        init_std_unit: Unit of init_std: `absolute`, `weights` (their standard deviation) or
+            `prior`.
+        num_samples: Number of weight samples over which a beam search averages the probability of a
+            token; 0: the posterior mean.
+    """
+
+    @typechecked
+    def __new__(  # type: ignore[misc]  # an LM of another class
+        cls,
+        vocab_size: int,
+        backbone: Optional[str] = None,
+        backbone_conf: Any = None,
+        uncertainty: Any = None,
+        prior_variance: Union[float, str, None] = None,
+        init_std: float = 0.01,
+        init_std_unit: str = "absolute",
+        num_samples: int = 0,
+    ) -> BackboneLM:
+        """Build the LM of a backbone."""
+        if backbone not in BACKBONES:
+            raise InputError(
+                f"backbone {backbone!r}: valid are {', '.join(BACKBONES)}",
+                remedy="" if backbone else "`bayeslm train --from EXP` takes it from a trained LM.",
+            )
+        return BACKBONES[backbone](
+            vocab_size,
+            backbone_conf,
+            uncertainty=uncertainty,
+            prior_variance=prior_variance,
+            num_samples=num_samples,
+            init_std=init_std,
+            init_std_unit=init_std_unit,
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -12,22 +12,15 @@ from espnet2.lm.abs_model import AbsLM
 from torch import nn
 from typeguard import typechecked
 
-from espnet_bayeslm.bayes.weights import add_whole_posterior
-from espnet_bayeslm.lm.espnet import BACKBONES, BayesESPnetLM
-from espnet_bayeslm.lm.lstm import BayesLSTMLM
+from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior
+from espnet_bayeslm.lm import LMS, MIXTURE
+from espnet_bayeslm.lm.espnet import BACKBONES
 from espnet_bayeslm.lm.ngram import LogProbLM, NgramLM
 from espnet_bayeslm.lm.scoring import Step
-from espnet_bayeslm.lm.transformer import BayesTransformerLM
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.weights import check_weights
+from espnet_bayeslm.utils.mixture_weights import check_weights
 
-# The LMs that may be components, by their names in ESPnet's registry.
-LM_CLASSES: Dict[str, Type[UncertainLM]] = {
-    "bayes_lstm": BayesLSTMLM,
-    "bayes_transformer": BayesTransformerLM,
-    "bayes_espnet": BayesESPnetLM,
-}
 # Keys of a component of each kind; an LM may have `whole_posterior` too.
 KEYS = {
     "lm": {"name", "kind", "weight", "lm", "lm_conf"},
@@ -182,10 +175,10 @@ def _build(part: Mapping[str, Any], vocab_size: int, tokens: Optional[Sequence[s
         name, conf = part["lm"], part["lm_conf"] or {}
         if name in BACKBONES:  # with the same parameters, and states that cost one step a token
             name, conf = "bayes_espnet", {"backbone": name, "backbone_conf": conf}
-        if name not in LM_CLASSES:
-            valid = ", ".join([*LM_CLASSES, *BACKBONES])
+        if name == MIXTURE or name not in LMS:
+            valid = ", ".join(name for name in [*LMS, *BACKBONES] if name != MIXTURE)
             raise InputError(f"lm {name!r} cannot be built; valid are {valid}")
-        lm = LM_CLASSES[name](vocab_size=vocab_size, **conf)
+        lm: Any = LMS[name](vocab_size=vocab_size, **conf)
         if part.get("whole_posterior"):
             add_whole_posterior(lm.posterior)
         return lm

@@ -151,7 +151,7 @@ class ArpaTable:
 
 
 class KenlmTable:
-    """Any n-gram that KenLM reads, asked word by word; otherwise as `ArpaTable`."""
+    """Table of an n-gram that KenLM reads, which is asked word by word."""
 
     def __init__(self, path: PathLike, words: Sequence[str], history: Sequence[str]):
         self._arguments, self._history = (path, words, history), history

@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, Optional, Tuple
 import torch
 from espnet2.lm.abs_model import AbsLM
 
-from espnet_bayeslm.kernels.product import keeping_packed
+from espnet_bayeslm.kernels.product import keeping_packed, searches
 
 Step = Tuple[torch.Tensor, List[Any]]
 
@@ -29,6 +29,7 @@ class IncrementalLM(AbsLM):
     vocab_size: int
     sos: Optional[int] = None
     eos: Optional[int] = None
+    _search = 0
 
     @abstractmethod
     def zero_state(self) -> Any:
@@ -68,33 +69,31 @@ class IncrementalLM(AbsLM):
         """Logits and new states of the next token, (B, vocab_size), in evaluation mode."""
         # ESPnet's transducer searches write the start of a sentence as <blank>
         ys = ys.masked_fill(ys == 0, self.vocab_size - 1 if self.sos is None else self.sos)
-        read = 0 if all(state is None for state in states) else ys.size(1) - 1
+        begins = all(state is None for state in states)
+        read = 0 if begins else ys.size(1) - 1
         # a transducer's hypothesis may still be empty where others are not
         states = [self.zero_state() if state is None else state for state in states]
-        with self.scoring():
+        with self.scoring(goes_on=not begins):
             for tokens in ys[:, read:].unbind(1):
                 logits, states = self.advance(tokens, states)
         return logits, states
 
     @contextlib.contextmanager
-    def scoring(self) -> Iterator[None]:
-        """Hold evaluation mode: ESPnet's transducer programs leave an LM in training mode."""
+    def scoring(self, *, goes_on: bool = False) -> Iterator[None]:
+        """Hold evaluation mode: ESPnet's transducer programs leave an LM in training mode.
+
+        Args:
+            goes_on: True within one search, whose weights stay; else they may have changed in any
+                way since the last call.
+        """
+        if not goes_on:
+            self._search = next(searches)
         training = self.training
         if training:
             self.eval()
         try:
-            with keeping_packed():
+            with keeping_packed(self._search):
                 yield
         finally:
             if training:
                 self.train()
-
-
-def is_random(lm: Any) -> bool:
-    """True if an LM has random weights, activations or outputs."""
-    return hasattr(lm, "locations") and bool(lm.locations())
-
-
-def has_trees(lm: Any) -> bool:
-    """True if an LM computes prefix trees, as it is now; ESPnet's own LMs do not."""
-    return getattr(lm, "computes_trees", False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from abc import abstractmethod
-from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Tuple, Union
 
 import torch
 from torch import nn
@@ -13,14 +13,16 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.bayes.kinds import Function
-from espnet_bayeslm.layers.key_value_cache import CachedStep, KeyValueCache, Prefix
 from espnet_bayeslm.layers.transformer import TransformerBlock, attention, sinusoids
-from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree, TreeAttention
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import check_least, check_rates
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.layers.key_value_cache import Prefix
+    from espnet_bayeslm.lm.packing import Packing
 
 # Maps (layer from 0, query, key, value) to the attention of all heads, (..., M) each
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -102,11 +104,15 @@ class AttentionLM(UncertainLM):
 
     def zero_state(self) -> Prefix:
         """State of a hypothesis without a token, in a cache of its own."""
+        from espnet_bayeslm.layers.key_value_cache import KeyValueCache
+
         like = self.embed.weight.detach()
         return KeyValueCache(self.num_layers(), self.head, self.att_unit, like).empty()
 
     def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
         """Read one more token of each hypothesis; token 0, which no prefix has, is visible here."""
+        from espnet_bayeslm.layers.key_value_cache import CachedStep
+
         step = CachedStep(states)
         x = self.embed_at(tokens, step.positions, step.end)
         return self.project(self.run_layers(x, step.attend)), step.prefixes

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Sequence, Tuple, TypeVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
+Ids = Tuple[int, ...]
+Item = TypeVar("Item", bound=Any)
 BLOCK = 64
 # The most keys that are gathered at once: long sentences would need much memory
 MAX_KEYS = 1 << 16
@@ -81,6 +83,43 @@ def build_tree(
     tensors = map(torch.from_numpy, map(np.ascontiguousarray, fields))
     tree = TokenTree(*tensors, tuple(level_sizes.tolist()))  # type: ignore
     return tree, [ids[s, : length + 1] for s, length in enumerate(lengths)]
+
+
+def tree_batches(
+    sequences: Sequence[Item], *, max_tokens: int, key: Callable[[Item], Ids] = tuple
+) -> Iterator[Sequence[Item]]:
+    """Yield runs of sequences whose prefix tree has at most `max_tokens` nodes.
+
+    The sequences are in lexical order, each once; a longer one is a batch by itself. The `key` of a
+    sequence is its tokens.
+    """
+    start, size = 0, 0
+    before: Ids = ()
+    for end, item in enumerate(sequences):
+        ids, common = key(item), -1
+        if end > start:
+            pairs = zip(before, ids, strict=False)
+            common = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        if end > start and size + len(ids) - common > max_tokens:
+            yield sequences[start:end]
+            start, size, common = end, 0, -1
+        size += len(ids) - common
+        before = ids
+    if start < len(sequences):
+        yield sequences[start:]
+
+
+def padded_batches(
+    sequences: Sequence[Item], *, max_tokens: int, key: Callable[[Item], Ids] = tuple
+) -> Iterator[Sequence[Item]]:
+    """Yield runs of sequences, sorted by length, whose padded size is at most `max_tokens`."""
+    start = 0
+    for end, item in enumerate(sequences):
+        if end > start and (end + 1 - start) * len(key(item)) > max_tokens:
+            yield sequences[start:end]
+            start = end
+    if start < len(sequences):
+        yield sequences[start:]
 
 
 class TreeAttention:

@@ -1,11 +1,22 @@
-"""Base class of all uncertain LMs: locations, samples and KL."""
+"""Base class of all uncertain LMs: locations, samples and KL, and the checkpoints that it loads."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 from abc import abstractmethod
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+    Union,
+)
 
 import torch
 from torch import nn
@@ -21,17 +32,17 @@ from espnet_bayeslm.bayes import (
     parse_uncertainty,
     process_rank,
 )
-from espnet_bayeslm.bayes.kinds import NOISE_STEP
+from espnet_bayeslm.bayes.kinds import NOISE_STEP, adapt_to_kinds, is_posterior_key
 from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.bayes.posterior import DEFAULTS
-from espnet_bayeslm.kernels.product import Contents, linear
-from espnet_bayeslm.layers.latent import LatentOutput
-from espnet_bayeslm.lm.adapted_state import adapt_checkpoint, drop_posterior
-from espnet_bayeslm.lm.packing import Packing
+from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import check_least
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.lm.packing import Packing
 
 # Input of an output projection, (N, M), and the projection's weight, (V, M).
 Projected = Tuple[torch.Tensor, torch.Tensor]
@@ -62,7 +73,7 @@ class UncertainLM(IncrementalLM):
     skips_padding = False
     projection = "decoder"
     projected: Callable[[torch.Tensor], torch.Tensor]
-    _drawn: Optional[Tuple[Contents, List[Sample]]] = None
+    _drawn: Optional[Tuple[List[torch.Tensor], List[Sample]]] = None
     trained = "*"
 
     def __init__(self, vocab_size: int, *, prior_variance: Union[float, str], num_samples: int = 0):
@@ -98,16 +109,15 @@ class UncertainLM(IncrementalLM):
             LOG.info(f"Uncertain location {name}: {count} random {noun.get(name, 'weights')}")
 
     def place(self, location: Location) -> Place:
-        """A location of this LM, as a kind gets it."""
+        """`Place` of a location of this LM, which a kind changes."""
         position = self.positions()[location.position]
         k = "" if location.layer is None else str(location.layer - 1)
         return Place(self, str(location), k, position)
 
-    def latents(self) -> Iterator[Tuple[str, LatentOutput]]:
-        """Yield (location, layer) of the variational hidden outputs."""
-        for module in self.modules():
-            if isinstance(module, LatentOutput):
-                yield module.location, module
+    def latents(self) -> List[Tuple[str, Any]]:
+        """Pairs (location, layer) of the variational hidden outputs."""
+        layers: Iterator[Any] = self.modules()
+        return [(layer.location, layer) for layer in layers if "sampling" in vars(layer)]
 
     def location_sizes(self) -> Dict[str, int]:
         """Number of random weights of each location (latent outputs: units per token)."""
@@ -270,7 +280,7 @@ class UncertainLM(IncrementalLM):
     def has_draws(self) -> bool:
         """True if anything is random, and no sample is held."""
         held = self._sample is not None and not self._sample.is_mean
-        return not held and bool(self.posterior.blocks() or next(self.latents(), None))
+        return not held and bool(self.posterior.blocks() or self.latents())
 
     def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
         """Score the next token; with `num_samples`, ln of the mean probability over samples.
@@ -280,7 +290,8 @@ class UncertainLM(IncrementalLM):
         """
         if self.num_samples == 0 or not self.has_draws():
             return super().batch_score(ys, states, xs)
-        samples = self._draws()
+        begins = all(state is None for state in states)
+        samples = self._draws() if begins or self._drawn is None else self._drawn[1]
         columns = zip(*(state or (None,) * len(samples) for state in states), strict=True)
         scored = []
         for sample, column in zip(samples, columns, strict=True):
@@ -292,14 +303,14 @@ class UncertainLM(IncrementalLM):
 
     @torch.no_grad()
     def _draws(self) -> List[Sample]:
-        """K held samples, made anew where the weights have changed."""
+        """K held samples for a search, made anew where the weights are not those of the last."""
         random = [
             tensor
             for block in self.posterior.blocks()
             for tensor in (block.whole, *block.kind.tensors(block))
         ]
-        known = self._drawn
-        if known is None or len(known[1]) != self.num_samples or not known[0].are_those_of(random):
+        before, samples = self._drawn or ([], [])
+        if len(samples) != self.num_samples or not all(map(_are_equal, random, before)):
             samples = []
             for index in range(self.num_samples):
                 generator = noise_generator(0, 0, index, device=self._device())
@@ -307,8 +318,8 @@ class UncertainLM(IncrementalLM):
                 # as parameters: a beam search keeps these packed
                 for name, value in samples[-1].values.items():
                     samples[-1].values[name] = nn.Parameter(value, requires_grad=False)
-            self._drawn = known = (Contents(random), samples)
-        return known[1]
+            self._drawn = [tensor.detach().clone() for tensor in random], samples
+        return samples
 
     def __getstate__(self) -> Dict[str, Any]:
         """State of a copy: it makes its own samples."""
@@ -325,3 +336,72 @@ class UncertainLM(IncrementalLM):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self.kinds:
             destination[prefix + NOISE_STEP] = torch.tensor(self.noise_step)
+
+
+def _are_equal(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """True if two tensors have one type, device and content."""
+    return (x.dtype, x.device) == (y.dtype, y.device) and torch.equal(x, y)
+
+
+def drop_posterior(
+    module: nn.Module, state: Dict[str, Any], prefix: str, *_others: Any
+) -> List[str]:
+    """Remove a posterior's tensors that the module lacks from a checkpoint; the removed keys."""
+    own = {prefix + key for key in module.state_dict()}
+    extra = [k for k in state if k.startswith(prefix) and k not in own and is_posterior_key(k)]
+    for key in extra:
+        del state[key]
+    return extra
+
+
+def _shared(names: List[str]) -> str:
+    """Names, a few of them, for a log line."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _check_tied(module: nn.Module, state: Mapping[str, Any], prefix: str) -> None:
+    """Raise an InputError where a checkpoint has two tables for one tensor of the LM."""
+    first: Dict[int, str] = {}
+    for key, value in module.state_dict(keep_vars=True).items():
+        other = first.setdefault(id(value), key)
+        if other != key and not torch.equal(state[prefix + other], state[prefix + key]):
+            raise InputError(
+                f"{other} and {key} differ in the checkpoint, and are one tensor in this LM",
+                remedy="Set tie_weights: false.",
+            )
+
+
+def adapt_checkpoint(module: Any, state: Dict[str, Any], prefix: str, *_others: Any) -> None:
+    """Fit a checkpoint to this LM's locations, and log the differences.
+
+    The posterior mean has the names of point-estimate weights, so only the tensors of a posterior
+    can differ: extra ones are left out, missing ones keep their start. Anything else missing means
+    another architecture. The number of samples made in training is taken out.
+    """
+    adapt_to_kinds(module, state, prefix)
+    own = {prefix + key: value for key, value in module.state_dict().items()}
+    missing = [key for key in own if key not in state]
+    weights = [key for key in missing if not is_posterior_key(key)]
+    if weights:
+        raise InputError(
+            f"the checkpoint is of another architecture: {len(weights)} of the LM's"
+            f" {len(own)} tensors are not in it ({_shared(weights)})",
+            remedy="Use the configuration that this checkpoint was trained with.",
+        )
+    _check_tied(module, state, prefix)
+    extra = drop_posterior(module, state, prefix)
+    for key in missing:
+        state[key] = own[key]
+    if extra:
+        LOG.warning(
+            f"Left out {len(extra)} posterior tensors of the checkpoint, or of a search's other"
+            f" paths, that this LM has no place for: {_shared(extra)}"
+        )
+    if missing:
+        LOG.warning(
+            f"{len(missing)} posterior tensors are not in the checkpoint and keep their"
+            f" present values: {_shared(missing)}"
+        )
+    step = state.pop(prefix + NOISE_STEP, None)
+    if step is not None and module.kinds:
+        module.noise_step = int(step)

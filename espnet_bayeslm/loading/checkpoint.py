@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping
 import numpy as np
 import torch
 
-from espnet_bayeslm.bayes.kinds import current_names, is_posterior_key
+from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.pretrained.loaded_weights import find_pointer, pointer_error
 from espnet_bayeslm.utils.errors import InputError
 
@@ -69,12 +69,13 @@ def check_fits(
     If it must be `complete`, it has every tensor of the module. With `posterior` posteriors must
     match too; else any posterior, or none, is accepted.
     """
-    state, every, problem = current_names(state), module.state_dict(), ""
-    own, given = ([k for k in x if posterior or not is_posterior_key(k)] for x in (every, state))
+    every, problem = module.state_dict(), ""
     names = {
-        "of the model are not in it": [k for k in own if k not in state] if complete else [],
-        "of it have no place in the model": [key for key in given if key not in every],
+        "of the model are not in it": [k for k in every if k not in state] if complete else [],
+        "of it have no place in the model": [key for key in state if key not in every],
     }
+    if not posterior:
+        names = {what: [k for k in x if not is_posterior_key(k)] for what, x in names.items()}
     found = [f"{len(k)} tensors {what} (the first: {k[0]})" for what, k in names.items() if k]
     both = [(key, value, every[key]) for key, value in state.items() if key in every]
     shapes = [part for part in both if part[1].shape != part[2].shape]

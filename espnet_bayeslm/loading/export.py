@@ -13,10 +13,11 @@ import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.bayes.kinds import parse_kind
-from espnet_bayeslm.bayes.weights import whole_blocks
 from espnet_bayeslm.kinds.search import choices
-from espnet_bayeslm.lm.mixture import LM_CLASSES, MixtureLM
-from espnet_bayeslm.loading.components import is_ngram
+from espnet_bayeslm.kinds.whole_posterior import whole_blocks
+from espnet_bayeslm.lm import LMS, MIXTURE
+from espnet_bayeslm.lm.mixture import MixtureLM
+from espnet_bayeslm.loading.components import is_ngram, unique_names
 from espnet_bayeslm.loading.experiment import (
     UNKNOWN_WORDS,
     find_files,
@@ -28,7 +29,6 @@ from espnet_bayeslm.loading.experiment import (
 )
 from espnet_bayeslm.loading.token_text import check_ngram
 from espnet_bayeslm.loading.trained_lm import (
-    MIXTURE,
     MODEL,
     OPTIM,
     TrainedLM,
@@ -40,12 +40,17 @@ from espnet_bayeslm.loading.weights_file import (
     NamedWeight,
     check_subtracted,
     read_weights,
-    unique_names,
 )
 from espnet_bayeslm.ngram.ngram_files import ngram_fingerprint, ngram_name
 from espnet_bayeslm.pretrained.adapters import write_adapter
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
-from espnet_bayeslm.pretrained.names import PREFIX, is_adapted, is_adapter, is_pretrained
+from espnet_bayeslm.pretrained.names import (
+    PREFIX,
+    PRETRAINED,
+    is_adapted,
+    is_adapter,
+    is_pretrained,
+)
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_folder, entries, staged, write_yaml
 from espnet_bayeslm.utils.log import LOG
@@ -75,7 +80,7 @@ def export_lm(path: PathLike, output: PathLike) -> None:
     becomes the ESPnet LM that it was made of, and needs this package no more; another LM the same
     one with `uncertainty: {}`.
     """
-    check_output(output, sources=[path])
+    check_target(output, sources=[path])
     trained_config = find_files(path)[0]
     args = read_config(trained_config)
     config = point_config(args, path=trained_config)
@@ -84,7 +89,7 @@ def export_lm(path: PathLike, output: PathLike) -> None:
     _write(output, args, config, means, read_unk_size(trained_config.parent), {})
 
 
-def check_output(output: PathLike, *, sources: Sequence[PathLike]) -> None:
+def check_target(output: PathLike, *, sources: Sequence[PathLike]) -> None:
     """Raise an InputError where writing to a folder would spoil its content."""
     folder = Path(output)
     for source in map(Path, sources):
@@ -106,7 +111,7 @@ def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
     config = {**training_config(args), **{name: getattr(args, name, None) for name in READING}}
     own = ("lm", "lm_conf", "init", "optim", "model", "model_conf")
     config.update({name: getattr(args, name) for name in own}, init=None)
-    if args.lm in LM_CLASSES:
+    if args.lm in LMS and args.lm != PRETRAINED:
         uncertainty = point_uncertainty(args.lm_conf.get("uncertainty"), path=path)
         kept = {k: v for k, v in args.lm_conf.items() if k not in UNCERTAIN_OPTIONS}
         config["lm_conf"] = {**kept, "uncertainty": uncertainty}
@@ -232,7 +237,7 @@ def write_mixture(
     there = Path(folder) / CONFIG
     if there.is_file() and read_config(there).lm != MIXTURE:
         raise InputError("holds another LM", path=folder, remedy="Give a new folder.")
-    check_output(folder, sources=[path for path in (*lms, *subtract_lms) if not is_ngram(path)])
+    check_target(folder, sources=[path for path in (*lms, *subtract_lms) if not is_ngram(path)])
     load = functools.lru_cache(load_lm)  # one may be given twice
     trained = [load(os.fspath(path)) for path in lms]
     less = [path if is_ngram(path) else load(os.fspath(path)) for path in subtract_lms]
@@ -244,14 +249,8 @@ def write_mixture(
         for path in [*ngrams, *filter(is_ngram, subtract_lms)]:
             check_ngram(path, trained[0].token_list, whose=trained[0].config)
     names = unique_names([s.name if isinstance(s, TrainedLM) else ngram_name(s) for s in sources])
-    if len(subtract_weights) != len(less):
-        raise InputError(
-            f"{len(subtract_weights)} --subtract_weight for {len(less)} --subtract_lm",
-            remedy="Give a weight at or below zero for each, as `bayeslm rescore` has tuned it.",
-        )
     own = names[: len(lms) + len(ngrams)]
-    pairs = zip(names[len(own) :], subtract_weights, strict=True)
-    check_subtracted([NamedWeight(*pair) for pair in pairs])
+    _check_subtraction(names[len(own) :], subtract_weights)
     digests = [*(fingerprint(lm.path) for lm in trained), *map(ngram_fingerprint, ngrams)]
     found = read_weights(weights, own, fingerprints=digests)
     if found is None:
@@ -267,10 +266,10 @@ def write_mixture(
     reading = {name: getattr(args, name, None) for name in READING}
     reading.update({"model": "lm", "model_conf": {}, "init": None, "optim": None})
     conf: Dict[str, Any] = {"components": [part for part, _ in parts]}
-    copies = {}
     if not all(isinstance(source, TrainedLM) for _, source in parts):
         conf["tokens"] = list(args.token_list)
     state = _build(conf, parts, args.token_list).state_dict()
+    copies = {}
     for part, source in parts:
         if not isinstance(source, TrainedLM):
             # two may have one name; KenLM knows a packed file by its content, people by its name
@@ -279,6 +278,16 @@ def write_mixture(
             part["path"] = str(Path(folder) / NGRAMS / name)
     size = mixed_unk_size(trained, values)
     _write(folder, args, {"lm": MIXTURE, "lm_conf": conf, **reading}, state, size, copies)
+
+
+def _check_subtraction(names: Sequence[str], weights: Sequence[float]) -> None:
+    """Raise an InputError where subtracted LMs have not each a weight at or below zero."""
+    if len(weights) != len(names):
+        raise InputError(
+            f"{len(weights)} --subtract_weight for {len(names)} --subtract_lm",
+            remedy="Give a weight at or below zero for each, as `bayeslm rescore` has tuned it.",
+        )
+    check_subtracted([NamedWeight(*pair) for pair in zip(names, weights, strict=True)])
 
 
 def mixed_unk_size(trained: Sequence[TrainedLM], weights: Sequence[float]) -> Optional[float]:

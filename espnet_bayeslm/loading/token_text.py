@@ -18,8 +18,8 @@ from espnet_bayeslm.loading.experiment import (
 from espnet_bayeslm.loading.trained_lm import text_reader
 from espnet_bayeslm.ngram.ngram_files import arpa_ngrams, arpa_order, log10_of
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
+from espnet_bayeslm.scoring.reader import check_is_plain, marked_tokens
 from espnet_bayeslm.scoring.word_scores import WordScores
-from espnet_bayeslm.scoring.words import check_is_plain, marked_tokens
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping
 from espnet_bayeslm.utils.log import LOG
@@ -140,18 +140,18 @@ def check_knows(
 ) -> None:
     """Check that an n-gram knows the tokens of a text, but for `<unk>`."""
     pairs = zip(sentences, scores, strict=True)
-    found = [
+    counted = [
         (token, oov)
         for tokens, score in pairs
         for token, oov in zip(tokens, score.oov, strict=False)
         if token != UNKNOWN
     ]
-    missing = [token for token, oov in found if oov]
-    if len(missing) > MAX_OTHER * len(found):
+    missing = [token for token, oov in counted if oov]
+    if len(missing) > MAX_OTHER * len(counted):
         examples = ", ".join(map(repr, dict.fromkeys(missing[:20])))
         raise InputError(
-            f"does not know {len(missing)} of the text's {len(found)} tokens ({examples[:80]}): it"
-            " is over others",
+            f"does not know {len(missing)} of the text's {len(counted)} tokens ({examples[:80]}):"
+            " it is over others",
             path=path,
             remedy=MAKE_NGRAM,
         )

@@ -10,8 +10,9 @@ import argparse
 import dataclasses
 import functools
 import hashlib
+import pkgutil
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
@@ -22,11 +23,9 @@ from espnet2.text.word_tokenizer import WordTokenizer
 
 from espnet_bayeslm import register
 from espnet_bayeslm.bayes import Posterior
-from espnet_bayeslm.bayes.kinds import KINDS, current_names, is_posterior_key
-from espnet_bayeslm.bayes.weights import add_whole_posterior
-from espnet_bayeslm.lm import UncertainLM
-from espnet_bayeslm.lm.espnet import BACKBONES
-from espnet_bayeslm.lm.mixture import LM_CLASSES, MixtureLM
+from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
+from espnet_bayeslm.lm import LMS, MIXTURE
+from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.loading.checkpoint import check_fits, load_state
 from espnet_bayeslm.loading.experiment import (
     check_token_list,
@@ -36,7 +35,7 @@ from espnet_bayeslm.loading.experiment import (
     read_config,
     read_unk_size,
 )
-from espnet_bayeslm.pretrained.adapted import AdaptedLM
+from espnet_bayeslm.loading.loaded_lm import LoadedLM, PretrainedLM
 from espnet_bayeslm.pretrained.loaded_weights import check_finite
 from espnet_bayeslm.pretrained.names import (
     PRETRAINED,
@@ -44,10 +43,8 @@ from espnet_bayeslm.pretrained.names import (
     base_not_found,
     check_is_base,
 )
-from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.pretrained.text_forms import AUTO, check_form
-from espnet_bayeslm.scoring.neural import NeuralScorer
-from espnet_bayeslm.scoring.uncertainty import LoadedLM
+from espnet_bayeslm.scoring.scorer import LMScorer, token_scorer
 from espnet_bayeslm.scoring.unknown_words import usual_unk_size
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.espnet_versions import text_cleaner
@@ -56,10 +53,13 @@ from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import conf_numbers
 
-# Names that a configuration gives our LM of several LMs, our model and our optimizer.
-MIXTURE, MODEL, OPTIM = "mixture", "bayes_lm", "ivon"
-TRAINED_CLASSES = {**LM_CLASSES, PRETRAINED: AdaptedLM}
-"""LMs that `bayes_lm` trains, by their names in ESPnet's registry."""
+# Names that a configuration gives our model and our optimizer.
+MODEL, OPTIM = "bayes_lm", "ivon"
+# ESPnet's own LMs -> their classes
+ESPNET_LMS = {
+    "seq_rnn": "espnet2.lm.seq_rnn_lm:SequentialRNNLM",
+    "transformer": "espnet2.lm.transformer_lm:TransformerLM",
+}
 
 TextReader = Tuple[Callable[[str], List[str]], Callable[[Sequence[str]], List[int]]]
 
@@ -107,7 +107,7 @@ class TrainedLM(LoadedLM):
         return size
 
     def over_tokens(self) -> TrainedLM:
-        """Same LM, for sentences that are in tokens already: each is a word."""
+        """This LM for sentences in tokens, each of which counts as a word."""
         return dataclasses.replace(self, token_type="word", tokenize=lambda text: text.split(" "))
 
     @property
@@ -115,8 +115,8 @@ class TrainedLM(LoadedLM):
         """All tokens; the index is the id."""
         return self.token_list
 
-    def _scorer(self, num_samples: int) -> NeuralScorer:
-        return NeuralScorer(self, num_samples=num_samples, unk_size=self.unk_size)
+    def _scorer(self, num_samples: int) -> LMScorer:
+        return token_scorer(self, num_samples=num_samples, unk_size=self.unk_size)
 
 
 def load_adapted(
@@ -149,8 +149,8 @@ def load_adapted(
     check_finite(lm, str(checkpoint))
     # not every config.yaml has a digest of the whole base model
     digest = hashlib.sha256(f"{fingerprint(path)} {lm.fingerprint}".encode()).hexdigest()
-    loaded: PretrainedLM = lm.loaded(experiment_name(checkpoint), fingerprint=digest)
-    return dataclasses.replace(loaded, text_form=text_form)
+    loaded = lm.loaded(experiment_name(checkpoint), fingerprint=digest)
+    return PretrainedLM(**{**vars(loaded), "text_form": text_form})
 
 
 def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
@@ -181,17 +181,21 @@ def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:
     known here is built by ESPnet.
     """
     model = getattr(args, "model", None) or "lm"
-    espnets = {name: BACKBONES[name].espnet_class for name in ("seq_rnn", "transformer")}
-    classes: Dict[str, Any] = {**TRAINED_CLASSES, MIXTURE: MixtureLM, **espnets}
-    if args.lm not in classes or model not in ("lm", MODEL):
+    cls: Any = None
+    if model in ("lm", MODEL) and args.lm in ESPNET_LMS:
+        with quiet_imports():
+            cls = pkgutil.resolve_name(ESPNET_LMS[args.lm])
+    elif model in ("lm", MODEL):
+        cls = LMS.get(args.lm)
+    if cls is None:
         register()
         with quiet_imports():
             from espnet2.tasks.lm import LMTask
         return LMTask.build_model(args)
     size = len(args.token_list)
     # a mixture's has the names of files and tokens; `export` wrote it
-    lm_conf = args.lm_conf if args.lm == MIXTURE else conf_numbers(args.lm_conf, classes[args.lm])
-    lm = classes[args.lm](vocab_size=size, **lm_conf)
+    lm_conf = args.lm_conf if args.lm == MIXTURE else conf_numbers(args.lm_conf, cls)
+    lm = cls(vocab_size=size, **lm_conf)
     # how a model is trained is of no account here
     ignore_id = (getattr(args, "model_conf", None) or {}).get("ignore_id", 0)
     return ESPnetLanguageModel(lm, size, ignore_id)
@@ -199,6 +203,8 @@ def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:
 
 def add_ivon_posterior(lm: Any) -> None:
     """Add the buffers in which `optim: ivon` keeps the posterior over all weights of an LM."""
+    from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior
+
     if not isinstance(lm, UncertainLM):
         lm.posterior = Posterior(lm)
     add_whole_posterior(lm.posterior, getattr(lm, "trained", "*"))
@@ -215,10 +221,11 @@ def load_model(args: argparse.Namespace, checkpoint: Path, *, posterior: bool = 
         add_ivon_posterior(model.lm)
     state = load_state(checkpoint)
     check_fits(state, model, path=checkpoint, posterior=posterior)
-    given, kinds = current_names(state), KINDS.values()
-    keys = [key for key in model.state_dict() if is_posterior_key(key)]
-    keys = [key for key in keys if not any(key.endswith(kind.may_lack) for kind in kinds)]
-    missing = [key for key in keys if key not in given]
+    own = model.state_dict()
+    lacking = own.keys() - state.keys()
+    keys = [key for key in own if lacking and is_posterior_key(key)]
+    keys = [k for k in keys if not any(k.endswith(kind.may_lack) for kind in KINDS.values())]
+    missing = [key for key in keys if key in lacking]
     if missing:
         raise InputError(
             f"the configuration has uncertain weights, and {len(missing)} of their {len(keys)}"
@@ -237,27 +244,24 @@ def text_reader(args: argparse.Namespace) -> TextReader:
             "use_preprocessor is false, so the LM cannot read text",
             remedy="Give an LM that was trained with use_preprocessor: true.",
         )
-    text2tokens = _tokenizer(args).text2tokens
-    ids = TokenIDConverter(token_list=args.token_list, unk_symbol="<unk>").tokens2ids
-    if getattr(args, "cleaner", None) is None:
-        return text2tokens, ids
-    clean = text_cleaner(args.cleaner)
-    return lambda text: text2tokens(clean(text)), ids
-
-
-def _tokenizer(args: argparse.Namespace) -> Any:
-    """ESPnet's tokenizer of a trained LM."""
+    tokenizer: Any
     if args.token_type == "word":
-        return WordTokenizer()
-    if args.token_type == "char":
+        tokenizer = WordTokenizer()
+    elif args.token_type == "char":
         symbols = getattr(args, "non_linguistic_symbols", None)
-        return CharTokenizer(non_linguistic_symbols=symbols)
-    if args.token_type != "bpe":
+        tokenizer = CharTokenizer(non_linguistic_symbols=symbols)
+    elif args.token_type != "bpe":
         raise InputError(f"token_type {args.token_type!r}: expected word, char or bpe")
-    if not Path(args.bpemodel).is_file():
+    elif not Path(args.bpemodel).is_file():
         raise InputError(
             "its word-piece model is not there",
             path=args.bpemodel,
             remedy="Put it where config.yaml has it (bpemodel), or into EXP/data.",
         )
-    return SentencepiecesTokenizer(args.bpemodel, {})
+    else:
+        tokenizer = SentencepiecesTokenizer(args.bpemodel, {})
+    ids = TokenIDConverter(token_list=args.token_list, unk_symbol="<unk>").tokens2ids
+    if getattr(args, "cleaner", None) is None:
+        return tokenizer.text2tokens, ids
+    clean = text_cleaner(args.cleaner)
+    return lambda text: tokenizer.text2tokens(clean(text)), ids

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import re
@@ -13,20 +12,11 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Uni
 import numpy as np
 
 from espnet_bayeslm.pretrained.text_forms import TextForm
+from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_yaml_as
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.weights import check_weights
-
-
-def unique_names(names: Sequence[str]) -> List[str]:
-    """Names of components in a weights file: equal ones are numbered."""
-    seen: Counter = Counter()
-    unique = []
-    for name in names:
-        seen[name] += 1
-        unique.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
-    return unique
+from espnet_bayeslm.utils.mixture_weights import check_weights
 
 
 class NamedWeight(NamedTuple):
@@ -65,23 +55,20 @@ def checked_form(value: Any) -> str:
 
 
 def kept_forms(
-    source: str,
-    known: Sequence[NamedWeight],
-    names: Sequence[str],
-    fingerprints: Sequence[str] = (),
+    source: str, known: Sequence[NamedWeight], components: Sequence[Component]
 ) -> List[KeptForm]:
-    """Forms of the text that belong to some components.
+    """Forms of the text that belong to the pretrained LMs of some components.
 
     A form belongs to the component of the same files, else to the one of its name.
     """
     by_digest = {row.fingerprint: row.text_form for row in known if row.fingerprint}
     by_name = {row.name: row.text_form for row in known}
-    found = []
-    for name, digest in itertools.zip_longest(names, fingerprints, fillvalue=""):
-        form = by_digest.get(digest) or by_name.get(name)
-        if form:
-            found.append(KeptForm(source, name, form))
-    return found
+    kept = []
+    for component in components:
+        form = by_digest.get(component.fingerprint) or by_name.get(component.name)
+        if form and component.pretrained is not None:
+            kept.append(KeptForm(source, component.name, form))
+    return kept
 
 
 def warn_of_other_forms(kept: Sequence[KeptForm], forms: Mapping[str, str]) -> None:
@@ -115,14 +102,14 @@ def match_weights(
     one of its name.
     """
     rest = list(known)
-    found: Dict[int, float] = {}
+    weight_of: Dict[int, float] = {}
     for index, fingerprint in enumerate(fingerprints):
         same = next((row for row in rest if fingerprint and row.fingerprint == fingerprint), None)
         if same is not None:
-            found[index] = same.weight
+            weight_of[index] = same.weight
             rest.remove(same)
     # without the numbers of equal names
-    missing = {n: re.sub(r"#\d+$", "", name) for n, name in enumerate(names) if n not in found}
+    missing = {n: re.sub(r"#\d+$", "", name) for n, name in enumerate(names) if n not in weight_of}
     rows = {re.sub(r"#\d+$", "", row.name): row for row in rest}
     if len(rest) != len(missing) or set(rows) != set(missing.values()):
         raise InputError(
@@ -139,10 +126,10 @@ def match_weights(
             " components.",
         )
     for index, name in missing.items():
-        found[index] = rows[name].weight
+        weight_of[index] = rows[name].weight
         if rows[name].fingerprint and any(fingerprints):
             LOG.warning(f"{name}: its weight was estimated with another file of this name")
-    return [found[index] for index in range(len(names))]
+    return [weight_of[index] for index in range(len(names))]
 
 
 def read_named_weights(path: PathLike) -> List[NamedWeight]:
@@ -169,14 +156,12 @@ def _named_weights(content: Mapping[str, Any]) -> List[NamedWeight]:
 
 
 def forms_of_weights(
-    weights: Union[PathLike, Sequence[float], None],
-    names: Sequence[str],
-    fingerprints: Sequence[str] = (),
+    weights: Union[PathLike, Sequence[float], None], components: Sequence[Component]
 ) -> List[KeptForm]:
-    """Forms of the text of some components that a file of weights keeps."""
+    """Forms of the text of pretrained LMs among some components that a file of weights keeps."""
     if not isinstance(weights, (str, os.PathLike)) or not Path(weights).is_file():
         return []
-    return kept_forms("--weights", read_named_weights(weights), names, fingerprints)
+    return kept_forms("--weights", read_named_weights(weights), components)
 
 
 def read_weights(

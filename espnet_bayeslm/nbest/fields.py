@@ -52,6 +52,23 @@ def parse_number(value: str, *, path: PathLike, line: int, remedy: str) -> float
     raise InputError(f"{value[:80]!r} {problem}", path=path, line=line, remedy=remedy)
 
 
+def placed(error: Exception, path: PathLike, line: Optional[int] = None) -> InputError:
+    """Error as an InputError of a file and, where it is known, of a line."""
+    if isinstance(error, InputError) and error.path is not None:
+        return error
+    message = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    return InputError(message, path=path, line=line)
+
+
+@contextlib.contextmanager
+def at_line(path: PathLike, line: int) -> Iterator[None]:
+    """Turn any error within the block into an InputError of a line of a file, from 1."""
+    try:
+        yield
+    except Exception as error:
+        raise placed(error, path, line) from error
+
+
 def natural_order(name: str) -> Tuple[List[Union[str, int]], str]:
     """Sort key that puts u2 before u10."""
     # The odd parts are the digits, so strings meet strings and numbers meet numbers
@@ -59,14 +76,19 @@ def natural_order(name: str) -> Tuple[List[Union[str, int]], str]:
     return parts, name
 
 
+def hypothesis_key(utt: str, rank: int) -> str:
+    """Key of the hypothesis `rank` (from 1) of an utterance, in Kaldi's files."""
+    return f"{utt}-{rank}"
+
+
 def numbered(folder: Path, name: str) -> List[Path]:
     """Entries of a folder that are called `name` with {} = 1, 2, ..., in that order."""
     pattern = re.escape(name).replace(r"\{\}", "[0-9]+")
-    found = {entry.name for entry in folder.iterdir() if re.fullmatch(pattern, entry.name)}
-    expected = [name.format(number) for number in range(1, len(found) + 1)]
-    missing = [entry for entry in expected if entry not in found]
+    names = {entry.name for entry in folder.iterdir() if re.fullmatch(pattern, entry.name)}
+    expected = [name.format(number) for number in range(1, len(names) + 1)]
+    missing = [entry for entry in expected if entry not in names]
     if missing:
-        others = sorted(found - set(expected), key=natural_order)
+        others = sorted(names - set(expected), key=natural_order)
         problem = f"{missing[0]} is missing, and {others[-1]} is there"
         remedy = "They must be numbered from 1 to N: did a job fail, or was one not copied?"
         raise InputError(problem, path=folder, remedy=remedy)
@@ -95,8 +117,8 @@ class UniqueUtterances:
             remedy = "An id is one word of UTF-8 text without white space."
             raise InputError(problem, path=file, line=line, remedy=remedy)
         if utt in self._seen:
-            found = f"stands already in {self._seen[utt]}" if file is not None else "comes twice"
-            problem = f"the utterance {utt[:80]!r} {found}"
+            where = f"stands already in {self._seen[utt]}" if file is not None else "comes twice"
+            problem = f"the utterance {utt[:80]!r} {where}"
             raise InputError(problem, path=file, line=line, remedy=self.remedy)
         self._seen[utt] = f"{file}:{line}"
 
@@ -128,12 +150,12 @@ def files_matching(path: Path, pattern: str, *, problem: str, remedy: str = "") 
 def packed(path: Path) -> Path:
     """`path`, or `path`.gz or such where that is there."""
     names = ("", *SUFFIXES)
-    found = [p for name in names if (p := path.with_name(f"{path.name}{name}")).exists()]
-    if len(found) > 1:
+    existing = [p for name in names if (p := path.with_name(f"{path.name}{name}")).exists()]
+    if len(existing) > 1:
         raise InputError(
-            f"{found[1].name} is there too", path=found[0], remedy="Delete one of the two."
+            f"{existing[1].name} is there too", path=existing[0], remedy="Delete one of the two."
         )
-    return found[0] if found else path
+    return existing[0] if existing else path
 
 
 def format_number(value: float) -> str:

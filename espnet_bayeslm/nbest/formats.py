@@ -1,4 +1,4 @@
-"""The formats of N-best lists, given or found. A new one is a reader, named here.
+"""The formats of N-best lists, given or found. A new one is a reader, named here or elsewhere.
 
 Kaldi's lists are written as they are read, all others as jsonl, which holds everything. Formats
 of lattices are read as the N best hypotheses of each.
@@ -8,44 +8,53 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from functools import partial
 from pathlib import Path
-from typing import Callable, ContextManager, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    ContextManager,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Tuple,
+    Union,
+)
 
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.nbest import kaldi
-from espnet_bayeslm.nbest.fields import BESIDE, AddList, natural_order
+from espnet_bayeslm.nbest.fields import BESIDE, AddList, UniqueUtterances, natural_order, placed
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
-from espnet_bayeslm.nbest.json_lists import (
-    DECODER,
-    json_items,
-    jsonl_writer,
-    read_beams,
-    read_jsonl,
-    read_vosk,
-    read_whisper,
-)
+from espnet_bayeslm.nbest.json_lists import DECODER, json_items, jsonl_writer
 from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_lattices
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales, nbest_list
-from espnet_bayeslm.nbest.nemo import read_nemo
-from espnet_bayeslm.nbest.srilm import read_srilm
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_seekable, read_lines
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.marks import END, START, without_marks
+from espnet_bayeslm.utils.options import option
 from espnet_bayeslm.utils.packed_files import PACKED, unpacked_name
+from espnet_bayeslm.utils.registry import Registry
 from espnet_bayeslm.utils.subset import Subset
 
-READERS: Dict[str, Callable[[PathLike], Iterator[NBest]]] = {
-    "kaldi": kaldi.read_kaldi,
-    "espnet": kaldi.read_espnet,
-    "srilm": read_srilm,
-    "jsonl": read_jsonl,
-    "whisper": read_whisper,
-    "nemo": read_nemo,
-    "vosk": read_vosk,
-    "beams": read_beams,
-}
+READERS: Registry[Callable[[PathLike], Iterator[NBest]]] = Registry(
+    "N-best format",
+    group="espnet_bayeslm.nbest_formats",
+    built_in={
+        "kaldi": "espnet_bayeslm.nbest.kaldi:read_kaldi",
+        "espnet": "espnet_bayeslm.nbest.kaldi:read_espnet",
+        "srilm": "espnet_bayeslm.nbest.srilm:read_srilm",
+        "jsonl": "espnet_bayeslm.nbest.json_lists:read_jsonl",
+        "whisper": "espnet_bayeslm.nbest.json_lists:read_whisper",
+        "nemo": "espnet_bayeslm.nbest.nemo:read_nemo",
+        "vosk": "espnet_bayeslm.nbest.json_lists:read_vosk",
+        "beams": "espnet_bayeslm.nbest.json_lists:read_beams",
+    },
+    fault_of=lambda name, reader: "" if callable(reader) else f"it is {reader!r}, and no function",
+)
 WRITERS: Dict[str, Callable[[Path], ContextManager[AddList]]] = {
     "kaldi": kaldi.kaldi_writer,
     "jsonl": jsonl_writer,
@@ -61,10 +70,6 @@ LATTICE_WRITERS: Dict[str, Callable[[PathLike], ContextManager[Callable[[Lattice
 LatticeScales = Dict[Tuple[PathScales, Tuple[str, ...]], str]
 """Weights that come with lattices, and the scores that these hold -> the first such utterance."""
 
-FORMATS = (*READERS, *LATTICE_READERS)
-FORMAT_HELP = (
-    f"Format of the lists: {', '.join(FORMATS)} (default: as names or contents of the files say)"
-)
 NBEST_SIZE = 100
 """Hypotheses of a lattice, unless another number is asked for."""
 
@@ -75,11 +80,23 @@ FOLDERS = ("kaldi", "espnet", "nemo")
 """Formats of whole folders."""
 
 
+class FormatNames:
+    """Names of all formats, those of installed packages too, as a message has them."""
+
+    def __str__(self) -> str:
+        return ", ".join((*READERS, *LATTICE_READERS))
+
+
+def format_option(more: str = "") -> Any:
+    """Option `--nbest_format` of a tool, whose help ends in `more`."""
+    help = "Format of the lists: %(names)s (default: as names or contents of the files say)"
+    return option(help + more, None, names=FormatNames())
+
+
 def check_format(format: str) -> None:
     """Check that a format is known."""
-    known = (*READERS, *LATTICE_READERS)  # with those that were added later
-    if format not in known:
-        remedy = f"The formats are: {', '.join(known)}."
+    if format not in LATTICE_READERS and format not in READERS:
+        remedy = f"The formats are: {FormatNames()}."
         raise InputError(f"unknown N-best format {format!r}", remedy=remedy)
 
 
@@ -98,7 +115,7 @@ def format_of(path: PathLike, format: Optional[str] = None) -> str:
     if found is None:
         _check_readable(Path(path))
         problem = "no format of N-best lists or lattices can be told from it"
-        remedy = f"Give --nbest_format, one of: {', '.join(FORMATS)}."
+        remedy = f"Give --nbest_format, one of: {FormatNames()}."
         raise InputError(problem, path=path, remedy=remedy)
     return found
 
@@ -189,7 +206,8 @@ def read_nbest(
 
     Args:
         path: The file or folder.
-        format: One of `FORMATS`; None: the format is found from names or contents of the files.
+        format: A name of `READERS` or `LATTICE_READERS`; None: the format is found from names or
+            contents of the files.
         size: The most hypotheses that are taken of a lattice, distinct and the best first. They
             are ranked by the scales of the lattice's file; Kaldi's have an LMWT of 10. Lists come
             whole.
@@ -204,8 +222,9 @@ def _reader(format: str, size: int, scales: LatticeScales) -> Callable[[PathLike
     """Reader of a format's lists, or of the `size` best of its lattices, whose scales it notes."""
     if size < 1:
         raise InputError(f"--nbest_size {size}: 1 or more hypotheses were expected")
-    if format in READERS:
-        return lambda path: _without_marks(READERS[format](path), path)
+    if format not in LATTICE_READERS:
+        read = READERS[format] if format in READERS.built_in else partial(_from_outside, format)
+        return lambda path: _without_marks(read(path), path)
 
     def lists(path: PathLike) -> Iterator[NBest]:
         for item in LATTICE_READERS[format](path):
@@ -213,6 +232,20 @@ def _reader(format: str, size: int, scales: LatticeScales) -> Callable[[PathLike
             yield nbest_list(item, size)
 
     return lists
+
+
+def _from_outside(format: str, path: PathLike) -> Iterator[NBest]:
+    """Yield the lists of a format of another package; each error names a file."""
+    utterances = UniqueUtterances(path)
+    try:
+        for nbest in READERS[format](path):
+            if not isinstance(nbest, NBest):
+                raise InputError(f"the reader of the format {format} gives {nbest!r}, no NBest")
+            utterances.add(nbest.utt)
+            yield nbest
+        utterances.check()
+    except Exception as error:  # a reader may raise any
+        raise placed(error, path) from error
 
 
 def _without_marks(lists: Iterable[NBest], path: PathLike) -> Iterator[NBest]:

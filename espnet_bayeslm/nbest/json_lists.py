@@ -37,7 +37,7 @@ from espnet_bayeslm.nbest.fields import (
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines, read_text
+from espnet_bayeslm.utils.files import PathLike, read_lines, unpacked_text
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.packed_files import PACKED, unpacked_name
 
@@ -100,7 +100,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
     """Yield (line from 1, value) of the items of a JSON list, or of values one after the other."""
-    text = read_text(path).rstrip(" \t\r\n")
+    text = unpacked_text(path).rstrip(" \t\r\n")
     start = _START.match(text)
     assert start is not None  # of an empty text too
     line, place, listed = 1 + start[0].count("\n"), start.end(), bool(start[1])
@@ -161,12 +161,12 @@ def _score(value: Any, what: str) -> Optional[float]:
 
 def _others(content: Mapping[str, Any], keys: Sequence[str]) -> Dict[str, Any]:
     """Values under other keys, if they can be written again."""
-    found = {name: value for name, value in content.items() if name not in keys}
+    others = {name: value for name, value in content.items() if name not in keys}
     try:
-        _text(found)
+        _text(others)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{_shown(found)} cannot be kept: {error}"[:200]) from error
-    return found
+        raise InputError(f"{_shown(others)} cannot be kept: {error}"[:200]) from error
+    return others
 
 
 def _text(content: Any) -> bytes:
@@ -277,15 +277,14 @@ def _list(text: str, _: str) -> NBest:
         if len(set(ranks)) < len(ranks):
             raise InputError("two hypotheses of one rank")
         hyps.sort(key=lambda hyp: hyp["rank"])
-    return nbest_of(utt, map(_hypothesis, hyps), content, keys=KEYS)
-
-
-def _hypothesis(content: Dict[str, Any]) -> Hypothesis:
-    am_score, lm_score, graph_score = (_score(content.get(name), name) for name in SCORES)
-    if am_score is None:
-        am_score = _score(content.get("score"), "score")
-    words = _words(content.get("text"), "text")
-    return Hypothesis(words, am_score, lm_score, graph_score, _others(content, HYPOTHESIS_KEYS))
+    hypotheses = []
+    for hyp in hyps:
+        am_score, lm_score, graph_score = (_score(hyp.get(name), name) for name in SCORES)
+        if am_score is None:
+            am_score = _score(hyp.get("score"), "score")
+        words, kept = _words(hyp.get("text"), "text"), _others(hyp, HYPOTHESIS_KEYS)
+        hypotheses.append(Hypothesis(words, am_score, lm_score, graph_score, kept))
+    return nbest_of(utt, hypotheses, content, keys=KEYS)
 
 
 @contextlib.contextmanager
@@ -330,10 +329,10 @@ def _whisper_list(value: Any, name: str) -> NBest:
     scores = [None] * len(texts) if scores is None else checked(scores, key, LIST)
     if len(scores) != len(texts):
         raise InputError(f"{len(texts)} hypotheses and {len(scores)} {key}")
-    found = [_score(score, key) for score in scores]
+    numbers = [_score(score, key) for score in scores]
     utt = next((content[key] for key in WHISPER_IDS if content.get(key) is not None), name)
     utt = str(utt) if type(utt) is int else checked(utt, "id", "a string")
-    return nbest_of(utt, map(Hypothesis, texts, found), content, keys=WHISPER_KEYS, ref="output")
+    return nbest_of(utt, map(Hypothesis, texts, numbers), content, keys=WHISPER_KEYS, ref="output")
 
 
 def _vosk_values(path: Path, remedy: str) -> Iterator[Value]:

@@ -29,6 +29,7 @@ from espnet_bayeslm.nbest.fields import (
     check_scores,
     folder_writer,
     format_number,
+    hypothesis_key,
     numbered,
     packed,
     parse_number,
@@ -42,7 +43,7 @@ from espnet_bayeslm.utils.files import (
     Table,
     read_entries,
     read_table,
-    read_text,
+    unpacked_text,
 )
 from espnet_bayeslm.utils.packed_files import PACKED
 
@@ -100,11 +101,6 @@ def _hypothesis(row: Row) -> Hypothesis:
     )
 
 
-def key_of(utt: str, rank: int) -> str:
-    """Key of the hypothesis `rank` (from 1)."""
-    return f"{utt}-{rank}"
-
-
 def _find_columns(folder: Path) -> Columns:
     """{name: its files, one for each part} of the files that are there."""
     parts = _parts(folder)
@@ -134,7 +130,7 @@ def _parts(folder: Path) -> List[Path]:
         remedy = "Move one of them to another folder."
         raise InputError(f"holds {WORDS} and {parts[0].name}", path=folder, remedy=remedy)
     jobs = packed(folder / "num_jobs")
-    num_jobs = read_text(jobs).strip() if jobs.is_file() else str(len(parts))
+    num_jobs = unpacked_text(jobs).strip() if jobs.is_file() else str(len(parts))
     if num_jobs != str(len(parts)):
         problem = f"says {num_jobs[:80]!r}, and there are {len(parts)} archives"
         remedy = "Did a job fail, or was an archive not copied?"
@@ -191,7 +187,8 @@ def _by_key(columns: Columns) -> Rows:
             gap = next(n for n in range(1, len(keys) + 1) if n not in keys)
             path, line, _ = text[keys[max(keys)]]
             raise InputError(
-                f"the hypothesis {key_of(utt[:80], gap)!r} is missing, {len(keys)} others of its"
+                f"the hypothesis {hypothesis_key(utt[:80], gap)!r} is missing,"
+                f" {len(keys)} others of its"
                 f" utterance are there, up to {keys[max(keys)][:80]!r}",
                 path=path,
                 line=line,
@@ -234,7 +231,7 @@ def kaldi_writer(folder: Path) -> Iterator[AddList]:
             for rank, hyp in enumerate(nbest.hypotheses, 1):
                 for name, value in _columns(hyp).items():
                     counts[name] += 1
-                    files[name].write(f"{key_of(nbest.utt, rank)} {value}".rstrip() + "\n")
+                    files[name].write(f"{hypothesis_key(nbest.utt, rank)} {value}".rstrip() + "\n")
 
         yield add
         for name in files:

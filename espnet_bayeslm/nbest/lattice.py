@@ -176,12 +176,12 @@ def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
     # a whole path has its sums in place of the nodes
     heap: List[Tuple[float, float, int, Words, Any]]
     heap, count = [(0, 0, 0, (), {0: (0.0, 0.0, 0.0, 0.0)})], itertools.count(1)
-    found: List[Path] = []
-    while heap and len(found) < size:
+    paths: List[Path] = []
+    while heap and len(paths) < size:
         _, length, _, words, reached = heapq.heappop(heap)
         if length == -math.inf:
             total, am, lm, graph = reached
-            found.append(Path(words, am, lm, graph, total))
+            paths.append(Path(words, am, lm, graph, total))
             continue
         nodes, following = _expanded(reached, arcs)
         if lattice.end in nodes:
@@ -191,7 +191,7 @@ def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
             best = max(sums[0] + rest[node] for node, sums in after.items())
             item = (below(best), -len(words) - 1, next(count), (*words, word), after)
             heapq.heappush(heap, item)
-    return found
+    return paths
 
 
 def _largest_sum(arcs: _Outgoing, rest: Sequence[float], end: int) -> float:
@@ -300,8 +300,8 @@ def pruned(lattice: Lattice, scales: PathScales, beam: float) -> Lattice:
         forward[arc.target] = max(forward[arc.target], forward[arc.source] + scales.total(arc))
     least = rest[0] - beam - 1e-9 * abs(rest[0])  # sums in another order differ in the last digits
     totals = [forward[a.source] + scales.total(a) + rest[a.target] for a in lattice.arcs]
-    found = zip(lattice.arcs, totals, strict=True)
-    kept = [arc for arc, total in found if total >= least and total > -math.inf]
+    pairs = zip(lattice.arcs, totals, strict=True)
+    kept = [arc for arc, total in pairs if total >= least and total > -math.inf]
     nodes = sorted({0, lattice.end, *(a.source for a in kept), *(a.target for a in kept)})
     place = {node: number for number, node in enumerate(nodes)}
     return dataclasses.replace(

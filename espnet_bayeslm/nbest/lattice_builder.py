@@ -73,7 +73,7 @@ class LatticeBuilder:
     def lattice(
         self, start: int, end: int, *, times: Sequence[Optional[float]] = (), **fields: Any
     ) -> Lattice:
-        """Lattice of all that was taken, its nodes in topological order.
+        """Lattice of the arcs added so far, its nodes in topological order.
 
         Arcs of log zero are left out, with all arcs that are on no path without them.
         """

@@ -97,12 +97,12 @@ def _found(folder: Path, suffixes: Tuple[str, ...]) -> List[Path]:
 
 def _one(folder: Path, suffixes: Tuple[str, ...], name: str) -> Path:
     """The one file of a folder with such a suffix; of several the one with the name in it."""
-    found = _found(folder, suffixes)
-    named = [f for f in found if name in f.name]
-    chosen = found if len(found) == 1 else named
+    matches = _found(folder, suffixes)
+    named = [f for f in matches if name in f.name]
+    chosen = matches if len(matches) == 1 else named
     if len(chosen) != 1:
         raise InputError(
-            f"{len(chosen) or len(found)} files *{' or *'.join(suffixes)}, and one was expected",
+            f"{len(chosen) or len(matches)} files *{' or *'.join(suffixes)}, and one was expected",
             path=folder,
             remedy="A folder has a manifest (*.json) with `beams`, or a beam file (*.tsv) and its"
             " manifest; name the file where there are several.",

@@ -61,13 +61,13 @@ def recordings(
 
     The segments are a file, or by utterance.
     """
-    found: Dict[str, List[NBest]] = {}
+    of_recordings: Dict[str, List[NBest]] = {}
     segments = known_segments(given)
     for item in nbests:
         if item.utt not in segments:
             problem = f"has no line for the utterance {item.utt!r}"
             path = "" if isinstance(given, Mapping) else given
             raise InputError(problem, path=path, remedy="Give the segments of all utterances.")
-        found.setdefault(segments[item.utt].recording, []).append(item)
-    for items in found.values():
+        of_recordings.setdefault(segments[item.utt].recording, []).append(item)
+    for items in of_recordings.values():
         yield sorted(items, key=lambda item: (segments[item.utt].start, item.utt))

@@ -48,7 +48,7 @@ def build_ngram(
     lmplz: str = "auto",
     tokens: Optional[Tokenizer] = None,
 ) -> List[int]:
-    """Numbers of n-grams per order of the ARPA file that is written.
+    """Estimate an n-gram, write its ARPA file, and return the numbers of n-grams per order.
 
     With `tokens` the n-gram is over the tokens of a list, all of which it has.
     """
@@ -305,7 +305,7 @@ def estimate_ngram(
 def write_arpa(
     corpus: Corpus, output: IO[bytes], *, order: int, discount_fallback: bool = False
 ) -> List[int]:
-    """Numbers of n-grams per order of our own ARPA, which is written to `output`."""
+    """Write an ARPA file by our own estimation, and return the numbers of n-grams per order."""
     tables = count_ngrams(corpus, order=order)
     discounts = estimate_discounts(tables, discount_fallback=discount_fallback)
     for k, discount in enumerate(discounts, 1):
@@ -360,7 +360,7 @@ def find_lmplz(lmplz: str) -> Optional[str]:
 def run_lmplz(
     corpus: Corpus, output: IO[bytes], *, program: str, order: int, discount_fallback: bool = False
 ) -> List[int]:
-    """Numbers of n-grams per order of lmplz's ARPA, which is written to `output`."""
+    """Write an ARPA file by lmplz, and return the numbers of n-grams per order."""
     command = [program, "--order", str(order), "--memory", _SORT_MEMORY]
     if discount_fallback:
         command.append("--discount_fallback")

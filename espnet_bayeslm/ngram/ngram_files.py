@@ -1,4 +1,4 @@
-"""Files of n-grams: ARPA text in any spelling, and what KenLM reads, which wants one spelling."""
+"""N-gram files: ARPA files of any spelling are read, and rewritten in the one that KenLM reads."""
 
 from __future__ import annotations
 
@@ -206,9 +206,12 @@ def _check_unigrams(path: PathLike) -> None:
     total, has_unknown = 0.0, False
     for line in itertools.takewhile(lambda line: line.order == 1, arpa_ngrams(path)):
         word = line.fields[1]
-        if not _is_utf8(word):
+        try:
+            word.decode("utf-8")
+        except UnicodeDecodeError:
             found = word.decode("utf-8", "replace")
-            raise not_an_ngram(f"its words are no UTF-8 text: {found!r}", path, line.number)
+            reason = f"its words are no UTF-8 text: {found!r}"
+            raise not_an_ngram(reason, path, line.number) from None
         has_unknown |= word in (b"<unk>", b"<UNK>")
         if word != b"<s>":  # which is never predicted
             total += 10.0 ** log10_of(line.fields[0], path, line.number)
@@ -219,15 +222,6 @@ def _check_unigrams(path: PathLike) -> None:
         )
     if not has_unknown:
         LOG.info("%s: has no <unk>; unknown words get the log10 probability -100", path)
-
-
-def _is_utf8(word: bytes) -> bool:
-    """True if a word can be a word of a text that we read."""
-    try:
-        word.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def ngram_fingerprint(path: PathLike) -> str:

@@ -11,16 +11,17 @@ from torch import nn
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
-from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.pretrained.adapters import add_adapter
-from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
-from espnet_bayeslm.pretrained.digest import digest_of_first_values
+from espnet_bayeslm.pretrained.causal_lm import CausalLM, load_causal_lm
+from espnet_bayeslm.pretrained.causal_trees import (
+    CausalTreeLM,
+    attention_window,
+    projects_linearly,
+)
 from espnet_bayeslm.pretrained.names import is_adapter
-from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
-from espnet_bayeslm.pretrained.tree_scores import TreeScorer, attention_window, projects_linearly
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -41,7 +42,6 @@ class AdaptedLM(UncertainLM):
             sentence, as a recogniser with these tokens has them; `blank` or `no_blank` before the
             first word. `bayeslm train` chooses it by the validation text where it is `auto` or not
             given.
-        marks: Marks of an LM of an earlier version, which `text_form` has now.
         fingerprint: Digest of the base model; training fills it in.
         precision: Of the base model in training: `float32` or `bfloat16`.
         gradient_checkpointing: True to compute activations again in the backward pass, which
@@ -75,7 +75,6 @@ class AdaptedLM(UncertainLM):
         lora: Any = None,
         uncertainty: Any = None,
         text_form: str = "as_is",
-        marks: Optional[str] = None,
         fingerprint: Optional[str] = None,
         precision: str = "float32",
         gradient_checkpointing: bool = False,
@@ -95,14 +94,12 @@ class AdaptedLM(UncertainLM):
             )
         base = load_causal_lm(model, precision=precision)
         self.fingerprint = base.fingerprint
-        is_known = fingerprint in (None, self.fingerprint)
-        # else perhaps by an earlier version
-        if not is_known and fingerprint != digest_of_first_values(base.model):
+        if fingerprint not in (None, self.fingerprint):
             raise InputError(
                 f"the base model {model} has changed since the adapter was trained",
                 remedy="Restore the model, or name the right one by --base or lm_conf model.",
             )
-        self.reader: Reader = training_reader(base.tokenizer, text_form, marks)
+        self.reader: Reader = training_reader(base.tokenizer, text_form)
         self.sos, self.eos = self.reader.start[0], self.reader.end[0]
         self.model = add_adapter(base.model, lora)
         # a plain attribute: its model is a part of `self.model`
@@ -131,16 +128,16 @@ class AdaptedLM(UncertainLM):
     def takes_masks(self) -> bool:
         """True if the sentences of a batch may be one row, parted by a 4-D mask."""
         with self.scoring():  # without dropout
-            return TreeScorer(self.causal).takes_trees
+            return CausalTreeLM(self.causal).takes_trees
 
     @property
     def decoder(self) -> nn.Linear:
         """The output projection."""
         return self.causal.get_output_embeddings()
 
-    def loaded(self, name: str, *, fingerprint: str) -> PretrainedLM:
+    def loaded(self, name: str, *, fingerprint: str) -> CausalLM:
         """The adapted LM as a causal LM that reads text as in training."""
-        base: PretrainedLM = self.__dict__["base"]
+        base: CausalLM = self.__dict__["base"]
         sampled = self.sampled if self.posterior.blocks() else None
         own = dataclasses.replace(base, sampled=sampled, reader=self.reader)
         return dataclasses.replace(own, name=name, fingerprint=fingerprint)
@@ -184,7 +181,7 @@ class AdaptedLM(UncertainLM):
 
     def is_own(self, name: str) -> bool:
         """True for a tensor of the adapter or of its posterior, by its name in the state_dict."""
-        return not name.startswith("model.") or ".lora_" in name or is_posterior_key(name)
+        return not name.startswith("model.") or ".lora_" in name
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """State of the adapter and its posterior, without the base model's weights."""

@@ -20,6 +20,7 @@ from espnet_bayeslm.pretrained.names import (
     ADAPTER,
     PREFIX,
     check_is_base,
+    from_card,
     is_adapter,
     is_pretrained,
     need,
@@ -205,15 +206,6 @@ def read_adapter_config(folder: PathLike, base: Optional[str] = None) -> Tuple[A
         )
     check_is_base(base)
     return config, base if is_pretrained(base) else f"{PREFIX}{base}"
-
-
-def from_card(path: Path, key: str) -> str:
-    """Value of the model card in a folder, as `license`; empty if the card has none."""
-    card = (path if path.is_dir() else path.parent) / "README.md"
-    if not card.is_file():
-        return ""
-    found = re.search(rf"^{key}:[ \t]*(.*)", card.read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1].strip().strip("'\"") if found else ""
 
 
 def adapter_form(folder: PathLike) -> str:

@@ -6,21 +6,22 @@ Code from a model's folder is never run.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import re
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, ContextManager, List, Optional, Tuple
 
 import torch
 
 from espnet_bayeslm.pretrained.adapters import (
     adapter_form,
     check_type,
-    from_card,
     put_on,
     read_adapter_config,
 )
+from espnet_bayeslm.pretrained.causal_trees import CausalTreeLM
 from espnet_bayeslm.pretrained.digest import digest_of_model
 from espnet_bayeslm.pretrained.loaded_weights import (
     check_finite,
@@ -35,12 +36,12 @@ from espnet_bayeslm.pretrained.names import (
     PREFIX,
     ModelNotFound,
     base_not_found,
+    from_card,
     is_adapter,
     need,
+    other_options,
 )
-from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.pretrained.text_forms import AUTO, Reader, TextForm, check_form
-from espnet_bayeslm.pretrained.tree_scores import TreeScorer
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
@@ -53,6 +54,57 @@ QUANTISED = ("bitsandbytes", "gptq", "awq")
 RESTORE = "Restore the file, or write it again by the model's own save_pretrained."
 
 
+@dataclasses.dataclass(frozen=True)
+class CausalLM:
+    """A causal LM of `transformers` with its own tokenizer.
+
+    Attributes:
+        name: Its name in tables.
+        model: A model of `transformers` in evaluation mode, or a peft model around one.
+        tokenizer: Its tokenizer, with offsets.
+        fingerprint: Digest of its weights, configuration and tokenizer.
+        licence: Licence that its card names; empty if the card names none.
+        sampled: (index) -> context that holds a sample of its random weights; None: there are none.
+        text_form: Form in which it reads text, `FORM[,MARKS[,BLANK]]` (`text_forms.TextForm`), or
+            `auto`: the form with the lowest perplexity on the first sentences that are scored.
+        reader: Writes sentences in the form that an adapter was trained with; None: the form is
+            chosen by `text_form`.
+    """
+
+    name: str
+    model: Any
+    tokenizer: Any
+    fingerprint: str
+    licence: str = ""
+    sampled: Optional[Callable[[int], ContextManager[None]]] = None
+    text_form: str = AUTO
+    reader: Optional[Reader] = None
+
+    @property
+    def lm(self) -> Any:
+        """The model of `transformers`."""
+        return self.model
+
+    @property
+    def tokens(self) -> List[str]:
+        """All tokens of its tokenizer; the index is the id."""
+        found: List[str] = self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer)))
+        return found
+
+    def at_mean(self) -> CausalLM:
+        """The LM at its posterior mean, an adapter added to the weights that it adapts.
+
+        It is as fast as its base. The model is changed in place. An adapter with options beyond
+        LoRA's, or on an embedding, which may be the output projection too, stays beside its base.
+        """
+        model, configs = self.model, getattr(self.model, "peft_config", {})
+        ends = (model.get_input_embeddings(), model.get_output_embeddings())
+        adapts_ends = any(hasattr(end, "base_layer") for end in ends)
+        if configs and not adapts_ends and not any(map(other_options, configs.values())):
+            model = model.merge_and_unload().eval()
+        return dataclasses.replace(self, model=model, sampled=None)
+
+
 def load_causal_lm(
     source: PathLike,
     *,
@@ -60,14 +112,14 @@ def load_causal_lm(
     precision: str = "float32",
     text_form: str = AUTO,
     base: Optional[str] = None,
-) -> PretrainedLM:
+) -> CausalLM:
     """Causal LM in evaluation mode.
 
     Args:
         source: `hf:FOLDER`, `hf:NAME`, a folder, a GGUF file, or a folder of a peft adapter.
         device: Device of the weights.
         precision: One of `PRECISIONS`.
-        text_form: As of `PretrainedLM`.
+        text_form: As of `CausalLM`.
         base: Base model of an adapter, in place of the one that its configuration names.
 
     Raises:
@@ -98,11 +150,9 @@ def load_causal_lm(
     )
     name, digest = path.stem if path.is_file() else path.name, digest_of_model(model, tokenizer)
     placed = model.to(device, PRECISIONS[precision]).eval()
-    form = adapter_form(path)
+    form = adapter_form(path) if is_adapter(path) else ""
     reader = Reader(tokenizer, TextForm.parse(form)) if form else None
-    return PretrainedLM(
-        name, placed, tokenizer, digest, licence, text_form=text_form, reader=reader
-    )
+    return CausalLM(name, placed, tokenizer, digest, licence, text_form=text_form, reader=reader)
 
 
 def load_tokenizer(source: PathLike) -> Any:
@@ -194,7 +244,7 @@ def _model(target: str, **options: Any) -> Any:
     try:
         check_places(missing, others, found["mismatched_keys"], path=path, remedy=RESTORE)
     except InputError:
-        TreeScorer(model.eval())  # an encoder is refused as one, whatever its file has
+        CausalTreeLM(model.eval())  # an encoder is refused as one, whatever its file has
         raise
     return model
 

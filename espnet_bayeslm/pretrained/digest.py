@@ -45,16 +45,6 @@ def digest_of_model(model: Any, tokenizer: Any) -> str:
     return digest.hexdigest()
 
 
-def digest_of_first_values(model: Any) -> str:
-    """Digest by which earlier versions knew the base of an adapter."""
-    digest = hashlib.sha256()
-    for name, value in model.named_parameters():
-        digest.update(f"{name} {tuple(value.shape)}\n".encode())
-        some = value.detach().flatten()[:4096].to("cpu", torch.bfloat16)
-        digest.update(some.view(torch.int16).numpy().tobytes())
-    return digest.hexdigest()
-
-
 def _bytes(value: torch.Tensor) -> Any:
     """Values of a weight or buffer; of floating-point numbers in float32 or better."""
     exact = value.dtype

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from pathlib import Path
 from typing import Any, List, Optional, Union
 
@@ -46,6 +47,15 @@ def other_options(config: Any) -> List[str]:
 def is_adapter(source: Union[str, "os.PathLike[str]"]) -> bool:
     """True for a folder that holds an adapter of peft."""
     return (Path(str(source).removeprefix(PREFIX)) / ADAPTER).is_file()
+
+
+def from_card(path: Path, key: str) -> str:
+    """Value of the model card in a folder, as `license`; empty if the card has none."""
+    card = (path if path.is_dir() else path.parent) / "README.md"
+    if not card.is_file():
+        return ""
+    found = re.search(rf"^{key}:[ \t]*(.*)", card.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1].strip().strip("'\"") if found else ""
 
 
 def is_pretrained(source: object) -> bool:

@@ -10,10 +10,20 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from typing import TYPE_CHECKING, Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    FrozenSet,
+    Iterable,
+    List,
+    NamedTuple,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 
+from espnet_bayeslm.scoring.reader import Encoded, WordReader, marked_tokens
 from espnet_bayeslm.utils.casing import lower_case
 from espnet_bayeslm.utils.errors import InputError
 
@@ -89,19 +99,7 @@ class TextForm(NamedTuple):
         return [lower[0][:1].title() + lower[0][1:], *lower[1:]], "."
 
 
-class Encoded(NamedTuple):
-    """Tokens of a sentence.
-
-    Attributes:
-        ids: Tokens of the words and of the sentence's end.
-        starts: Where each of the n words, and `</s>`, begins in them, (n + 1,).
-    """
-
-    ids: List[int]
-    starts: List[int]
-
-
-class Reader:
+class Reader(WordReader):
     """Writes sentences in a form and cuts them into the LM's tokens.
 
     Args:
@@ -118,6 +116,7 @@ class Reader:
 
     def __init__(self, tokenizer: Any, form: TextForm):
         self.tokenizer, self.form = tokenizer, form
+        self.unk = -1 if tokenizer.unk_token_id is None else tokenizer.unk_token_id
         if form.marks == "newline":
             self.start = self.end = self._ids("\n")
         else:
@@ -150,7 +149,12 @@ class Reader:
         return self.encode(words).ids[: -len(self.end)]
 
     @functools.cached_property
-    def openings(self) -> torch.Tensor:
+    def marked(self) -> FrozenSet[str]:  # type: ignore[override]
+        """Tokens with the sign of a blank, which plain text has nowhere."""
+        return marked_tokens(self.tokenizer.get_vocab())
+
+    @functools.cached_property
+    def openings(self) -> torch.Tensor:  # type: ignore[override]
         """(V,) bool, True for the tokens that end the word before them."""
         import torch
 
@@ -205,7 +209,7 @@ def training_readers(tokenizer: Any) -> List[Reader]:
     return found
 
 
-def training_reader(tokenizer: Any, value: str, marks: Optional[str] = None) -> Reader:
+def training_reader(tokenizer: Any, value: str) -> Reader:
     """Reader of one form, with one token before and one after a sentence.
 
     In a form without marks, line breaks that the tokenizer writes as several tokens give way to the
@@ -214,21 +218,11 @@ def training_reader(tokenizer: Any, value: str, marks: Optional[str] = None) -> 
     Args:
         tokenizer: A fast tokenizer of `transformers`.
         value: Value of the form.
-        marks: One of `MARKS`, as earlier versions kept the marks beside the form.
 
     Raises:
         InputError: There is no such form, or the tokenizer lacks the marks.
     """
     form = TextForm.parse(value, "text_form")
-    if marks is not None:
-        if marks not in MARKS:
-            raise InputError(f"marks {marks!r}: valid are {', '.join(MARKS)}")
-        if "," in value and marks != form.marks:
-            raise InputError(
-                f"text_form {value}, and marks {marks}",
-                remedy="Leave out marks, which text_form holds.",
-            )
-        form = form._replace(marks=marks)
     reader = Reader(tokenizer, form)
     if len(reader.start) > 1:
         if "," in value:

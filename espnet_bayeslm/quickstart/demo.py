@@ -20,7 +20,7 @@ from espnet_bayeslm.quickstart.steps import (
     Step,
     Tool,
     mixture_key,
-    read_perplexities,
+    read_figures,
     run_steps,
     words,
 )
@@ -275,11 +275,13 @@ def read_rows(demo: Demo) -> List[Row]:
     errors = json.loads(demo.scores.read_text(encoding="utf-8"))
     against: Dict[str, Dict[str, Interval]] = {}
     for pair in errors["significance"]["pairs"]:
-        found: Mapping[str, Any] = pair["bootstrap"]
+        bootstrap: Mapping[str, Any] = pair["bootstrap"]
         # of the second system less the first; the pair has the opposite sign
-        change = Interval(-found["difference"], -found["high"], -found["low"], pair["mapsswe"]["p"])
+        change = Interval(
+            -bootstrap["difference"], -bootstrap["high"], -bootstrap["low"], pair["mapsswe"]["p"]
+        )
         against.setdefault(pair["b"], {})[pair["a"]] = change
-    mixtures = {name: read_perplexities(path)[-1] for name, path in demo.perplexities.items()}
+    mixtures = {name: read_figures(path)[-1] for name, path in demo.perplexities.items()}
     return [
         Row(name, errors[name]["wer"], mixtures.get(name, math.nan), against.get(name, {}))
         for name in (FIRST, TUNED, *demo.hypotheses)

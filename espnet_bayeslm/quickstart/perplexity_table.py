@@ -59,8 +59,10 @@ class Interval(NamedTuple):
 
 def pairs(seeds: Sequence[int]) -> Dict[int, Tuple[int, int]]:
     """{seed: it and another}: pairs of starts, each once."""
-    found = {seed: (seed, other) for seed, other in zip(seeds, [*seeds[1:], seeds[0]], strict=True)}
-    return {seeds[0]: found[seeds[0]]} if len(seeds) == 2 else found
+    pair_of = {
+        seed: (seed, other) for seed, other in zip(seeds, [*seeds[1:], seeds[0]], strict=True)
+    }
+    return {seeds[0]: pair_of[seeds[0]]} if len(seeds) == 2 else pair_of
 
 
 def over_seeds(values: Sequence[float], *, ring: bool = False) -> Interval:
@@ -140,8 +142,8 @@ class Results:
 
     def change(self, name: str, base: str, figure: str = "perplexity") -> Interval:
         """Change of a system's perplexity against another's in %, with its interval."""
-        found = ratios(getattr(self, figure), name, base, self.seeds)
-        ends = over_seeds(found, ring=TWO in (name, base))
+        changes = ratios(getattr(self, figure), name, base, self.seeds)
+        ends = over_seeds(changes, ring=TWO in (name, base))
         return Interval(*(100 * (ratio - 1) for ratio in ends))
 
     def cells(self, name: str, figure: str) -> Iterator[str]:
@@ -157,11 +159,11 @@ class Results:
     def verdicts(self) -> Iterator[str]:
         """Yield each Bayesian mixture's change of perplexity, and hints at other dropout rates."""
         for name, base in ((BAYES, POINT), (BOTH, POINT), (BOTH, TWO)):
-            found = [
+            changes = [
                 verdict(self.change(name, base, figure)) + " in known sentences" * bool(index)
                 for index, figure in enumerate(self.figures())
             ]
-            yield f"{name} against {base}: {'; '.join(found)}."
+            yield f"{name} against {base}: {'; '.join(changes)}."
         hints = {seed: dropout.hint() for seed, dropout in self.dropout.items()}
         yield from (f"Seed {seed}: {hint}" for seed, hint in hints.items() if hint)
 
@@ -210,7 +212,7 @@ def ratios(
 
 
 def verdict(change: Interval) -> str:
-    """A change in %, and its direction, if it is certain."""
+    """Text of a change in %, with its direction if the interval excludes zero."""
     said = "no interval, of one pair of starts"
     if not math.isnan(change.low):
         # a change that rounds to zero is none, however certain

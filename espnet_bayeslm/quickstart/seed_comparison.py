@@ -40,7 +40,7 @@ from espnet_bayeslm.quickstart.steps import (
     Tool,
     mixture_key,
     read_components,
-    read_perplexities,
+    read_figures,
     run_steps,
 )
 from espnet_bayeslm.utils.cli import device_of, parse_numbers
@@ -137,7 +137,7 @@ def compare(options: CompareOptions, *, tool: Tool) -> str:
 
 def check_texts(what: CompareOptions) -> None:
     """Check that there is text, and that its lines do not begin with utterance ids."""
-    from espnet_bayeslm.training.text import check_plain  # imports torch
+    from espnet_bayeslm.training.text import check_plain_texts  # imports torch
 
     train, *others = (getattr(what, name) for name in TEXTS)
     for path in (train, *others):
@@ -145,7 +145,7 @@ def check_texts(what: CompareOptions) -> None:
         if not any(texts):
             raise InputError("no words", path=path, remedy="Give one sentence per line.")
         if path is not train:
-            check_plain(train, path)
+            check_plain_texts(train, path)
             warn_leakage(list(texts), train, what=str(path))
 
 
@@ -257,7 +257,7 @@ class Work(Runner):
     def _tuned(self, seed: int) -> Dict[Choice, float]:
         """{rate of dropout, or `half`: perplexity of the validation text}."""
         choices: Tuple[Choice, ...] = (HALF, *self.rates)
-        return {c: read_perplexities(self._valid(seed, c))[-1] for c in choices}
+        return {c: read_figures(self._valid(seed, c))[-1] for c in choices}
 
     def _chosen(self, seed: int) -> Choice:
         """The best; of equally good ones the first, less training and then less dropout."""
@@ -281,10 +281,10 @@ class Work(Runner):
         LMs alone are taken from the mixture of all, so that every figure leaves out the same words:
         the words that a component of this mixture does not know.
         """
-        found: Dict[str, Values] = {name: {} for name in ROWS}
+        of_system: Dict[str, Values] = {name: {} for name in ROWS}
         for seed, name in self.systems:
-            figures = read_perplexities(self.perplexity(self._key(seed, name)), figure)
+            figures = read_figures(self.perplexity(self._key(seed, name)), figure)
             rows = BOTH_ROWS if name == BOTH else (name,)
             for row, value in zip(rows, figures[-len(rows) :], strict=True):
-                found[row][seed] = value
-        return found
+                of_system[row][seed] = value
+        return of_system

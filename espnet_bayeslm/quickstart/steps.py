@@ -70,9 +70,9 @@ def run_steps(
         log.parent.mkdir(parents=True, exist_ok=True)
         return pool.executor.submit(run_step, step, log, tool, threads, os.getcwd())
 
-    found = pool.completed(submit, todo)
+    statuses = pool.completed(submit, todo)
     with progress(desc="steps", unit="step", total=len(todo)) as bar:
-        for step, status in found:
+        for step, status in statuses:
             bar.update()
             if status != 0:
                 failures.append(_failure(step, status, logs))
@@ -252,7 +252,7 @@ def read_components(path: Path) -> List[Dict[str, Any]]:
     return components
 
 
-def read_perplexities(path: Path, figure: str = WITHOUT_OOV) -> List[float]:
+def read_figures(path: Path, figure: str = WITHOUT_OOV) -> List[float]:
     """Perplexity per word of each component, nan where nothing is counted."""
     values = (component[figure]["word"] for component in read_components(path))
     return [math.nan if value is None else value for value in values]

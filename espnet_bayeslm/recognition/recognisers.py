@@ -124,7 +124,7 @@ def with_lm_scores(
 
 
 def _imported(package: str, installs: str) -> Any:
-    """Package, which `pip install` of `installs` brings."""
+    """Import a package; if it is missing, the error names the `installs` for pip."""
     try:
         return importlib.import_module(package)
     except ImportError:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_text
+from espnet_bayeslm.utils.files import PathLike, unpacked_text
 
 # Types that a list, an object of JSON becomes
 LISTS: Dict[Any, Any] = {list: list, tuple: tuple, collections.abc.Sequence: list}
@@ -59,7 +59,7 @@ def named_paths(option: str, values: Repeated, *, unique: bool = False) -> List[
 def json_content(path: PathLike, what: str, *, remedy: str) -> Iterator[Any]:
     """Content of a JSON file, for a block that turns it into `what`."""
     with expecting(what, path=path, remedy=remedy):
-        yield json.loads(read_text(path))
+        yield json.loads(unpacked_text(path))
 
 
 @contextlib.contextmanager

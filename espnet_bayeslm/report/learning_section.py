@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from espnet_bayeslm.report.inputs import expecting
 from espnet_bayeslm.report.page import Section
-from espnet_bayeslm.report.plots import log_scale, new_figure, plain, svg
+from espnet_bayeslm.report.plots import log_scale, new_figure, plain_name, svg
 from espnet_bayeslm.report.table import Table, fixed
 from espnet_bayeslm.scoring.perplexity import perplexity_text
 from espnet_bayeslm.utils.errors import InputError
@@ -81,7 +81,8 @@ def learning_figure(experiments: Mapping[str, Sequence[Epoch]]) -> Figure:
     # first epochs are far above later ones
     log_scale(every[0])
     handles = [
-        Line2D([], [], color=f"C{n % 10}", label=plain(name)) for n, name in enumerate(experiments)
+        Line2D([], [], color=f"C{n % 10}", label=plain_name(name))
+        for n, name in enumerate(experiments)
     ]
     handles.append(Line2D([], [], color="0.5", label="validation"))
     handles.append(Line2D([], [], color="0.5", linestyle="--", label="training"))

@@ -71,7 +71,7 @@ class View(NamedTuple):
 
 
 def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> View:
-    """Lists of a rescoring; hypotheses go to `texts`.
+    """Data of one rescoring for the page's program; texts of hypotheses are added to `texts`.
 
     Without references the first pass takes their place.
     """
@@ -129,7 +129,7 @@ def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Se
     rows = [(" ".join(words), operations(pivot, words)) for pivot, words in texts]
     tables = []
     if refs:
-        errors = error_table(views, rescored[0].counting.unit)
+        errors = view_errors(views, rescored[0].counting.unit)
         tables = [errors, test_table(views), *confusion_tables(views, rows)]
     if refs and any(view.judged for view in views):
         tables.append(judgement_table(views))
@@ -148,7 +148,7 @@ def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Se
     return Section("nbest", "N-best lists", values)
 
 
-def error_table(views: Sequence[View], unit: str = "word") -> Table:
+def view_errors(views: Sequence[View], unit: str = "word") -> Table:
     """Errors of the first pass, the control, the new best and the oracle of each rescoring."""
     rows = []
     for what in (BEFORE, CONTROL, RESCORED, ORACLE):

@@ -12,13 +12,12 @@ import numpy as np
 from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.evaluation.wer import Words, check_same_utterances, read_transcripts
-from espnet_bayeslm.nbest.fields import parse_number
+from espnet_bayeslm.nbest.fields import hypothesis_key, parse_number
 from espnet_bayeslm.nbest.formats import format_of, normalized, read_nbest
-from espnet_bayeslm.nbest.kaldi import key_of
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.inputs import Repeated, expecting, named_paths, typed
 from espnet_bayeslm.rescoring.decision import ScoredList
-from espnet_bayeslm.rescoring.features import LM, SUBTRACTED
+from espnet_bayeslm.rescoring.features import LM, SUBTRACTED, hypothesis_features
 from espnet_bayeslm.rescoring.output_files import (
     BEST,
     COSTS,
@@ -113,8 +112,9 @@ def _scores(
     # of each LM: the folder has the mixture's scores only
     if new is not None and scales is not None and not scales.of_each_lm:
         log_probs = {LM: new[NEW_LM], **{f"{SUBTRACTED}.{n}": v for n, v in subtracted.items()}}
-        scored = ScoredList(nbest, {name: np.array(v) for name, v in log_probs.items()})
-        columns["total"] = scored.totals(scales).tolist()
+        arrays = {name: np.array(values) for name, values in log_probs.items()}
+        features = hypothesis_features(nbest, arrays)
+        columns["total"] = ScoredList(nbest, ()).totals(features, scales).tolist()
     return {name: values for name, values in columns.items() if None not in values}
 
 
@@ -146,7 +146,7 @@ def _read_costs(path: Path, nbests: Sequence[NBest], names: Sequence[str]) -> Di
         costs[key] = [-parse_number(v, path=path, line=line, remedy=REMEDY) for v in parts]
     scores = {}
     for nbest in nbests:
-        keys = [key_of(nbest.utt, rank) for rank in range(1, len(nbest.hypotheses) + 1)]
+        keys = [hypothesis_key(nbest.utt, rank) for rank in range(1, len(nbest.hypotheses) + 1)]
         missing = [key for key in keys if key not in costs]
         if missing:
             raise InputError(f"no cost of {missing[0][:80]!r}", path=path, remedy=REMEDY)
@@ -160,7 +160,7 @@ def _read_uncertainty(
 ) -> Dict[str, Dict[int, Uncertainty]]:
     """{utterance id: {place: uncertainty}} of the hypotheses that are shown."""
     lists = {nbest.utt: nbest for nbest in nbests}
-    found: Dict[str, Dict[int, Uncertainty]] = {}
+    of_lists: Dict[str, Dict[int, Uncertainty]] = {}
     what = "utt, rank, words and values of each word and of </s>"
     for line, text in read_lines(path):
         with expecting(what, path=path, line=line, remedy=REMEDY):
@@ -180,8 +180,8 @@ def _read_uncertainty(
             for name, given in values.items():
                 if len(given) != len(words) + 1:
                     raise ValueError(f"{len(given)} values of {name}, not {len(words)} + 1")
-            found.setdefault(utt, {})[place] = values
-    return found
+            of_lists.setdefault(utt, {})[place] = values
+    return of_lists
 
 
 def read_references(
@@ -191,8 +191,8 @@ def read_references(
     refs: Dict[str, Words] = {}
     steps = sorted({",".join(item.normalization.steps) for item in rescored})
     if len(steps) > 1:
-        found = " and ".join(map(repr, steps))
-        raise InputError(f"lists that were rescored with --normalize {found}", remedy=REMEDY)
+        steps_found = " and ".join(map(repr, steps))
+        raise InputError(f"lists that were rescored with --normalize {steps_found}", remedy=REMEDY)
     if len({item.counting for item in rescored}) > 1:
         raise InputError(
             "lists that were rescored with other --unit or --ignore_words", remedy=REMEDY

@@ -35,6 +35,8 @@ REMEDY = "Make it with `bayeslm score --output FILE`."
 PERPLEXITY_REMEDY = "Make it with `bayeslm perplexity --output FILE`."
 # Of a bootstrap interval these are in percent in the JSON, as `wer` is
 IN_PERCENT = ("difference", "low", "high")
+# Counts of an `ErrorCounts` but the last, which is of words or characters
+COUNTS = ("sub", "del", "ins")
 
 
 class SystemScores(NamedTuple):
@@ -103,18 +105,14 @@ def error_text(
 ) -> str:
     """Table of error counts, with marks after some rates."""
     rows: List[Row] = [
-        [name, Cell(f"{100 * counts.rate:.2f}", marks.get(name, "")), *_counts(counts)]
+        [
+            name,
+            Cell(f"{100 * counts.rate:.2f}", marks.get(name, "")),
+            *map(str, dataclasses.astuple(counts)),
+        ]
         for name, counts in errors.items()
     ]
-    return Table("", ["", f"{RATES[unit]} %", *_count_names(unit)], rows).text()
-
-
-def _count_names(unit: str) -> List[str]:
-    return ["sub", "del", "ins", f"{unit}s"]
-
-
-def _counts(counts: ErrorCounts) -> List[str]:
-    return [f"{count}" for count in dataclasses.astuple(counts)]
+    return Table("", ["", f"{RATES[unit]} %", *COUNTS, f"{unit}s"], rows).text()
 
 
 def pair_table(scores: Scores, caption: str, unit: str) -> Table:
@@ -158,12 +156,12 @@ def rates(found: SystemScores, system: str) -> List[Cell]:
 
 def marks(pairs: Sequence[SystemPair], baseline: Optional[str]) -> Dict[str, str]:
     """Systems with significantly fewer or more errors than another, and the mark of which."""
-    found = {}
+    mark_of = {}
     for pair in pairs:
         if baseline in (pair.a, pair.b) and pair.test.significant:
             other_is_better = pair.test.b_is_better == (baseline == pair.a)
-            found[pair.b if baseline == pair.a else pair.a] = BETTER if other_is_better else WORSE
-    return found
+            mark_of[pair.b if baseline == pair.a else pair.a] = BETTER if other_is_better else WORSE
+    return mark_of
 
 
 def average_rate(conditions: Mapping[str, Scores], system: str) -> float:
@@ -178,23 +176,23 @@ def scores_json(scores: SystemScores) -> Dict[str, Any]:
     """
     conditions, pooled, baseline, unit = scores
     more = {} if unit == "word" else {"unit": unit}
-    found: Dict[str, Any] = {
+    content: Dict[str, Any] = {
         name: {**dataclasses.asdict(c), "errors": c.errors, "wer": 100 * c.rate, **more}
         for name, c in pooled.errors.items()
     }
     if pooled.pairs:
-        better = [n for n in found if marks(pooled.pairs, baseline).get(n) == BETTER]
+        better = [n for n in content if marks(pooled.pairs, baseline).get(n) == BETTER]
         pairs = [*map(_pair_json, pooled.pairs)]
-        found["significance"] = {"baseline": baseline, "better": better, "pairs": pairs}
+        content["significance"] = {"baseline": baseline, "better": better, "pairs": pairs}
     if len(conditions) > 1:
-        found["conditions"] = {
+        content["conditions"] = {
             name: scores_json(SystemScores({}, part, baseline, unit))
             for name, part in conditions.items()
         }
-        found["average_wer"] = {
+        content["average_wer"] = {
             system: 100 * average_rate(conditions, system) for system in pooled.errors
         }
-    return found
+    return content
 
 
 def _pair_json(pair: SystemPair) -> Dict[str, Any]:
@@ -244,21 +242,21 @@ def _scores(content: Any) -> Scores:
 
 def read_perplexities(pairs: Sequence[Tuple[str, str]]) -> List[Perplexities]:
     """Perplexities of (system, file), each of one text."""
-    found: Dict[Tuple[str, str], Perplexities] = {}
+    perplexities: Dict[Tuple[str, str], Perplexities] = {}
     for system, path in pairs:
         with json_content(path, "perplexities of components", remedy=PERPLEXITY_REMEDY) as content:
             text = typed(str, content["text"])
             rows = typed(List[ComponentPerplexity], content["components"])
             if not rows or any("word" not in row.perplexity for row in rows):
                 raise ValueError("there is no component with a perplexity per word")
-        if (system, text) in found:
+        if (system, text) in perplexities:
             raise InputError(
                 f"{system} has perplexities of {text} already",
                 path=path,
                 remedy="Give --perplexity NAME=FILE, each with its own NAME or text.",
             )
-        found[system, text] = Perplexities(system, text, rows)
-    return list(found.values())
+        perplexities[system, text] = Perplexities(system, text, rows)
+    return list(perplexities.values())
 
 
 def scores_section(scores: Optional[SystemScores], perplexities: Sequence[Perplexities]) -> Section:
@@ -298,8 +296,8 @@ def error_table(scores: SystemScores, perplexities: Mapping[str, Mapping[str, st
         of_texts = [column.get(system, MISSING) for column in perplexities.values()]
         change = [] if reference is None else _change(pooled, system, reference)
         marked = rates(scores, system)
-        rows.append([system, *of_texts, *marked, *change, *_counts(counts)])
-    header = ["system", *perplexities, *columns, *changed, *_count_names(scores.unit)]
+        rows.append([system, *of_texts, *marked, *change, *map(str, dataclasses.astuple(counts))])
+    header = ["system", *perplexities, *columns, *changed, *COUNTS, f"{scores.unit}s"]
     caption = "Word error rates in %" if scores.unit == "word" else "Character error rates in %"
     return Table(caption, header, rows)
 

@@ -28,7 +28,7 @@ from espnet_bayeslm.kinds.architectures import (
 )
 from espnet_bayeslm.report.inputs import json_content, typed
 from espnet_bayeslm.report.page import Section
-from espnet_bayeslm.report.plots import new_figure, panels, plain, save_figure, svg
+from espnet_bayeslm.report.plots import new_figure, panels, plain_name, save_figure, svg
 from espnet_bayeslm.report.table import MISSING, Table
 from espnet_bayeslm.scoring.perplexity import perplexity_text
 from espnet_bayeslm.utils.errors import InputError
@@ -70,7 +70,7 @@ class Retrained:
     num_epochs: int
 
 
-def describe(choices: Mapping[str, str]) -> str:
+def describe_choices(choices: Mapping[str, str]) -> str:
     """Architecture in a few words."""
     entries = uncertainty_of(choices).items()
     return ", ".join(f"{entry} {kind}" for entry, kind in entries) or "point at all locations"
@@ -100,15 +100,17 @@ def ranking_table(
     header = ["rank", "architecture", "probability"]
     header += ["mean rank", *(f"rank, {run.name}" for run in runs)] if several else []
     header += ["valid ppl, trained by itself", "epoch"] if retrained else []
-    found = {result.rank: result for result in retrained}
+    result_of = {result.rank: result for result in retrained}
     rows = []
     for number, item in enumerate(ranking, 1):
         ranks = [_text(rank) for rank in (item.mean_rank, *item.ranks)] if several else []
         figures = [MISSING] * 2 if retrained else []
-        if number in found:
-            result = found[number]
+        if number in result_of:
+            result = result_of[number]
             figures = [perplexity_text(result.valid_ppl), f"{result.epoch} of {result.num_epochs}"]
-        rows.append([f"{number}", describe(item.choices), _probability(item), *ranks, *figures])
+        rows.append(
+            [f"{number}", describe_choices(item.choices), _probability(item), *ranks, *figures]
+        )
     mean = f", by the mean over {len(runs)} runs of ln p" if several else ""
     caption = f"The best of {num_architectures(runs[0].weights)} architectures{mean}"
     return Table(caption, header, rows, words=(1,))
@@ -123,7 +125,7 @@ def _text(rank: Optional[float]) -> str:
     return MISSING if rank is None else f"{rank:g}"
 
 
-def write_files(
+def write_search(
     folder: Path,
     runs: Sequence[Run],
     ranking: Sequence[RankedArchitecture],
@@ -148,13 +150,13 @@ def write_files(
         )
     for name, figure in _figures(runs).items():
         save_figure(figure, folder / f"{name}.png")
-    found = []
+    names = []
     for run in runs:
         place = {"name": run.name, "path": run.path, "seed": run.seed}
         # a weight of minus infinity, which JSON has not, becomes null
-        found.append({**place, "weights": run.weights, "shares": shares(run.weights)})
+        names.append({**place, "weights": run.weights, "shares": shares(run.weights)})
     total = num_architectures(runs[0].weights)
-    write_json(folder / SEARCH, {"runs": found, "num_architectures": total, "ranking": rows})
+    write_json(folder / SEARCH, {"runs": names, "num_architectures": total, "ranking": rows})
 
 
 def _header(number: int, item: RankedArchitecture, runs: Sequence[Run], path: Path) -> List[str]:
@@ -168,7 +170,7 @@ def _header(number: int, item: RankedArchitecture, runs: Sequence[Run], path: Pa
             f"rank in each: {ranks}.",
         ]
     return [
-        f"Rank {number} of {total} in an architecture search: {describe(item.choices)}.",
+        f"Rank {number} of {total} in an architecture search: {describe_choices(item.choices)}.",
         *probability,
         "Train it, from the super-network and with the tokens of the super-network, by",
         f"  bayeslm train --config {path} --train_text F --valid_text F --exp NEW_EXP \\",
@@ -188,7 +190,7 @@ def write_retrained(
     write_json(path, rows, allow_nan=False)
 
 
-class Search(NamedTuple):
+class SearchResults(NamedTuple):
     """Results of a search."""
 
     runs: List[Run]
@@ -196,8 +198,8 @@ class Search(NamedTuple):
     retrained: List[Retrained]
 
 
-def read_search(folder: str) -> Search:
-    """Search of a folder."""
+def read_search(folder: str) -> SearchResults:
+    """Results of a search, from its folder of a folder."""
     path = Path(folder) / SEARCH
     with json_content(path, "architecture weights and a ranking", remedy=REMEDY) as content:
         runs = [_run(item, Path(folder)) for item in typed(List[Dict[str, Any]], content["runs"])]
@@ -207,9 +209,9 @@ def read_search(folder: str) -> Search:
             raise ValueError(str(error)) from error
     path = Path(folder) / RETRAINED
     if not path.exists():
-        return Search(runs, ranking, [])
+        return SearchResults(runs, ranking, [])
     with json_content(path, "trained architectures", remedy=REMEDY) as rows:
-        return Search(runs, ranking, typed(List[Retrained], rows))
+        return SearchResults(runs, ranking, typed(List[Retrained], rows))
 
 
 def _run(content: Dict[str, Any], folder: Path) -> Run:
@@ -227,7 +229,7 @@ def _run(content: Dict[str, Any], folder: Path) -> Run:
     return dataclasses.replace(run, history=history)
 
 
-def search_section(searches: Mapping[str, Search]) -> Section:
+def search_section(searches: Mapping[str, SearchResults]) -> Section:
     """Figures and tables of searches."""
     parts = []
     for name, search in searches.items():
@@ -264,11 +266,11 @@ def weights_figure(runs: Mapping[str, ArchitectureWeights]) -> Figure:
                 axes.plot([at] * len(values), values, clip_on=False, **DOT)
         axes.plot([x - 0.5, x + 0.5], [1 / len(kinds)] * 2, **UNDECIDED)
     axes.set(xlim=(-0.5, len(tables[0]) - 0.5), ylim=(0, 1), ylabel="share")
-    names = list(map(plain, tables[0]))
+    names = list(map(plain_name, tables[0]))
     axes.set_xticks(range(len(names)), names, rotation=90, fontsize="small")
     axes.tick_params(axis="x", length=0)
     handles: List[Any] = [
-        Patch(color=_colour(kind), label=plain(kind)) for kind in _kinds(tables[0].values())
+        Patch(color=_colour(kind), label=plain_name(kind)) for kind in _kinds(tables[0].values())
     ]
     if len(runs) > 1:
         handles.append(Line2D([], [], **DOT, label=f"{len(runs)} runs, bars their mean"))
@@ -314,7 +316,9 @@ def history_figure(history: Mapping[str, Sequence[Record]]) -> Figure:
     lines = {kind: _line(0, _colour(kind)) for kind in _uncertain(first.values())}
     if len(runs) > 1:
         lines.update({run: _line(number, "0.3") for number, run in enumerate(runs)})
-    _legend(figure, [Line2D([], [], label=plain(name), **style) for name, style in lines.items()])
+    _legend(
+        figure, [Line2D([], [], label=plain_name(name), **style) for name, style in lines.items()]
+    )
     return figure
 
 

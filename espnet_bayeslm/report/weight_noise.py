@@ -53,7 +53,7 @@ def pruning_table(name: str, steps: Sequence[PruningStep]) -> Table:
     return Table(caption, ["share %", "weights", "by SNR", "by |mean|"], rows)
 
 
-def write_files(folder: Path, lms: Locations, steps: Pruned, *, text: Optional[str]) -> None:
+def write_snr(folder: Path, lms: Locations, steps: Pruned, *, text: Optional[str]) -> None:
     """Write the figures as JSON and PNG."""
     from espnet_bayeslm.report.plots import save_figure
 
@@ -69,7 +69,7 @@ def write_files(folder: Path, lms: Locations, steps: Pruned, *, text: Optional[s
 
 def _figures(lms: Locations, steps: Pruned) -> Dict[str, Any]:
     """Figures of the LMs that have some ratios or were pruned, by the names of their files."""
-    from espnet_bayeslm.report.plots import pruning_figure, snr_figure
+    from espnet_bayeslm.report.noise_plots import pruning_figure, snr_figure
 
     found = {name: [row.summary for row in rows if row.summary] for name, rows in lms.items()}
     drawn = {name: summaries for name, summaries in found.items() if summaries}
@@ -95,11 +95,11 @@ def read_snr(paths: Sequence[str]) -> Tuple[Locations, Pruned]:
         path = Path(name) / SNR if Path(name).is_dir() else Path(name)
         with json_content(path, "signal-to-noise ratios of LMs", remedy=REMEDY) as content:
             rows = typed(Dict[str, List[Dict[str, Any]]], content["lms"])
-            found = {lm: [_row(row) for row in values] for lm, values in rows.items()}
-        if twice := [lm for lm in found if lm in lms]:
+            ratios = {lm: [_row(row) for row in values] for lm, values in rows.items()}
+        if twice := [lm for lm in ratios if lm in lms]:
             problem = f"the LM {twice[0]} is in another file too"
             raise InputError(problem, path=path, remedy="Give each LM once.")
-        lms.update(found)
+        lms.update(ratios)
         if Path(name).is_dir() and (path.parent / PRUNING).exists():
             path = path.parent / PRUNING
             with json_content(path, "perplexities of pruned LMs", remedy=REMEDY) as content:

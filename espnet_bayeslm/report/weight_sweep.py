@@ -71,7 +71,7 @@ def write_sweep(folder: Path, tuned: Tuned) -> None:
     def rate(errors: int) -> float:
         return round(100 * errors / max(tuned.words, 1), 3)
 
-    sweep, errors = tuned.sweep, tuned.found.errors
+    sweep, errors = tuned.sweep, tuned.chosen.errors
     pairs = zip(sweep.names, sweep.weights, strict=True)
     table = SweepTable(
         tuple(Scaled(name, values.tolist()) for name, values in pairs),

@@ -7,6 +7,6 @@ __getattr__ = lazy_names(
     {
         "espnet_bayeslm.nbest": ["Hypothesis", "NBest", "read_nbest", "write_nbest"],
         "espnet_bayeslm.scoring.interpolation": ["em_weights"],
-        "espnet_bayeslm.scoring": ["NeuralScorer", "score_hypotheses", "token_log_probs"],
+        "espnet_bayeslm.scoring": ["score_hypotheses", "token_log_probs"],
     },
 )

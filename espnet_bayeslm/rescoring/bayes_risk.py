@@ -33,7 +33,7 @@ GRID = 2.0 ** np.arange(-4.0, 5.25, 0.25)
 
 
 @dataclasses.dataclass(frozen=True)
-class Posterior:
+class ListPosterior:
     """Posterior over the hypotheses of a list, as a softmax of their totals.
 
     Attributes:
@@ -87,11 +87,11 @@ def edit_distances(hypotheses: Sequence[Words]) -> np.ndarray:
     place: Dict[Words, int] = {}
     rows = [place.setdefault(words, len(place)) for words in hypotheses]
     distinct = list(place)
-    found = np.zeros((len(distinct), len(distinct)), dtype=int)
+    distances = np.zeros((len(distinct), len(distinct)), dtype=int)
     for i, j in combinations(range(len(distinct)), 2):
         errors = kaldialign.edit_distance(distinct[i], distinct[j])["total"]
-        found[i, j] = found[j, i] = errors
-    return found[np.ix_(rows, rows)]
+        distances[i, j] = distances[j, i] = errors
+    return distances[np.ix_(rows, rows)]
 
 
 def distances_of(words: Words, hypotheses: Sequence[Words]) -> np.ndarray:
@@ -128,7 +128,7 @@ def tuned_posterior(
     hypotheses: Sequence[Sequence[Words]],
     refs: Sequence[Words],
     best: Sequence[int],
-) -> Posterior:
+) -> ListPosterior:
     """The posterior under which the words that are right are likeliest.
 
     Of each list there are the totals, (N,), the hypotheses' words, the words that were said, and
@@ -137,19 +137,19 @@ def tuned_posterior(
     rows = list(zip(hypotheses, refs, best, strict=True))
     in_place = [words_in_place(hyps[k], hyps) for hyps, _, k in rows]
     correct = np.concatenate([words_in_place(hyps[k], [ref])[0] for hyps, ref, k in rows])
-    found, least = Posterior(), math.inf
+    best_posterior, least = ListPosterior(), math.inf
     for sharpness in (1.0 / spread(totals) * GRID).tolist() if len(correct) else ():
         pairs = zip(totals, in_place, strict=True)
         masses = [word_confidences(list_posterior(t, sharpness), places) for t, places in pairs]
         platt, loss = fit_platt(np.concatenate(masses), correct)
         if loss < least:
-            found, least = Posterior(sharpness, *platt), loss
-    return found
+            best_posterior, least = ListPosterior(sharpness, *platt), loss
+    return best_posterior
 
 
 def spread(totals: Sequence[np.ndarray]) -> float:
     """Root of the mean variance of the possible totals within a list; 1 where they are equal."""
     possible = [values[np.isfinite(values)] for values in totals]
     variances = [values.var() for values in possible if len(values)]
-    found = float(np.sqrt(np.mean(variances))) if variances else 0.0
-    return found if found > 0 else 1.0
+    root = float(np.sqrt(np.mean(variances))) if variances else 0.0
+    return root if root > 0 else 1.0

@@ -6,8 +6,6 @@ import dataclasses
 import functools
 from typing import (
     TYPE_CHECKING,
-    Any,
-    Callable,
     Dict,
     List,
     Mapping,
@@ -22,7 +20,7 @@ import numpy as np
 from espnet_bayeslm.evaluation.calibration import auroc, calibration_error
 from espnet_bayeslm.evaluation.comparison import (
     Mapsswe,
-    Segment,
+    SegmentErrors,
     compare_segments,
     utterance_segments,
 )
@@ -31,7 +29,7 @@ from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import NO_WORDS, align, word_errors
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
-    Posterior,
+    ListPosterior,
     distances_of,
     edit_distances,
     least_risk,
@@ -44,8 +42,9 @@ from espnet_bayeslm.rescoring.features import (
     LM,
     SUBTRACTED,
     Features,
-    best_place,
+    first_of_equals,
     hypothesis_features,
+    size_of,
     totals,
 )
 from espnet_bayeslm.rescoring.scales import Scales, Weighting
@@ -62,61 +61,9 @@ DIGITS = 6
 BEFORE, CONTROL, RESCORED, ORACLE = "first pass", "without the LM", "rescored", "oracle"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class ScoredList:
-    """An N-best list with the scores of new LMs.
-
-    Attributes:
-        nbest: The list.
-        log_probs: Feature (`log_prob`, `log_prob.NAME`, `subtracted.NAME`) -> (N,) ln P of each
-            hypothesis and `</s>`, in nats.
-    """
-
-    nbest: NBest
-    log_probs: Mapping[str, np.ndarray]
-
-    @functools.cached_property
-    def features(self) -> Features:
-        """Features of the hypotheses, (N,) each."""
-        return hypothesis_features(self.nbest, self.log_probs)
-
-    @functools.cached_property
-    def distances(self) -> np.ndarray:
-        """Word errors of each hypothesis with each other one as the reference, (N, N)."""
-        return edit_distances([hyp.words for hyp in self.nbest.hypotheses])
-
-    def without_lm(self) -> ScoredList:
-        """The list as an LM that knows nothing scores it."""
-        return ScoredList(self.nbest, {LM: np.zeros(len(self.nbest.hypotheses))})
-
-    def totals(self, scales: Scales) -> np.ndarray:
-        """Score that is maximised, (N,): logits of a posterior over the list, up to a factor."""
-        return self._weighed(totals, scales)
-
-    def posterior(self, scales: Scales) -> np.ndarray:
-        """Probabilities of the hypotheses at some scales, (N,)."""
-        return list_posterior(self.totals(scales), (scales.posterior or Posterior()).sharpness)
-
-    def choice(self, scales: Scales, decision: str = "max") -> int:
-        """Index of the best hypothesis at some scales, the first of equals.
-
-        Weights that leave lists as they came do so with every decision.
-        """
-        if decision == "mbr" and scales.features != FIRST_PASS:
-            return least_risk(self.posterior(scales), self.distances)
-        return self._weighed(best_place, scales)
-
-    def _weighed(self, function: Callable, scales: Scales) -> Any:
-        """Result of a function of features and their weights."""
-        features = self.features
-        try:
-            return function(features, scales.weights(features))
-        except InputError as error:
-            raise InputError(f"utterance {self.nbest.utt[:80]!r}: {error}") from error
-
-
-class ListScores(NamedTuple):
-    """The N-best list of an utterance with the scores of its words.
+    """An N-best list with the scores of its words under new LMs.
 
     Attributes:
         nbest: The list.
@@ -129,16 +76,22 @@ class ListScores(NamedTuple):
     log_probs: Tuple[np.ndarray, ...]
     uncertainty: Tuple[Uncertainty, ...] = ()
 
+    @functools.cached_property
+    def distances(self) -> np.ndarray:
+        """Word errors of each hypothesis with each other one as the reference, (N, N)."""
+        return edit_distances([hyp.words for hyp in self.nbest.hypotheses])
+
     def mixed(self, weighting: Weighting) -> Tuple[np.ndarray, ...]:
         """The mixture's score of each word and `</s>` of each hypothesis, (n + 1,), in nats."""
         weights = weighting.weights
         return tuple(combined(rows[: len(weights)], weights) for rows in self.log_probs)
 
-    def scored(
+    def lm_scores(
         self, weighting: Weighting, mixed: Sequence[np.ndarray] = (), *, of_each: bool = False
-    ) -> ScoredList:
-        """The list with the scores of each hypothesis, `of_each` LM too, or where scales ask.
+    ) -> Dict[str, np.ndarray]:
+        """Ln P of each hypothesis, (N,), under the mixture and subtracted LMs, by its feature.
 
+        With `of_each`, or where scales ask, there are those under each LM of the mixture too.
         `mixed` are the mixture's scores, where they are known.
         """
         of_each = of_each or weighting.scales.of_each_lm
@@ -153,7 +106,27 @@ class ListScores(NamedTuple):
             name: [-round(float((-row).round(DIGITS).sum()), DIGITS) for row in rows]
             for name, rows in words.items()
         }
-        return ScoredList(self.nbest, {name: np.array(row) for name, row in written.items()})
+        return {name: np.array(row) for name, row in written.items()}
+
+    def totals(self, features: Features, scales: Scales) -> np.ndarray:
+        """Score that is maximised, (N,): logits of a posterior over the list, up to a factor."""
+        try:
+            return totals(features, scales.weights(features))
+        except InputError as error:
+            raise InputError(f"utterance {self.nbest.utt[:80]!r}: {error}") from error
+
+    def choice(self, features: Features, scales: Scales, decision: str = "max") -> int:
+        """Index of the best hypothesis at some scales, the first of equals.
+
+        Weights that leave lists as they came do so with every decision.
+        """
+        values = self.totals(features, scales)
+        if decision == "mbr" and scales.features != FIRST_PASS:
+            return least_risk(
+                list_posterior(values, (scales.posterior or ListPosterior()).sharpness),
+                self.distances,
+            )
+        return int(first_of_equals(values, size_of(features, scales.weights(features))))
 
 
 class RescoredList(NamedTuple):
@@ -217,32 +190,34 @@ class RescoredList(NamedTuple):
         )
 
 
-def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
+def choose(item: ScoredList, weighting: Weighting) -> RescoredList:
     """Rescored list: new scores, the choice by them, and confidences where they are wanted."""
-    scales, mixed = weighting.scales, scores.mixed(weighting)
-    scored = scores.scored(weighting, mixed)
-    control, own = scales.control, None
-    if control is not None and dict(control.features or ()).keys() <= scored.features.keys():
-        own = scored.choice(control, scales.decision)
-    found = RescoredList(
-        scores.nbest,
-        tuple(scored.log_probs[LM].tolist()),
+    nbest, scales, mixed = item.nbest, weighting.scales, item.mixed(weighting)
+    scores = item.lm_scores(weighting, mixed)
+    features = hypothesis_features(nbest, scores)
+    control, best_of_control = scales.control, None
+    if control is not None and dict(control.features or ()).keys() <= features.keys():
+        best_of_control = item.choice(features, control, scales.decision)
+    rescored = RescoredList(
+        nbest,
+        tuple(scores[LM].tolist()),
         mixed,
-        scored.choice(scales, scales.decision),
-        scores.uncertainty,
-        control=own,
-        subtracted={n: scored.log_probs[f"{SUBTRACTED}.{n}"] for n in weighting.subtracted},
-        totals=scored.totals(scales),
+        item.choice(features, scales, scales.decision),
+        item.uncertainty,
+        control=best_of_control,
+        subtracted={name: scores[f"{SUBTRACTED}.{name}"] for name in weighting.subtracted},
+        totals=item.totals(features, scales),
     )
     if not weighting.sure:
-        return found
-    posterior, scaling = scored.posterior(scales), (scales.posterior or Posterior()).scaling
-    hyps = [hyp.words for hyp in scores.nbest.hypotheses]
-    masses = word_confidences(posterior, words_in_place(found.words, hyps))
-    return found._replace(
-        expected_errors=float(distances_of(found.words, hyps) @ posterior),
+        return rescored
+    tuned = scales.posterior or ListPosterior()
+    posterior = list_posterior(rescored.totals, tuned.sharpness)
+    hyps = [hyp.words for hyp in nbest.hypotheses]
+    masses = word_confidences(posterior, words_in_place(rescored.words, hyps))
+    return rescored._replace(
+        expected_errors=float(distances_of(rescored.words, hyps) @ posterior),
         masses=masses,
-        confidences=scaling.calibrated(masses),
+        confidences=tuned.scaling.calibrated(masses),
     )
 
 
@@ -261,7 +236,7 @@ class ListTally:
         whose = () if refs is None else (BEFORE, CONTROL, RESCORED, ORACLE)
         self.errors = dict.fromkeys(whose, NO_WORDS)
         # the system before (A) -> its segments with the new best (B)
-        self._segments: Dict[str, List[Segment]] = {name: [] for name in whose[:2]}
+        self._segments: Dict[str, List[SegmentErrors]] = {name: [] for name in whose[:2]}
         # posterior masses, confidences, and 1 where the word is right
         self._sure: List[np.ndarray] = []
 
@@ -302,21 +277,21 @@ class ListTally:
 
         Empty without confidences; without AUROC where all words are right, or none is.
         """
-        found: Dict[str, float] = {}
+        measures: Dict[str, float] = {}
         if self._sure:
             *measured, right = np.concatenate(self._sure, axis=1)
             correct = right.astype(bool)
-            found["words"] = len(correct)
+            measures["words"] = len(correct)
             for name, values in zip(("posterior", "confidence"), measured, strict=True):
-                found[f"ece_of_{name}"] = calibration_error(values, correct)
+                measures[f"ece_of_{name}"] = calibration_error(values, correct)
                 if (area := auroc(values.tolist(), correct.tolist())) is not None:
-                    found[f"auroc_of_{name}"] = area
-        return found
+                    measures[f"auroc_of_{name}"] = area
+        return measures
 
 
-def calibration_text(found: Mapping[str, float]) -> str:
+def calibration_text(measures: Mapping[str, float]) -> str:
     """Measures before and after the scaling of confidences, for people."""
     text = "calibration error {ece_of_posterior:.4f} -> {ece_of_confidence:.4f}"
-    if "auroc_of_posterior" in found:
+    if "auroc_of_posterior" in measures:
         text += ", AUROC {auroc_of_posterior:.4f} -> {auroc_of_confidence:.4f}"
-    return text.format(**found)
+    return text.format(**measures)

@@ -114,7 +114,7 @@ class Validated:
     num_folds: int
 
     @functools.cached_property
-    def found(self) -> Dict[str, np.ndarray]:
+    def weights(self) -> Dict[str, np.ndarray]:
         """Weights of each candidate on all lists, in units of spread."""
         return solve(self.problem, self.sets)
 
@@ -137,7 +137,7 @@ class Validated:
         if kept != AS_IT_CAME:
             columns = self.sets[kept]
             spreads = self.problem.columns(columns).spreads
-            weights, scaled = _named(columns, self.found[kept], spreads)
+            weights, scaled = _named(columns, self.weights[kept], spreads)
         first = sum(int(counts[0]) for counts in self.errors)
         tuned = chosen_errors(self.lists, self.errors, dict(weights))
         if tuned > first:
@@ -149,14 +149,13 @@ class Validated:
 
     def chosen(self) -> TunedWeights:
         """Weights of the choice; never worse on these lists than without subtracted LMs."""
-        plain = [n for n in self.held_out if not _subtracts(self.sets.get(n, ()))]
+        plain = [
+            candidate
+            for candidate in self.held_out
+            if all(sign_of(name) >= 0 for own in self.sets.get(candidate, ()) for name in own)
+        ]
         names = dict.fromkeys([self.choice(), self.choice(plain)])
-        return min(map(self.tuned, names), key=lambda found: found.errors["tuned"])
-
-
-def _subtracts(columns: Columns) -> bool:
-    """True if columns have the score of a subtracted LM."""
-    return any(sign_of(name) < 0 for column in columns for name in column)
+        return min(map(self.tuned, names), key=lambda tuned: tuned.errors["tuned"])
 
 
 def validate(
@@ -189,16 +188,16 @@ def with_control(every: Validated, without_lm: Validated) -> Tuple[TunedWeights,
     have fewer errors than every candidate without them on held-out lists, and no more than the
     control on the tuning lists; else both are one.
     """
-    found, control = every.chosen(), without_lm.chosen()
-    if found.kept == AS_IT_CAME:
+    chosen, control = every.chosen(), without_lm.chosen()
+    if chosen.kept == AS_IT_CAME:
         return control, control
-    size, fewest = len(every.sets[found.kept]), without_lm.best()
+    size, fewest = len(every.sets[chosen.kept]), without_lm.best()
     names = [name for name, own in without_lm.sets.items() if len(own) <= size] or [AS_IT_CAME]
     control = min(map(without_lm.tuned, names), key=lambda tuned: tuned.errors["tuned"])
-    helps = found.held_out[found.kept] < without_lm.held_out[fewest].sum()
-    no_worse = found.errors["tuned"] <= control.errors["tuned"]
-    if helps and no_worse and any(sign_of(name) for name, _ in found.weights):
-        return found, control
+    helps = chosen.held_out[chosen.kept] < without_lm.held_out[fewest].sum()
+    no_worse = chosen.errors["tuned"] <= control.errors["tuned"]
+    if helps and no_worse and any(sign_of(name) for name, _ in chosen.weights):
+        return chosen, control
     control = without_lm.tuned(fewest)
     return control, control
 
@@ -242,7 +241,7 @@ def make_candidates(
 
 def solve(whole: Problem, sets: Mapping[str, Columns]) -> Dict[str, np.ndarray]:
     """Weights of each set, in units of spread; larger sets start from the smallest one's."""
-    found: Dict[str, np.ndarray] = {}
+    weights_of: Dict[str, np.ndarray] = {}
     known: Dict[Column, float] = {}
     for name, columns in sets.items():
         problem = whole.columns(columns)
@@ -256,9 +255,9 @@ def solve(whole: Problem, sets: Mapping[str, Columns]) -> Dict[str, np.ndarray]:
         if columns[0] in known:
             anchor = _spread_over(columns, known, problem.spreads)
             starts.append(anchor)
-        weights = found[name] = mert(problem, starts, anchor)
+        weights = weights_of[name] = mert(problem, starts, anchor)
         known = known or dict(zip(columns, weights / problem.spreads, strict=True))
-    return found
+    return weights_of
 
 
 def _start(columns: Columns, share: float) -> np.ndarray:
@@ -284,14 +283,14 @@ def held_out_errors(
 ) -> Dict[str, np.ndarray]:
     """Errors of each list under each candidate, where the list was held out, (L,) each."""
     errors = problem.errors
-    found = {name: errors[:, 0].copy() for name in [AS_IT_CAME, *sets]}
+    held_out = {name: errors[:, 0].copy() for name in [AS_IT_CAME, *sets]}
     for part in parts if len(parts) > 1 else ():
         rest = np.setdiff1d(np.arange(len(errors)), part)
         weights = solve(problem.only(rest), sets)
         for name, columns in sets.items():
             held = problem.only(part).columns(columns)
-            found[name][part] = held.list_errors(weights[name])
-    return found
+            held_out[name][part] = held.list_errors(weights[name])
+    return held_out
 
 
 def _named(columns: Columns, weights: np.ndarray, spreads: np.ndarray) -> Tuple[Weights, Ranked]:

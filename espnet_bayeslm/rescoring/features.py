@@ -48,18 +48,24 @@ def hypothesis_features(nbest: NBest, log_probs: Mapping[str, np.ndarray]) -> Fe
     """
     hyps = nbest.hypotheses
     words = np.array([len(hyp.words) for hyp in hyps], dtype=float)
-    found: Features = {}
+    features: Features = {}
     for name in SCORES:
         if (values := _scores(nbest, name)) is not None:
-            found[name] = values
-    if "am_score" in found:
-        found[LENGTH_TIMES] = found["am_score"] * (words + 1)
-    found.update({name: _possible(nbest, name, values) for name, values in log_probs.items()})
-    found["words"] = words
-    found["chars"] = np.array([sum(map(len, hyp.words)) for hyp in hyps], dtype=float)
-    found["rank"] = -np.log(np.arange(1.0, len(hyps) + 1))
-    found["is_first"] = (np.arange(len(hyps)) == 0).astype(float)
-    return found
+            features[name] = values
+    if "am_score" in features:
+        features[LENGTH_TIMES] = features["am_score"] * (words + 1)
+    for name, values in log_probs.items():
+        if not (values < np.inf).all():
+            raise InputError(f"{name} of {nbest.utt[:80]!r} is not a number")
+        # what is impossible is far below the rest of the list
+        finite = np.isfinite(values)
+        lowest = values[finite].min() if finite.any() else 0.0
+        features[name] = np.where(finite, values, lowest - IMPOSSIBLE)
+    features["words"] = words
+    features["chars"] = np.array([sum(map(len, hyp.words)) for hyp in hyps], dtype=float)
+    features["rank"] = -np.log(np.arange(1.0, len(hyps) + 1))
+    features["is_first"] = (np.arange(len(hyps)) == 0).astype(float)
+    return features
 
 
 def _scores(nbest: NBest, name: str) -> Optional[np.ndarray]:
@@ -73,15 +79,6 @@ def _scores(nbest: NBest, name: str) -> Optional[np.ndarray]:
             remedy="Leave the hypothesis out, or the score out of the whole list.",
         )
     return scores
-
-
-def _possible(nbest: NBest, name: str, log_probs: np.ndarray) -> np.ndarray:
-    """Finite ln P: what is impossible is far below the rest of the list."""
-    if not (log_probs < np.inf).all():
-        raise InputError(f"{name} of {nbest.utt[:80]!r} is not a number")
-    finite = np.isfinite(log_probs)
-    lowest = log_probs[finite].min() if finite.any() else 0.0
-    return np.where(finite, log_probs, lowest - IMPOSSIBLE)
 
 
 def sign_of(name: str) -> int:
@@ -116,13 +113,13 @@ def size_of(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) ->
     return sum(abs(w) * float(np.abs(features[name]).max()) for name, w in weights.items())
 
 
-def first_of_equals(found: np.ndarray, size: ArrayLike) -> np.ndarray:
+def first_of_equals(sums: np.ndarray, size: ArrayLike) -> np.ndarray:
     """Place of the first total, of (..., N), that rounding alone sets below the highest, (...).
 
     The size, (...), is that of `size_of`.
     """
-    least = found.max(axis=-1) - SAME_TOTAL * np.asarray(size)
-    return (found >= least[..., None]).argmax(axis=-1)
+    least = sums.max(axis=-1) - SAME_TOTAL * np.asarray(size)
+    return (sums >= least[..., None]).argmax(axis=-1)
 
 
 def feature_table(lists: Sequence[Features]) -> Tuple[List[str], np.ndarray, np.ndarray]:

@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 from typing import IO, Any, Iterable, Iterator, Mapping, Optional, Sequence
 
+from espnet_bayeslm.nbest.fields import hypothesis_key
 from espnet_bayeslm.nbest.formats import nbest_writer
-from espnet_bayeslm.nbest.kaldi import key_of
 from espnet_bayeslm.rescoring.decision import DIGITS, RescoredList
 
 UNCERTAINTY = "uncertainty.ndjson"
@@ -32,7 +32,7 @@ def written_lists(
     subtracted: bool = False,
     write_best: Optional[int] = None,
 ) -> Iterator[RescoredList]:
-    """Yield rescored lists, each when it is in the files of a folder: `lmwt.nn`, `text`, `trn`, ...
+    """Write rescored lists to a folder (`lmwt.nn`, `text`, `trn`, ..), and yield each when written.
 
     With `token_scores` there are the costs of the words too, with `subtracted` those under
     subtracted LMs, a column for each, and with `write_best` lists of so many hypotheses.
@@ -62,7 +62,7 @@ def written_lists(
             if write_best is not None:
                 add_best(item.best_hypotheses(write_best))
             utt, hyps = item.nbest.utt, item.nbest.hypotheses
-            keys = [key_of(utt, rank) for rank in range(1, len(hyps) + 1)]
+            keys = [hypothesis_key(utt, rank) for rank in range(1, len(hyps) + 1)]
             write_costs(COSTS, keys, ([score] for score in item.lm_scores))
             if token_scores:
                 write_costs(WORD_COSTS, keys, (row.tolist() for row in item.word_log_probs))

@@ -24,7 +24,8 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.loading.components import Sentences, SubtractOptions, chosen_forms
+from espnet_bayeslm.loading.component_options import SubtractOptions
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.loading.weights_file import (
     KeptForm,
     NamedWeight,
@@ -34,9 +35,8 @@ from espnet_bayeslm.loading.weights_file import (
     kept_forms,
     match_weights,
     read_weights,
-    warn_of_other_forms,
 )
-from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, Posterior
+from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, ListPosterior
 from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, SUBTRACTED
 from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.errors import InputError
@@ -72,7 +72,7 @@ class Scales:
     lmwt: float = 10.0
     word_penalty: float = 0.0
     features: Optional[Tuple[Tuple[str, float], ...]] = None
-    posterior: Optional[Posterior] = None
+    posterior: Optional[ListPosterior] = None
     decision: str = "max"
     control: Optional[Scales] = None
     subtracted: Tuple[NamedWeight, ...] = ()
@@ -105,18 +105,6 @@ class Scales:
         less = {f"{SUBTRACTED}.{row.name}": row.weight for row in self.subtracted if row.weight}
         return {**own, **less}
 
-    def kept_forms(self, names: Sequence[str], fingerprints: Sequence[str]) -> List[KeptForm]:
-        """Forms of the text that belong to some LMs."""
-        digests = self.fingerprints
-        known = [NamedWeight(n, 0.0, digests.get(n, ""), f) for n, f in self.text_forms.items()]
-        return kept_forms("--scales", known, names, fingerprints)
-
-    @property
-    def has_lmwt(self) -> bool:
-        """True if acoustic score and LM both have a positive weight, whose ratio is `lmwt`."""
-        own = self.weights(("am_score",))
-        return own.get("am_score", 0.0) > 0 and own.get(LM, 0.0) > 0
-
     @property
     def of_each_lm(self) -> bool:
         """True if single LMs have a weight beside their mixture."""
@@ -124,16 +112,17 @@ class Scales:
 
     def content(self) -> Dict[str, Any]:
         """Content of a yaml file that `read_scales` reads."""
-        found: Dict[str, Any] = {"features": dict(self.features)} if self.features else {}
-        if self.has_lmwt:
-            found.update(lmwt=self.lmwt, word_penalty=self.word_penalty)
+        content: Dict[str, Any] = {"features": dict(self.features)} if self.features else {}
+        own = self.weights(("am_score",))
+        if own.get("am_score", 0.0) > 0 and own.get(LM, 0.0) > 0:  # whose ratio is `lmwt`
+            content.update(lmwt=self.lmwt, word_penalty=self.word_penalty)
         if self.posterior is not None:
-            found["posterior"] = dataclasses.asdict(self.posterior)
+            content["posterior"] = dataclasses.asdict(self.posterior)
         if self.subtracted:
-            found["subtracted"] = {row.name: row.weight for row in self.subtracted}
+            content["subtracted"] = {row.name: row.weight for row in self.subtracted}
         if self.control is not None:
-            found["control"] = self.control.content()
-        return found
+            content["control"] = self.control.content()
+        return content
 
     def __str__(self) -> str:
         """Chosen scales, for people."""
@@ -181,18 +170,12 @@ def _scales_of(content: Mapping[str, Any]) -> Scales:
     """Scales from the content of a yaml file."""
     posterior = content.get("posterior")
     if posterior is not None:
-        posterior = Posterior(**{name: float(value) for name, value in posterior.items()})
+        posterior = ListPosterior(**{name: float(value) for name, value in posterior.items()})
     features = content.get("features")
     if features is not None:
         features = tuple((str(k), float(v)) for k, v in features.items())
         content = {"lmwt": Scales.lmwt, "word_penalty": Scales.word_penalty, **content}
     lmwt, penalty = float(content["lmwt"]), float(content["word_penalty"])
-    if content.get("combine") == "loglinear" and len(content.get("components") or ()) > 1:
-        raise InputError(
-            "the scales were tuned with `--combine loglinear`, which is gone",
-            remedy="Tune again, with --tune_lms true for a log-linear weight of each LM.",
-        )
-    # files of earlier versions have no control
     control = None if content.get("control") is None else _scales_of(content["control"])
     decision = str(content.get("decision") or "max")
     return Scales(
@@ -222,7 +205,6 @@ class Weighting(NamedTuple):
         fingerprints: The digests of the components' files, where they are known.
         confidence: True for confidences with "max" too.
         text_forms: Form in which each pretrained LM reads the text, by name, once it is chosen.
-        kept: Forms in which the LMs read the text where scales and weights were estimated.
     """
 
     names: Sequence[str]
@@ -231,27 +213,6 @@ class Weighting(NamedTuple):
     fingerprints: Sequence[str] = ()
     confidence: bool = False
     text_forms: Mapping[str, str] = {}
-    kept: Sequence[KeptForm] = ()
-
-    @classmethod
-    def of(
-        cls,
-        components: Sequence[Component],
-        weights: Union[PathLike, Sequence[float], None],
-        scales: Union[PathLike, Scales, None],
-    ) -> Weighting:
-        """The weights that are given for some components, and the scales (None: the defaults)."""
-        names = [component.name for component in components]
-        digests = [component.fingerprint for component in components]
-        known = Scales() if scales is None else scales
-        known = known if isinstance(known, Scales) else read_scales(known)
-        values = read_weights(weights, names, fingerprints=digests)
-        if values is None:
-            raise InputError(
-                f"{len(components)} components and no --weights",
-                remedy="Estimate them with `bayeslm interpolate`.",
-            )
-        return cls(names, values, known, digests)
 
     @property
     def subtracted(self) -> List[str]:
@@ -266,30 +227,21 @@ class Weighting(NamedTuple):
     @property
     def digests(self) -> Dict[str, str]:
         """The digests of all files that are known, those of subtracted LMs too, by name."""
-        found = dict(zip(self.names, self.fingerprints, strict=False))
-        found.update((row.name, row.fingerprint) for row in self.scales.subtracted)
-        return {name: digest for name, digest in found.items() if digest}
+        known = dict(zip(self.names, self.fingerprints, strict=False))
+        known.update((row.name, row.fingerprint) for row in self.scales.subtracted)
+        return {name: digest for name, digest in known.items() if digest}
 
-    def with_forms(self, components: Sequence[Component], sentences: Sentences) -> Weighting:
-        """Weighting with the text forms of pretrained LMs, which sentences choose if need be."""
-        return self._replace(text_forms=chosen_forms(components, self.kept, sentences))
-
-    def warn_of_other_forms(self) -> None:
-        """Warn where scales or weights were estimated with another form of the text."""
-        if self.kept:
-            warn_of_other_forms(self.kept, self.text_forms)
-
-    def warn_of_other_lms(self) -> None:
-        """Warn where the scales were tuned with other LMs than these."""
+    def warn_untuned(self) -> None:
+        """Warn where scales are applied that were tuned with other LMs, or without a posterior."""
         then, now = self.scales.fingerprints, self.digests
-        # earlier versions wrote those of subtracted LMs alone where jobs were merged
-        knows_all = {*then} - {*self.subtracted} and any(self.fingerprints)
-        if knows_all and {*then.values()} != {*now.values()}:
+        if then and any(self.fingerprints) and {*then.values()} != {*now.values()}:
             known, given = ", ".join(sorted(then)), ", ".join(sorted(now))
             other = f"{known}, and this run has {given}"
             if known == given:
-                other = f"other files of {given}, or by an earlier version"
+                other = f"other files of {given}"
             LOG.warning(f"--scales was tuned with {other}: give the same LMs, or tune again")
+        if self.sure and self.scales.posterior is None:
+            LOG.warning("the posterior over the lists is not tuned: its sharpness is 1")
 
     def content(self) -> Dict[str, Any]:
         """Content of `--scales`' file, as yaml has it."""
@@ -311,26 +263,41 @@ def load_mixture(
     scales: Union[PathLike, Scales, None] = None,
     tunes: bool = False,
     **reading: Any,
-) -> Tuple[List[Component], Weighting]:
-    """LMs and n-grams from their files, subtracted ones last, and how their scores are weighed.
+) -> Tuple[List[Component], Weighting, List[KeptForm]]:
+    """LMs and n-grams from their files, and the weights of their scores.
 
-    The weights of subtracted LMs are yet to be tuned with `tunes`. LMs read as
-    `ComponentOptions.components` says it.
+    The weights of subtracted LMs are yet to be tuned with `tunes`. LMs read as `load_components`
+    says it.
+
+    Returns:
+        The components, subtracted ones last; the weights; the forms in which pretrained LMs read
+        text where scales and weights were estimated.
     """
-    components = options.components(device, **reading)
-    subtracted = options.subtracted([c.name for c in components], device, **reading)
-    weighting = Weighting.of(components, options.weights, scales)
-    weights = subtracted_weights(
+    every = load_components(options, device, **reading)
+    count = len(options.lms) + len(options.ngrams)
+    components, subtracted = every[:count], every[count:]
+    names, digests = [c.name for c in components], [c.fingerprint for c in components]
+    known = Scales() if scales is None else scales
+    known = known if isinstance(known, Scales) else read_scales(known)
+    weights = read_weights(options.weights, names, fingerprints=digests)
+    if weights is None:
+        raise InputError(
+            f"{len(components)} components and no --weights",
+            remedy="Estimate them with `bayeslm interpolate`.",
+        )
+    of_subtracted = subtracted_weights(
         [NamedWeight(c.name, 0.0, c.fingerprint) for c in subtracted],
-        weighting.scales.subtracted,
+        known.subtracted,
         options.subtract_weights,
         tunes=tunes,
     )
-    found = dataclasses.replace(weighting.scales, subtracted=weights)
-    every = [*components, *subtracted]
-    own = [c.name for c in every], [c.fingerprint for c in every]
-    kept = [*found.kept_forms(*own), *forms_of_weights(options.weights, *own)]
-    return every, weighting._replace(scales=found, kept=kept)
+    known = dataclasses.replace(known, subtracted=of_subtracted)
+    kept: List[KeptForm] = []
+    if any(component.pretrained is not None for component in every):
+        forms = known.text_forms.items()
+        rows = [NamedWeight(n, 0.0, known.fingerprints.get(n, ""), form) for n, form in forms]
+        kept = kept_forms("--scales", rows, every) + forms_of_weights(options.weights, every)
+    return every, Weighting(names, weights, known, digests), kept
 
 
 def subtracted_weights(
@@ -368,6 +335,4 @@ def subtracted_weights(
         values = given or match_weights(known, names, digests)
     except InputError as error:
         raise InputError(f"--scales, subtracted LMs: {error}") from None
-    found = tuple(map(NamedWeight, names, values, digests))
-    check_subtracted(found)
-    return found
+    return tuple(map(NamedWeight, names, values, digests))

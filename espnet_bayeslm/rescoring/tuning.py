@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from types import MappingProxyType
 from typing import (
     Any,
     Dict,
-    Iterable,
-    Iterator,
     List,
     Mapping,
     NamedTuple,
@@ -23,23 +20,14 @@ import numpy as np
 from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import check_same_utterances
-from espnet_bayeslm.nbest.fields import SCORES
-from espnet_bayeslm.nbest.segments import known_segments
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.bayes_risk import Posterior, tuned_posterior
-from espnet_bayeslm.rescoring.decision import (
-    CONTROL,
-    ListScores,
-    RescoredList,
-    ScoredList,
-    rescored_list,
-)
+from espnet_bayeslm.rescoring.bayes_risk import tuned_posterior
+from espnet_bayeslm.rescoring.decision import CONTROL, ScoredList
 from espnet_bayeslm.rescoring.feature_tuning import (
     AS_IT_CAME,
     LISTS_PER_WEIGHT,
     Column,
     TunedWeights,
-    Validated,
     unused_line,
     validate,
     with_control,
@@ -49,11 +37,12 @@ from espnet_bayeslm.rescoring.features import (
     LM,
     Features,
     first_of_equals,
+    hypothesis_features,
     is_normalised,
     size_of,
     totals,
 )
-from espnet_bayeslm.rescoring.options import RescoreOptions
+from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
 from espnet_bayeslm.rescoring.weight_search import folds
 from espnet_bayeslm.utils.errors import InputError
@@ -100,8 +89,8 @@ class Tuned(NamedTuple):
 
     Attributes:
         scales: The scales.
-        found: The errors of the candidates.
-        control: The errors of the candidates without the scores of the new LMs; `found` itself
+        chosen: The chosen weights, with the errors of the candidates.
+        control: The same without the scores of the new LMs; `chosen` itself
             where these LMs are not used.
         sweep: The errors around the scales.
         words: Of the references.
@@ -112,7 +101,7 @@ class Tuned(NamedTuple):
     """
 
     scales: Scales
-    found: TunedWeights
+    chosen: TunedWeights
     control: TunedWeights
     sweep: Sweep
     words: int
@@ -132,7 +121,7 @@ class Tuned(NamedTuple):
         lines.append(f"all lists (scales.yaml): {_choice(self.scales)}")
         first = sum(fold.first_pass for fold in self.folds)
         held_out = sum(fold.rescored for fold in self.folds)
-        fitted = self.found.errors["tuned"]
+        fitted = self.chosen.errors["tuned"]
         if self.scales.decision == "mbr" and self.risk_errors is not None:
             fitted = self.risk_errors
         lines.append(
@@ -147,22 +136,22 @@ class Tuned(NamedTuple):
         return lines
 
 
-def held_out_line(found: TunedWeights) -> str:
+def held_out_line(tuned: TunedWeights) -> str:
     """Result of cross-validation, in one line."""
-    errors = found.held_out
+    errors = tuned.held_out
     base = errors[AS_IT_CAME]
     if len(errors) == 1:
         needed = f"{LISTS_PER_WEIGHT} for each weight"
         return f"as it came: too few lists of several hypotheses ({needed})"
-    if found.kept == AS_IT_CAME:
+    if tuned.kept == AS_IT_CAME:
         best = min(errors.values())
         return (
             f"as it came: no gain is sure on held-out lists ({base} errors, at best {best}"
-            f" in {found.num_folds} folds)"
+            f" in {tuned.num_folds} folds)"
         )
     return (
-        f"{found.kept}: {base} -> {errors[found.kept]} errors on held-out lists"
-        f" ({found.num_folds} folds)"
+        f"{tuned.kept}: {base} -> {errors[tuned.kept]} errors on held-out lists"
+        f" ({tuned.num_folds} folds)"
     )
 
 
@@ -171,13 +160,13 @@ def _choice(scales: Scales) -> str:
     return "first pass kept" if scales.features == FIRST_PASS else str(scales)
 
 
-def tune_mixture(
-    lists: Sequence[ListScores],
+def tune(
+    lists: Sequence[ScoredList],
     refs: Refs,
     weighting: Weighting,
+    options: RescoreOptions = AS_USUAL,
     *,
     groups: Mapping[str, str] = MappingProxyType({}),
-    options: RescoreOptions = AS_USUAL,
 ) -> Tuned:
     """Scales with the fewest word errors.
 
@@ -189,57 +178,53 @@ def tune_mixture(
     """
     nbests = [item.nbest for item in lists]
     errors = hypothesis_errors(nbests, refs, options.counting)
-    spoken = [refs[nbest.utt] for nbest in nbests]
-    units_of_folds = _groups(nbests, groups)
-
-    def validated(scored: Sequence[ScoredList]) -> Validated:
-        """Candidates with their errors on held-out lists."""
-        features = [item.features for item in scored]
-        return validate(
-            features,
-            errors,
-            groups=units_of_folds,
-            num_folds=options.tune_folds,
-            normalised_scores=is_normalised(features),
-        )
-
-    def scales_by(found: TunedWeights, scored: Sequence[ScoredList]) -> Scales:
-        """Scales that choose as some weights do."""
-        has_graph = any("graph_score" in item.features for item in scored)
-        lms = weighting.scales.subtracted if scored is final else ()
-        weights = _in_lm_units(dict(found.weights))
-        scales = scales_of(weights, has_graph=has_graph, subtracted=lms)
-        return dataclasses.replace(scales, posterior=_posterior(scored, scales, spoken))
-
-    final = [item.scored(weighting, of_each=options.tune_lms) for item in lists]
-    without_lm = [item.without_lm() for item in final]
-    every, plain = validated(final), validated(without_lm)
-    found, control = with_control(every, plain)
-    unused = unused_line(every, plain) if found is control else ""
-    scales, own = scales_by(found, final), scales_by(control, without_lm)
-    decision, first = weighting.scales.decision, found.errors["first pass"]
-    by_risk = None
+    how: Any = dict(groups=_groups(nbests, groups), num_folds=options.tune_folds)
+    with_lm = [
+        hypothesis_features(item.nbest, item.lm_scores(weighting, of_each=options.tune_lms))
+        for item in lists
+    ]
+    # as an LM that knows nothing scores the lists
+    without_lm = [
+        hypothesis_features(nbest, {LM: np.zeros(len(nbest.hypotheses))}) for nbest in nbests
+    ]
+    every, plain = (
+        validate(features, errors, normalised_scores=is_normalised(features), **how)
+        for features in (with_lm, without_lm)
+    )
+    chosen, control = with_control(every, plain)
+    has_graph = any("graph_score" in features for features in with_lm)
+    subtracted = weighting.scales.subtracted
+    weights = _in_lm_units(dict(chosen.weights))
+    scales = scales_of(weights, has_graph=has_graph, subtracted=subtracted)
+    scales = _calibrated(scales, lists, with_lm, refs)
+    own = scales_of(_in_lm_units(dict(control.weights)), has_graph=has_graph)
+    own = _calibrated(own, lists, without_lm, refs)
+    decision, risk_errors = weighting.scales.decision, None
     if decision == "mbr":
-        chosen = [item.choice(scales, "mbr") for item in final]
-        by_risk = sum(int(counts[k]) for counts, k in zip(errors, chosen, strict=True))
-        if by_risk > first:
+        rows = zip(lists, with_lm, errors, strict=True)
+        risk_errors = sum(int(e[item.choice(f, scales, "mbr")]) for item, f, e in rows)
+        if risk_errors > (first := chosen.errors["first pass"]):
             LOG.warning(
-                f"by mbr the tuning lists have {by_risk} errors, in the first pass {first}:"
+                f"by mbr the tuning lists have {risk_errors} errors, in the first pass {first}:"
                 " max decides"
             )
             decision = "max"
-    features, weights = [item.features for item in final], _in_lm_units(dict(found.weights))
-    picture = sweep(features, errors, weights=weights, scaled=found.scaled)
-    if found.kept != AS_IT_CAME and picture.at_edge:
+    picture = sweep(with_lm, errors, weights=weights, scaled=chosen.scaled)
+    if chosen.kept != AS_IT_CAME and picture.at_edge:
         LOG.warning("the errors are fewest at the edge of the sweep: see sweep.png")
     # words or characters of the references, as the first pass is compared with them
     units = options.counting.units
-    firsts = [units(nbest.hypotheses[0].words) for nbest in nbests]
-    pairs = zip(spoken, firsts, strict=True)
-    num_words = sum(len(closest_reading(units(ref), first)) for ref, first in pairs)
-    made_with: Any = {"fingerprints": weighting.digests, "text_forms": weighting.text_forms}
-    scales = dataclasses.replace(scales, decision=decision, control=own, **made_with)
-    return Tuned(scales, found, control, picture, num_words, by_risk, unused=unused)
+    firsts = ((refs[nbest.utt], nbest.hypotheses[0].words) for nbest in nbests)
+    num_words = sum(len(closest_reading(units(ref), units(first))) for ref, first in firsts)
+    scales = dataclasses.replace(
+        scales,
+        decision=decision,
+        control=own,
+        fingerprints=weighting.digests,
+        text_forms=weighting.text_forms,
+    )
+    unused = unused_line(every, plain) if chosen is control else ""
+    return Tuned(scales, chosen, control, picture, num_words, risk_errors, unused=unused)
 
 
 def _in_lm_units(weights: Mapping[str, float]) -> Dict[str, float]:
@@ -248,15 +233,19 @@ def _in_lm_units(weights: Mapping[str, float]) -> Dict[str, float]:
     return {name: weight / (lm if lm > 0 else 1.0) for name, weight in weights.items()}
 
 
-def _posterior(
-    lists: Sequence[ScoredList], scales: Scales, refs: Sequence[Sequence[str]]
-) -> Posterior:
-    """The posterior of calibrated words."""
+def _calibrated(
+    scales: Scales, lists: Sequence[ScoredList], features: Sequence[Features], refs: Refs
+) -> Scales:
+    """Scales with the posterior over a list whose words are calibrated."""
     hyps = [[hyp.words for hyp in item.nbest.hypotheses] for item in lists]
-    best = [item.choice(scales) for item in lists]
-    rows = zip(refs, hyps, best, strict=True)
-    readings = [closest_reading(ref, words[k]) for ref, words, k in rows]
-    return tuned_posterior([item.totals(scales) for item in lists], hyps, readings, best)
+    pairs = list(zip(lists, features, strict=True))
+    best = [item.choice(own, scales) for item, own in pairs]
+    rows = zip(lists, hyps, best, strict=True)
+    readings = [closest_reading(refs[item.nbest.utt], words[k]) for item, words, k in rows]
+    totals_of_lists = [item.totals(own, scales) for item, own in pairs]
+    return dataclasses.replace(
+        scales, posterior=tuned_posterior(totals_of_lists, hyps, readings, best)
+    )
 
 
 def _groups(nbests: Sequence[NBest], known: Mapping[str, str]) -> List[str]:
@@ -283,13 +272,13 @@ def fold_lists(
     nbests: Sequence[NBest], num_folds: int, groups: Mapping[str, str] = MappingProxyType({})
 ) -> List[np.ndarray]:
     """Places of the lists of each fold; a recording or speaker is in one."""
-    found = folds(_groups(nbests, groups), num_folds)
-    if len(found) < 2:
+    parts = folds(_groups(nbests, groups), num_folds)
+    if len(parts) < 2:
         raise InputError(
             f"--folds {num_folds}: the {len(nbests)} lists are one list, recording or speaker",
             remedy="Give lists of several, which can be divided.",
         )
-    return found
+    return parts
 
 
 def sweep(
@@ -314,75 +303,3 @@ def sweep(
     values = [weights[part[0]] * FACTORS for part in parts] + [np.zeros(1), np.zeros(1)]
     labels = [*names, "", ""]
     return Sweep((labels[0], labels[1]), (values[0], values[1]), total)
-
-
-class Rescoring:
-    """An iterator of rescored lists.
-
-    With references scales are tuned on the lists first, which then are all kept in memory.
-
-    Attributes:
-        weighting: How scores are weighed, as tuned.
-        tuned: Result of the tuning, where there was one.
-    """
-
-    def __init__(
-        self,
-        scores: Iterable[ListScores],
-        weighting: Weighting,
-        options: RescoreOptions = AS_USUAL,
-        *,
-        refs: Optional[Refs] = None,
-    ):
-        self.tuned: Optional[Tuned] = None
-        self.weighting = weighting
-        self._rescored: Iterator[RescoredList]
-        if refs is None:
-            weighting.warn_of_other_lms()
-            if weighting.sure and weighting.scales.posterior is None:
-                LOG.warning("the posterior over the lists is not tuned: its sharpness is 1")
-            self._rescored = map(rescored_list, scores, itertools.repeat(weighting))
-            return
-        lists, segments = list(scores), known_segments(options.segments)
-        groups = {utt: segment.recording for utt, segment in segments.items()}
-        nbests = [item.nbest for item in lists]
-        if all(nbest.scores(name) is None for nbest in nbests for name in SCORES):
-            LOG.info("the lists have no scores: the rank stands in for them")
-
-        def tune(some: Sequence[ListScores], refs: Refs) -> Tuple[Weighting, Tuned]:
-            tuned = tune_mixture(some, refs, weighting, groups=groups, options=options)
-            # where mbr was wanted and max decides, there are confidences all the same
-            return weighting._replace(scales=tuned.scales, confidence=weighting.sure), tuned
-
-        self.weighting, self.tuned = tune(lists, refs)
-        if self.tuned.unused:
-            LOG.warning(self.tuned.unused)
-        if options.folds is None:
-            self._rescored = map(rescored_list, lists, itertools.repeat(self.weighting))
-            return
-        errors = hypothesis_errors(nbests, refs, options.counting)
-        done: Dict[int, RescoredList] = {}
-        counts = []
-        for places in fold_lists(nbests, options.folds, groups):
-            rest = [lists[k] for k in np.setdiff1d(np.arange(len(lists)), places)]
-            of_others, _ = tune(rest, {item.nbest.utt: refs[item.nbest.utt] for item in rest})
-            done.update((k, rescored_list(lists[k], of_others)) for k in places.tolist())
-            pairs = [(errors[k], done[k]) for k in places.tolist()]
-            own = [counted[r.control] for counted, r in pairs if r.control is not None]
-            counts.append(
-                Fold(
-                    of_others.scales,
-                    len(places),
-                    sum(int(counted[0]) for counted, _ in pairs),
-                    sum(int(counted[r.best]) for counted, r in pairs),
-                    int(sum(own)) if len(own) == len(places) else None,
-                )
-            )
-        self.tuned = self.tuned._replace(folds=tuple(counts))
-        self._rescored = iter([done[k] for k in range(len(lists))])
-
-    def __iter__(self) -> Iterator[RescoredList]:
-        return self
-
-    def __next__(self) -> RescoredList:
-        return next(self._rescored)

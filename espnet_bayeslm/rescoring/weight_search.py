@@ -72,9 +72,9 @@ def errors_along(intercepts: np.ndarray, slopes: np.ndarray, errors: np.ndarray)
         edges.append(starts)
         changes.append(after - before[going])
         before = after
-    found, place = np.unique(np.concatenate(edges), return_inverse=True)
-    steps = np.bincount(place, weights=np.concatenate(changes), minlength=len(found))
-    return Profile(found, np.concatenate([[0], steps.cumsum()]) + first_errors.sum())
+    unique_edges, place = np.unique(np.concatenate(edges), return_inverse=True)
+    steps = np.bincount(place, weights=np.concatenate(changes), minlength=len(unique_edges))
+    return Profile(unique_edges, np.concatenate([[0], steps.cumsum()]) + first_errors.sum())
 
 
 def smoothed_pieces(
@@ -143,7 +143,7 @@ class Problem(NamedTuple):
 
 
 def make_problem(features: np.ndarray, errors: np.ndarray, sizes: np.ndarray) -> Problem:
-    """Features of lists in units of their spread.
+    """Search problem of lists, with features scaled by their standard deviation.
 
     A score that is multiplied by a number gives the same problem, bit by bit: what rounding
     leaves of a difference is below the grid.
@@ -181,8 +181,8 @@ def mert(problem: Problem, starts: Sequence[np.ndarray], anchor: np.ndarray) -> 
     if len(problem.errors) > EXPLORED:
         chosen = np.random.default_rng(SEED).permutation(len(problem.errors))[:EXPLORED]
         explored = problem.only(np.sort(chosen))
-    found = [descend(explored, start, anchor) for start in starts]
-    best = min(found, key=lambda item: item[1])[0]
+    descents = [descend(explored, start, anchor) for start in starts]
+    best = min(descents, key=lambda item: item[1])[0]
     return best if explored is problem else descend(problem, best, anchor)[0]
 
 

@@ -20,7 +20,6 @@ MAX_HYPS = 20
 __getattr__ = lazy_names(
     __name__,
     {
-        "espnet_bayeslm.scoring.neural": ["NeuralScorer"],
         "espnet_bayeslm.scoring.sequences": ["score_hypotheses", "token_log_probs"],
     },
 )

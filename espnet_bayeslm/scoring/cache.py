@@ -9,7 +9,6 @@ from typing import Any, Callable, List, Sequence, Union
 
 import numpy as np
 
-from espnet_bayeslm.scoring.perplexity import token_counts
 from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores
 from espnet_bayeslm.utils.files import PathLike, atomic_write
 from espnet_bayeslm.utils.log import LOG
@@ -18,8 +17,10 @@ from espnet_bayeslm.utils.log import LOG
 CONVENTION = "a word's score has its end in it"
 
 
-class CachedScorer:
+class CachedScorer(WordScorer):
     """A scorer that is loaded only where its scores are not in the cache yet.
+
+    Scores of sentences by themselves are kept; for all others ask the scorer, which is `uncached`.
 
     Its fingerprint is a digest of all that scores depend on besides the sentences, or a function
     of the sentences that are scored first, by which an LM chooses how it reads text.
@@ -38,7 +39,7 @@ class CachedScorer:
 
     @functools.cached_property
     def scorer(self) -> WordScorer:
-        """Scorer behind the cache, loaded."""
+        """Scorer whose scores are kept, loaded on first use."""
         return self._load()
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
@@ -69,11 +70,11 @@ class CachedScorer:
 
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
         """(n + 1,) tokens of each word and of `</s>`."""
-        return token_counts(self.scorer, words)
+        return self.scorer.token_counts(words)
 
     def unknown(self, words: Sequence[str]) -> List[bool]:
         """True for each word that the LM does not know."""
-        return list(uncached(self).unknown(words))
+        return self.scorer.unknown(words)
 
 
 def uncached(scorer: WordScorer) -> Any:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.weights import check_weights
+from espnet_bayeslm.utils.mixture_weights import check_weights
 
 MAX_STEPS = 1000
 
@@ -21,7 +21,7 @@ def combined(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
         return np.logaddexp.reduce(log_probs[used] + np.log(weights[used])[:, None], axis=0)
 
 
-def mix(scores: Sequence[Sequence[WordScores]], weights: ArrayLike) -> List[WordScores]:
+def mixed_scores(scores: Sequence[Sequence[WordScores]], weights: ArrayLike) -> List[WordScores]:
     """Ln sum_k w_k p_k of each word; a word is OOV where a component does not know it."""
     checked = check_weights(weights, len(scores))
     mixed = []

@@ -21,11 +21,56 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import numpy as np
 
 from espnet_bayeslm.nbest.lattice import NULL, Arc, Lattice, PathScales, best_rest, pruned
-from espnet_bayeslm.scoring.neural import NeuralScorer
-from espnet_bayeslm.scoring.prefixes import END, NextLogProbs, Prefix, Request, prefix_scorer
+from espnet_bayeslm.scoring.word_scores import END, WordScorer
 
 Mixture = Callable[[np.ndarray], np.ndarray]
 """Makes the score of each word, (n,), of ln p under each component, (K, n)."""
+
+
+class WordPrefix:
+    """First words of a sentence, or some words in it; prefixes are a tree.
+
+    Attributes:
+        states: State of each scorer after the words.
+        parent: The prefix without the last word; None for no words.
+        word: The last word.
+        depth: Number of words.
+        log_probs: Mixed score of the next words that were asked for.
+    """
+
+    __slots__ = ("children", "depth", "key", "log_probs", "parent", "states", "word")
+
+    def __init__(self, states: Sequence[Any], parent: Optional[WordPrefix] = None, word: str = ""):
+        self.states, self.parent, self.word = states, parent, word
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.children: Dict[str, WordPrefix] = {}
+        self.key: Optional[Tuple[int, Tuple[str, ...]]] = None
+        self.log_probs: Dict[str, float] = {}
+
+    def after(self, word: str, scorers: Sequence[WordScorer]) -> WordPrefix:
+        """Prefix with one more word."""
+        if word not in self.children:
+            pairs = zip(scorers, self.states, strict=True)
+            states = [scorer.after(state, word) for scorer, state in pairs]
+            self.children[word] = WordPrefix(states, self, word)
+        return self.children[word]
+
+    def words(self) -> List[str]:
+        """All its words."""
+        return [] if self.parent is None else [*self.parent.words(), self.word]
+
+    def last(self, order: int) -> Tuple[int, Tuple[str, ...]]:
+        """Key shared by prefixes whose last `order` words are the same.
+
+        A prefix of fewer words shares with itself only: it knows where the sentence began. A tree
+        of prefixes is asked for one order.
+        """
+        if self.key is None:
+            self.key = int(self.depth > order), tuple(self.words()[-order:])
+        return self.key
+
+
+Request = Tuple[WordPrefix, Sequence[str]]
 
 
 class MergeOptions(NamedTuple):
@@ -48,7 +93,7 @@ class MergeOptions(NamedTuple):
 
 def rescore_lattices(
     lattices: Sequence[Lattice],
-    scorers: Sequence[Any],
+    scorers: Sequence[WordScorer],
     mix: Mixture,
     *,
     scales: Optional[PathScales] = None,
@@ -60,7 +105,7 @@ def rescore_lattices(
 
     Args:
         lattices: The lattices.
-        scorers: The K components: `NgramScorer` or `NeuralScorer`.
+        scorers: The K components: their scorers.
         mix: Function that mixes the components' scores.
         scales: Weights of the scores; None: the scales of each lattice. A result carries its
             scales.
@@ -69,15 +114,14 @@ def rescore_lattices(
     of_each = [[arc.label for arc in item.arcs if arc.word is not None] for item in lattices]
     words = dict.fromkeys(itertools.chain.from_iterable(of_each))
     for scorer in scorers:
-        if isinstance(scorer, NeuralScorer):
-            scorer.check_plain(of_each)
-    parts = [prefix_scorer(scorer, n, words) for n, scorer in enumerate(scorers)]
-    root = Prefix()
-    estimates = _estimates(lattices, root, parts, mix, options)
-    searches = [_Search(item, root, scales or item.scales, options) for item in estimates]
+        scorer.check_plain(of_each)
+    root = WordPrefix([scorer.begin(vocabulary=words) for scorer in scorers])
+    anywhere = WordPrefix([scorer.begin(vocabulary=words, anywhere=True) for scorer in scorers])
+    estimates = _estimates(lattices, root, anywhere, scorers, mix, options)
+    searches = [_Search(item, root, scorers, scales or item.scales, options) for item in estimates]
     waiting = list(searches)
     while waiting:
-        _score([request for search in waiting for request in search.requests()], parts, mix)
+        _score([request for search in waiting for request in search.requests()], scorers, mix)
         for search in waiting:
             search.advance()
         waiting = [search for search in waiting if search.level < len(search.levels)]
@@ -86,8 +130,9 @@ def rescore_lattices(
 
 def _estimates(
     lattices: Sequence[Lattice],
-    root: Prefix,
-    parts: Sequence[NextLogProbs],
+    root: WordPrefix,
+    anywhere: WordPrefix,
+    scorers: Sequence[WordScorer],
     mix: Mixture,
     options: MergeOptions,
 ) -> List[Lattice]:
@@ -100,32 +145,33 @@ def _estimates(
     without = [item for item in lattices if "lm_score" not in item.scores]
     if not without or (math.isinf(options.beam) and math.isinf(options.prune)):
         return list(lattices)
-    anywhere = Prefix(anywhere=True)
-    contexts = [_contexts(item, root, anywhere) for item in without]
+    contexts = [_contexts(item, root, anywhere, scorers) for item in without]
     requests: List[Request] = []
     for item, before in zip(without, contexts, strict=True):
         for prefixes, arcs in zip(before, item.outgoing(), strict=True):
             words = list(dict.fromkeys(arc.label for arc in arcs if arc.word is not None))
             requests += [(prefix, words) for prefix in prefixes if words]
         requests += [(prefix, [END]) for prefix in before[item.end]]
-    _score(requests, parts, mix)
+    _score(requests, scorers, mix)
     estimated = map(_estimated, without, contexts)
     return [item if "lm_score" in item.scores else next(estimated) for item in lattices]
 
 
-def _contexts(lattice: Lattice, root: Prefix, anywhere: Prefix) -> List[Dict[Prefix, None]]:
+def _contexts(
+    lattice: Lattice, root: WordPrefix, anywhere: WordPrefix, scorers: Sequence[WordScorer]
+) -> List[Dict[WordPrefix, None]]:
     """Last words of the paths to each node, as prefixes of one word; at the start the root."""
-    contexts: List[Dict[Prefix, None]] = [{} for _ in range(lattice.num_nodes)]
+    contexts: List[Dict[WordPrefix, None]] = [{} for _ in range(lattice.num_nodes)]
     contexts[0][root] = None
     for arc in lattice.arcs:
         if arc.word is None:
             contexts[arc.target].update(contexts[arc.source])
         else:
-            contexts[arc.target][anywhere.after(arc.label)] = None
+            contexts[arc.target][anywhere.after(arc.label, scorers)] = None
     return contexts
 
 
-def _estimated(lattice: Lattice, contexts: Sequence[Dict[Prefix, None]]) -> Lattice:
+def _estimated(lattice: Lattice, contexts: Sequence[Dict[WordPrefix, None]]) -> Lattice:
     """Lattice with the best score of each word after its contexts."""
 
     @functools.cache
@@ -139,25 +185,36 @@ def _estimated(lattice: Lattice, contexts: Sequence[Dict[Prefix, None]]) -> Latt
     return dataclasses.replace(lattice, arcs=tuple(arcs))
 
 
-def _score(requests: Sequence[Request], parts: Sequence[NextLogProbs], mix: Mixture) -> None:
+def _score(requests: Sequence[Request], scorers: Sequence[WordScorer], mix: Mixture) -> None:
     """Give prefixes the scores that they are asked for."""
-    wanted: Dict[Prefix, Dict[str, None]] = {}
+    wanted: Dict[WordPrefix, Dict[str, None]] = {}
     for prefix, words in requests:
         if unknown := [word for word in words if word not in prefix.log_probs]:
             wanted.setdefault(prefix, {}).update(dict.fromkeys(unknown))
-    missing = [(prefix, list(words)) for prefix, words in wanted.items()]
-    if not missing:
+    pairs = [(prefix, word) for prefix, words in wanted.items() for word in words]
+    if not pairs:
         return
-    found = np.stack([np.concatenate(part(missing)) for part in parts])
-    scores = iter(mix(found).tolist())
-    for prefix, words in missing:
-        prefix.log_probs.update(zip(words, itertools.islice(scores, len(words)), strict=True))
+    asked = [word for _, word in pairs]
+    found = [
+        scorer.next_words([prefix.states[k] for prefix, _ in pairs], asked)
+        for k, scorer in enumerate(scorers)
+    ]
+    for (prefix, word), score in zip(pairs, mix(np.stack(found)).tolist(), strict=True):
+        prefix.log_probs[word] = score
 
 
 class _Search:
     """Dynamic programme over one lattice, level by level."""
 
-    def __init__(self, estimate: Lattice, root: Prefix, scales: PathScales, options: MergeOptions):
+    def __init__(
+        self,
+        estimate: Lattice,
+        root: WordPrefix,
+        scorers: Sequence[WordScorer],
+        scales: PathScales,
+        options: MergeOptions,
+    ):
+        self.scorers = scorers
         unit = abs(scales.lm) or 1.0
         # arcs that do not lead to the end, or are unlikely to, are not scored
         estimate = pruned(estimate, scales, options.prune * unit)
@@ -174,7 +231,7 @@ class _Search:
             self.outgoing[arc.source].append(step)
         self.levels = _levels(estimate)
         # per node and last words: the score of the best path there, and its words
-        self.hypotheses: Dict[int, Dict[Tuple, Tuple[float, Prefix]]] = {
+        self.hypotheses: Dict[int, Dict[Tuple, Tuple[float, WordPrefix]]] = {
             0: {root.last(options.order): (0.0, root)}
         }
         # arcs of the rescored lattice: from a numbered node to (node, last words), by a numbered
@@ -219,14 +276,14 @@ class _Search:
                 self._follow(node, key, *hypothesis)
         self.level += 1
 
-    def _follow(self, node: int, last: Tuple, total: float, prefix: Prefix) -> None:
+    def _follow(self, node: int, last: Tuple, total: float, prefix: WordPrefix) -> None:
         """Number a hypothesis of a node, and take the node's arcs from there."""
         source = self.places[node, last] = len(self.nodes)
         self.nodes.append(node)
         for number, target, word, static in self.outgoing[node]:
             score, after = 0.0, prefix
             if word is not None:
-                score, after = prefix.log_probs[word], prefix.after(word)
+                score, after = prefix.log_probs[word], prefix.after(word, self.scorers)
             key = after.last(self.options.order)
             self.steps.append((source, target, key, number, score))
             new = total + static + self.scales.lm * score

@@ -6,18 +6,12 @@ summed in blocks. Over a prefix tree each distinct prefix goes through the LM on
 
 from __future__ import annotations
 
-import itertools
 import math
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Optional, Tuple
 
-import numpy as np
 import torch
 
 from espnet_bayeslm.kernels.product import product
-from espnet_bayeslm.lm.tree import TokenTree, build_tree
-
-Ids = Tuple[int, ...]
-Group = Sequence[Ids]
 
 # Contexts and tokens of a block of logits: on a CPU it stays in the cache while its exponentials
 # are summed, on a GPU it is worth a kernel's start.
@@ -102,58 +96,3 @@ def _log_sum_exp_(logits: torch.Tensor) -> torch.Tensor:
     """Ln sum exp of each row, (N,), overwriting the logits (N, C)."""
     top = logits.amax(1, keepdim=True)
     return logits.sub_(top).exp_().sum(1).log_().add_(top.squeeze(1))
-
-
-def tree_batches(sequences: Sequence[Ids], *, max_tokens: int) -> Iterator[Group]:
-    """Yield runs of sequences whose prefix tree has at most `max_tokens` nodes.
-
-    The sequences are in lexical order, each once; a longer one is a batch by itself.
-    """
-    start, size = 0, 0
-    for end, ids in enumerate(sequences):
-        common = -1
-        if end > start:
-            pairs = zip(sequences[end - 1], ids, strict=False)
-            common = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
-        if end > start and size + len(ids) - common > max_tokens:
-            yield sequences[start:end]
-            start, size, common = end, 0, -1
-        size += len(ids) - common
-    if start < len(sequences):
-        yield sequences[start:]
-
-
-def padded_batches(sequences: Sequence[Ids], *, max_tokens: int) -> Iterator[Group]:
-    """Yield runs of sequences, sorted by length, whose padded size is at most `max_tokens`."""
-    start = 0
-    for end, ids in enumerate(sequences):
-        if end > start and (end + 1 - start) * len(ids) > max_tokens:
-            yield sequences[start:end]
-            start = end
-    if start < len(sequences):
-        yield sequences[start:]
-
-
-def batch_tree(lm: Any, group: Group) -> Tuple[TokenTree, List[np.ndarray]]:
-    """Tree of a batch, on the LM's device, and each sequence's nodes."""
-    tree, paths = build_tree([group], lm.vocab_size - 1)
-    return tree.to(lm.decoder.weight.device), paths
-
-
-def along_paths(
-    found: np.ndarray, tree: TokenTree, paths: Sequence[np.ndarray]
-) -> Iterator[np.ndarray]:
-    """Yield (..., n + 1) values of each sequence, from (..., N) in the order of `targets_of`."""
-    num_roots, num_nodes = tree.level_sizes[0], len(tree) - tree.level_sizes[0]
-    for number, path in enumerate(paths):
-        yield found[..., np.append(path[1:] - num_roots, num_nodes + number)]
-
-
-def targets_of(
-    tree: TokenTree, paths: Sequence[np.ndarray], eos: int
-) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Context and target of each node but the roots, then of each `</s>`."""
-    first = tree.level_sizes[0]
-    ends = torch.tensor([int(path[-1]) for path in paths], device=tree.tokens.device)
-    contexts = torch.cat([tree.parents[first:], ends])
-    return contexts, torch.cat([tree.tokens[first:], torch.full_like(ends, eos)])

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import List, Sequence
+from typing import Iterable, List, Optional, Sequence
 
 import kenlm
 import numpy as np
 
 from espnet_bayeslm.ngram.ngram_files import arpa_order, load_kenlm, ngram_name
-from espnet_bayeslm.scoring.word_scores import WordScores, log_unk_size
+from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores, log_unk_size
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
 
 _LN_10 = math.log(10.0)
 
 
-class NgramScorer:
+class NgramScorer(WordScorer):
     """A `WordScorer` of an ARPA file or a KenLM binary.
 
     So many words as `unk_size` share the probability of `<unk>`: 1 where it is one word's, as
@@ -34,7 +34,7 @@ class NgramScorer:
         """Ln P(word | words before it) of each word and of `</s>`, per sentence."""
         found = []
         for words in sentences:
-            state, after = self.first_state(), kenlm.State()
+            state, after = self.begin(), kenlm.State()
             log10_probs, oov = [], []
             for word in (*words, "</s>"):
                 score = self._model.BaseFullScore(state, word, after)
@@ -50,23 +50,26 @@ class NgramScorer:
         """True for each word that the n-gram does not know."""
         return [word not in self._model for word in words]
 
-    def first_state(self, *, anywhere: bool = False) -> kenlm.State:
-        """State at the start of a sentence, or one that knows of no word before it."""
+    def begin(
+        self, *, anywhere: bool = False, vocabulary: Optional[Iterable[str]] = None
+    ) -> kenlm.State:
+        """State before the first word of a sentence, or one that knows of no word before it."""
         state = kenlm.State()
         write = self._model.NullContextWrite if anywhere else self._model.BeginSentenceWrite
         write(state)
         return state
 
-    def next_state(self, state: kenlm.State, word: str) -> kenlm.State:
+    def after(self, state: kenlm.State, word: str) -> kenlm.State:
         """State after one more word."""
         after = kenlm.State()
         self._model.BaseScore(state, word, after)
         return after
 
-    def next_log_probs(self, state: kenlm.State, words: Sequence[str]) -> np.ndarray:
-        """Ln P of each of these words (or `</s>`) after a state, (n,)."""
-        after = kenlm.State()
-        found = np.array([self._model.BaseScore(state, word, after) for word in words]) * _LN_10
+    def next_words(self, states: Sequence[kenlm.State], words: Sequence[str]) -> np.ndarray:
+        """Ln p of a word, or of `END`, after each state, (N,)."""
+        after, score = kenlm.State(), self._model.BaseScore
+        log10_probs = [score(state, word, after) for state, word in zip(states, words, strict=True)]
+        found = np.array(log10_probs) * _LN_10
         if self._log_unk_size:
             found -= self._log_unk_size * np.array(self.unknown(words))
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import itertools
 import re
 from collections import Counter
@@ -13,7 +13,6 @@ from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import check_least
 
 # Part of the words above which the differences from an LM's words are told
 HIGH_OOV_RATE = 0.02
@@ -21,6 +20,8 @@ HIGH_OOV_RATE = 0.02
 
 # Says of each word whether an LM does not know it
 Unknown = Callable[[Sequence[str]], Sequence[bool]]
+# Lines that say how some words differ from words that an LM knows
+Mends = Callable[[Counter[str]], List[str]]
 # Difference -> the steps of --normalize that undo it; the first that does counts
 MENDING_STEPS: Mapping[str, str] = {
     "case": "lower",
@@ -48,27 +49,23 @@ _FILLER = re.compile(
 LOOKED_AT, SHOWN = 2000, 3
 
 
+@dataclasses.dataclass
 class UnknownWords:
     """Counts the words that a component does not know, at most `max_oov_rate` of all.
 
-    Without the component's scorer, which no other process gets, no differences are told.
+    Attributes:
+        name: The component's name.
+        max_oov_rate: Largest share of unknown words.
+        counting: How words are counted.
+        words: Each unknown word, with its number.
+        num_words: Number of all words.
     """
 
-    def __init__(
-        self, name: str, *, max_oov_rate: float, counting: Counting = ALL_WORDS, scorer: Any = None
-    ):
-        check_least(0, max_oov_rate=max_oov_rate)
-        self.name, self.max_oov_rate, self.counting = name, max_oov_rate, counting
-        # Lines that say how words differ from known words
-        self.mends: Callable[[Counter[str]], List[str]] = functools.partial(
-            mending_lines, scorer=scorer
-        )
-        self.words: Counter = Counter()
-        self.num_words = 0
-
-    def __getstate__(self) -> Dict[str, Any]:
-        """Counts as another process gets them, without the LM."""
-        return {**vars(self), "mends": mending_lines}
+    name: str
+    max_oov_rate: float
+    counting: Counting = ALL_WORDS
+    words: Counter[str] = dataclasses.field(default_factory=Counter)
+    num_words: int = 0
 
     def add(self, sentences: Sequence[Sequence[str]], scores: Sequence[WordScores]) -> None:
         """Count the words of some sentences."""
@@ -84,8 +81,11 @@ class UnknownWords:
         self.num_words += other.num_words
         self.words.update(other.words)
 
-    def check(self, *, report: bool = False) -> None:
-        """Raise an InputError where too many words are unknown; `report`: log their rate."""
+    def check(self, mends: Mends, *, report: bool = False) -> None:
+        """Raise an InputError where too many words are unknown; `report`: log their rate.
+
+        `mends` says how these words differ from words that the component knows.
+        """
         total, distinct = self.words.total(), len(self.words)
         noun, words = ("words", "") if self.counting.unit == "word" else ("characters", " words")
         rate = total / max(self.num_words, 1)
@@ -99,22 +99,24 @@ class UnknownWords:
                 "Do text and LM agree in case, spelling and tokens?"
                 " `--normalize lower,punct` makes text in upper case or with punctuation agree."
             )
-            if mends := self.mends(self.words):
-                remedy += f" {'; '.join(mends)}."
+            if lines := mends(self.words):
+                remedy += f" {'; '.join(lines)}."
             problem = f"{message}, and --max_oov_rate is {self.max_oov_rate}"
             raise InputError(problem, remedy=remedy)
         if report:
-            lines = self.mends(self.words) if rate > HIGH_OOV_RATE else []
+            lines = mends(self.words) if rate > HIGH_OOV_RATE else []
             (LOG.warning if lines else LOG.info)("\n  ".join([message, *lines]))
 
 
 def differences(words: Counter[str], unknown: Unknown) -> Dict[str, List[Tuple[str, int, str]]]:
     """(word, times, known words in its place) by the difference, the most frequent first."""
-    found: Dict[str, List[Tuple[str, int, str]]] = {}
+    by_difference: Dict[str, List[Tuple[str, int, str]]] = {}
     for word, count in words.most_common(LOOKED_AT):
         name, known = _difference(word, unknown)
-        found.setdefault(name, []).append((word, count, known))
-    return dict(sorted(found.items(), key=lambda item: -sum(count for _, count, _ in item[1])))
+        by_difference.setdefault(name, []).append((word, count, known))
+    return dict(
+        sorted(by_difference.items(), key=lambda item: -sum(count for _, count, _ in item[1]))
+    )
 
 
 def _difference(word: str, unknown: Unknown) -> Tuple[str, str]:
@@ -140,12 +142,11 @@ def mending_lines(words: Counter[str], scorer: Any = None) -> List[str]:
 
     There are none where all are words of another kind, or no scorer tells which words it knows.
     """
-    unknown = getattr(scorer, "unknown", None)
-    if unknown is None:
+    if scorer is None:
         return []
     lines = []
-    found = differences(words, unknown)
-    for name, rows in found.items() if found.keys() != {OTHERS} else ():
+    by_difference = differences(words, scorer.unknown)
+    for name, rows in by_difference.items() if by_difference.keys() != {OTHERS} else ():
         pairs = [(word, known) for word, _, known in rows[:SHOWN]]
         examples = ", ".join(f"{w!r} for {known!r}" if known else repr(w) for w, known in pairs)
         remedy = f": {REMEDIES[name]}" if name in REMEDIES else ""

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.scoring.interpolation import mix
-from espnet_bayeslm.scoring.oov_rate import UnknownWords
+from espnet_bayeslm.scoring.interpolation import mixed_scores
+from espnet_bayeslm.scoring.oov_rate import UnknownWords, mending_lines
 from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.utils.sums import Addable
 
@@ -100,12 +101,6 @@ def sentence_perplexity(
     return Perplexity(tally(~excluded), tally(excluded), 1)
 
 
-def token_counts(scorer: Optional[WordScorer], words: Sequence[str]) -> np.ndarray:
-    """(n + 1,) LM tokens of each word and `</s>`: one each, or as the scorer counts."""
-    count = getattr(scorer, "token_counts", None)
-    return np.ones(len(words) + 1, int) if count is None else count(words)
-
-
 def text_blocks(
     sentences: Sequence[Sequence[str]], *, context: int
 ) -> Iterator[Sequence[Sequence[str]]]:
@@ -126,8 +121,9 @@ def score_components(
     found = []
     for component in components:
         scores = component_scores(component, sentences, context=context)
-        rate, scorer = max_oov_rate, component.scorer
-        check_unknown(component.name, sentences, scores, max_oov_rate=rate, scorer=scorer)
+        count = UnknownWords(component.name, max_oov_rate)
+        count.add(sentences, scores)
+        count.check(functools.partial(mending_lines, scorer=component.scorer), report=True)
         found.append(scores)
     return found
 
@@ -141,15 +137,6 @@ def component_scores(
     """
     blocks = text_blocks(sentences, context=context)
     return [scores for block in blocks for scores in component.scorer.word_scores(block)]
-
-
-def check_unknown(
-    name: str, sentences: Sequence[Sequence[str]], scores: Sequence[WordScores], **options: Any
-) -> None:
-    """Report how many words of a text a component does not know; options of `UnknownWords`."""
-    unknown = UnknownWords(name, **options)
-    unknown.add(sentences, scores)
-    unknown.check(report=True)
 
 
 class TextScores:
@@ -169,7 +156,7 @@ class TextScores:
         weights: Optional[np.ndarray] = None,
     ):
         self.sentences = sentences
-        self.rows: List[Tuple[str, str, Optional[WordScorer], Sequence[WordScores]]] = [
+        self.rows: List[Tuple[str, str, WordScorer, Sequence[WordScores]]] = [
             (c.name, c.kind, c.scorer, found) for c, found in zip(components, scores, strict=True)
         ]
         """Name, kind, scorer and scores of each component, and of the mixture."""
@@ -177,14 +164,14 @@ class TextScores:
             np.logical_or.reduce([s.oov for s in row]) for row in zip(*scores, strict=True)
         ]
         if weights is not None and len(components) > 1:
-            self.rows.append(("mixture", "mixture", None, mix(scores, weights)))
+            self.rows.append(("mixture", "mixture", WordScorer(), mixed_scores(scores, weights)))
 
     def perplexities(self, index: int) -> List[Perplexity]:
         """Perplexity of each sentence under a component (the mixture comes last)."""
         _, _, scorer, scores = self.rows[index]
         found = []
         for words, score, out in zip(self.sentences.values(), scores, self._excluded, strict=True):
-            tokens = token_counts(scorer, words)
+            tokens = scorer.token_counts(words)
             found.append(sentence_perplexity(words, score.log_probs, tokens=tokens, excluded=out))
         return found
 

@@ -1,235 +1,203 @@
-"""ln p of words after prefixes of a sentence, by any LM: each distinct prefix is computed once."""
+"""ln p of words after prefixes of a sentence, by an LM: each distinct prefix is computed once.
+
+The prefixes of a search are a tree of tokens. A node is read when a score needs it, many nodes at
+once, from the states that the LM has kept at their parents. Scores of a sentence's words and of its
+end sum to its ln P.
+"""
 
 from __future__ import annotations
 
-import functools
 import itertools
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 
-from espnet_bayeslm.lm.scoring import IncrementalLM
-from espnet_bayeslm.lm.uncertain import UncertainLM
-from espnet_bayeslm.scoring.neural import NeuralScorer
-from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
-from espnet_bayeslm.scoring.sequences import check_finite, evaluating, num_draws, vocab_size
-from espnet_bayeslm.scoring.word_scores import WordScorer
-from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.scoring.reader import WordReader
+from espnet_bayeslm.scoring.tree_lm import TreeLM, check_log_probs
+from espnet_bayeslm.scoring.word_scores import END
 
-END = "</s>"
 BATCH_SIZE = 512
 """The most prefixes that an LM scores at once."""
 
 
-class _Node:
-    """A node of a tree: the labels on the way to it are a prefix."""
-
-    __slots__ = ("children", "depth", "label", "parent")
-
-    def __init__(self, parent: Any = None, label: Any = None):
-        self.parent, self.label = parent, label
-        self.depth: int = 0 if parent is None else parent.depth + 1
-        self.children: Dict[Any, Any] = {}
-
-    def after(self, label: Any) -> Any:
-        """Prefix with one more label."""
-        if label not in self.children:
-            self.children[label] = type(self)(self, label)
-        return self.children[label]
-
-    def labels(self) -> List[Any]:
-        """Labels from the root to the node."""
-        return [] if self.parent is None else [*self.parent.labels(), self.label]
-
-
-class Prefix(_Node):
-    """First words of a sentence; the root may be `anywhere` in a sentence.
-
-    A neural LM, which knows beginnings only, takes such a root for a beginning.
+class PrefixSearch:
+    """One search over prefixes.
 
     Attributes:
-        key: Key that prefixes share which are merged; None: not asked for yet.
-        states: Scorer's index -> its state after the words.
-        log_probs: ln p of the next words that were asked for.
+        columns: {token: its place among the log-probabilities that are kept}.
+        memory: Whatever the LM keeps for the search, by its own names.
     """
 
-    __slots__ = ("anywhere", "key", "log_probs", "states")
-
-    def __init__(self, parent: Optional[Prefix] = None, label: str = "", *, anywhere: bool = False):
-        super().__init__(parent, label)
-        self.anywhere = anywhere
-        self.key: Optional[Tuple[int, Tuple[str, ...]]] = None
-        self.states: Dict[int, Any] = {}
-        self.log_probs: Dict[str, float] = {}
-
-    def last(self, order: int) -> Tuple[int, Tuple[str, ...]]:
-        """Key shared by prefixes whose last `order` words are the same.
-
-        A prefix of fewer words shares with itself only: it knows where the sentence began. A tree
-        of prefixes is asked for one order.
-        """
-        if self.key is None:
-            self.key = int(self.depth > order), tuple(self.labels()[-order:])
-        return self.key
+    def __init__(self, columns: Dict[int, int]):
+        self.columns, self.memory = columns, {}  # type: Dict[int, int], Dict[str, Any]
 
 
-Request = Tuple[Prefix, Sequence[str]]
+class TokenPrefix:
+    """First tokens of a sentence, its start among them.
 
+    Attributes:
+        search: The search that it belongs to.
+        parent: The prefix without the last token; None for the first token.
+        token: The last token.
+        depth: Number of tokens before the last.
+        state: State of the LM after it.
+        log_probs: Ln p of the next tokens, (kept tokens,); None: not computed yet.
+        opening: Ln of the probability that a word has ended here; 0 at the start.
+    """
 
-NextLogProbs = Callable[[Sequence[Request]], List[np.ndarray]]
-"""Ln p of the words of each request after its prefix, `</s>` among them, by one component."""
+    __slots__ = (
+        *("children", "depth", "log_probs", "opening", "parent", "search", "state", "token"),
+    )
 
-
-def _ngram_prefixes(scorer: NgramScorer, index: int) -> NextLogProbs:
-    """Function that scores words by an n-gram, whose states after prefixes are kept in them."""
-
-    def state(prefix: Prefix) -> Any:
-        if index not in prefix.states:
-            if prefix.parent is not None:
-                found = scorer.next_state(state(prefix.parent), prefix.label)
-            else:
-                found = scorer.first_state(anywhere=prefix.anywhere)
-            prefix.states[index] = found
-        return prefix.states[index]
-
-    return lambda requests: [scorer.next_log_probs(state(p), words) for p, words in requests]
-
-
-class _Token(_Node):
-    """A prefix in tokens: with the LM's state after it, and ln p of the next tokens, once known."""
-
-    __slots__ = ("log_probs", "opening", "state")
-
-    def __init__(self, parent: Optional[_Token], token: int):
-        super().__init__(parent, token)
+    def __init__(self, search: PrefixSearch, parent: Optional[TokenPrefix], token: int):
+        self.search, self.parent, self.token = search, parent, token
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.children: Dict[int, TokenPrefix] = {}
         self.state: Any = None
-        # None: not computed yet
         self.log_probs: Any = None
-        # ln of the probability that a word has ended here
         self.opening = 0.0
 
+    def after(self, token: int) -> TokenPrefix:
+        """Prefix with one more token."""
+        if token not in self.children:
+            self.children[token] = TokenPrefix(self.search, self, token)
+        return self.children[token]
 
-class NeuralPrefixes:
-    """A neural LM: a tree of tokens, each node computed once."""
+    def tokens(self) -> Tuple[int, ...]:
+        """All its tokens."""
+        before = () if self.parent is None else self.parent.tokens()
+        return (*before, self.token)
 
-    def __init__(self, scorer: NeuralScorer, index: int, vocabulary: Iterable[str]):
-        self.lm: Any = scorer.trained.lm
-        self.index = index
-        self.draws = num_draws(self.lm, scorer.num_samples)
-        if self.draws and not isinstance(self.lm, UncertainLM):
-            raise InputError(
-                f"{scorer.name}: {type(self.lm).__name__} cannot rescore lattices with samples",
-                remedy="Use --num_samples 0, or N-best lists.",
-            )
-        # of a mixture its components
-        self.uncertain = [lm for lm in self.lm.modules() if isinstance(lm, UncertainLM)]
-        self.eos = vocab_size(self.lm) - 1
-        # word -> its tokens as the first word of a sentence, and as another
-        self.tokens = {word: scorer.word_tokens(word) for word in dict.fromkeys(vocabulary)}
-        known = {t for pair in self.tokens.values() for ids in pair for t in ids} | {self.eos}
-        self.kept = torch.tensor(sorted(known))
-        self.column = {token: n for n, token in enumerate(sorted(known))}
-        # it is 0 where tokens are not words
-        self.log_unk_size = scorer.log_unk_size
-        self.unknown = {word for word, (_, ids) in self.tokens.items() if scorer.unk in ids}
-        self.openings = scorer.openings
 
-    def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
-        """Ln p of the requested words, as `words.word_log_probs` has it, averaged over samples."""
-        # of each word the node before it, then the nodes of its tokens
-        paths = [[self._path(prefix, word) for word in words] for prefix, words in requests]
-        needed = []
-        for path in itertools.chain(*paths):
+class WordState(NamedTuple):
+    """Words of a sentence so far, as an LM knows them.
+
+    Attributes:
+        prefix: Their tokens.
+        word: The last word; None before the first.
+    """
+
+    prefix: TokenPrefix
+    word: Optional[str] = None
+
+
+class PrefixScorer:
+    """Scores words after prefixes by an LM.
+
+    Args:
+        reader: Cuts words into the LM's tokens.
+        tree_lm: The LM.
+        num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
+            mean.
+        log_unk_size: Cost of each word with `<unk>`, in nats.
+
+    Attributes:
+        how: All of these.
+    """
+
+    def __init__(self, reader: WordReader, tree_lm: TreeLM, num_samples: int, log_unk_size: float):
+        self.how = (reader, tree_lm, num_samples, log_unk_size)
+        self._reader, self._lm = reader, tree_lm
+        self._num_samples, self._log_unk_size = num_samples, log_unk_size
+        # word -> its tokens as the first word of a sentence, as another, and an end's after it
+        self._tokens: Dict[str, Tuple[List[int], List[int], List[int]]] = {}
+        self._start_end = reader.encode([]).ids
+
+    def begin(self, vocabulary: Optional[Iterable[str]] = None) -> WordState:
+        """State before the first word.
+
+        Only words of the `vocabulary` may be asked for, if one is given: it saves memory.
+        """
+        tokens: Iterable[int] = range(self._lm.vocab_size)
+        if vocabulary is not None:
+            parts = [self._start_end, *(ids for w in vocabulary for ids in self._tokens_of(w))]
+            tokens = sorted({token for ids in parts for token in ids} | {*self._reader.start})
+        search = PrefixSearch({token: n for n, token in enumerate(tokens)})
+        first, *others = self._reader.start
+        prefix = TokenPrefix(search, None, first)
+        for token in others:
+            prefix = prefix.after(token)
+        return WordState(prefix)
+
+    def after(self, state: WordState, word: str) -> WordState:
+        """State after one more word; nothing is computed yet."""
+        return WordState(self._path(state, word)[-1], word)
+
+    def next_words(self, states: Sequence[WordState], words: Sequence[str]) -> np.ndarray:
+        """Ln p of a word, or of `END`, after each state, (N,), averaged over samples."""
+        has_openings = self._reader.openings is not None
+        paths = [self._path(state, word) for state, word in zip(states, words, strict=True)]
+        needed: List[TokenPrefix] = []
+        for path, word in zip(paths, words, strict=True):
             # the LM reads a word's last token only to know whether the word ends there
-            ends = self.openings is not None and path[-1].label != self.eos
-            needed += path if ends or len(path) == 1 else path[:-1]
+            reads_last = has_openings and word != END
+            needed += path if reads_last or len(path) == 1 else path[:-1]
         self._compute(needed)
-
-        def log_prob(path: Sequence[_Token], word: str) -> float:
+        found = np.zeros(len(paths))
+        for n, (path, word) in enumerate(zip(paths, words, strict=True)):
+            columns = path[0].search.columns
             pairs = itertools.pairwise(path)
-            total = sum(before.log_probs[self.column[node.label]] for before, node in pairs)
-            # nothing comes after `</s>`, whose node is not read
-            total += path[-1].opening - path[0].opening
-            return total - self.log_unk_size * (word in self.unknown)
+            found[n] = sum(before.log_probs[columns[node.token]] for before, node in pairs)
+            found[n] -= path[0].opening
+            if word != END:
+                unknown = self._reader.unk in self._tokens_of(word)[0]
+                found[n] += path[-1].opening - self._log_unk_size * unknown
+        return found
 
-        return [
-            np.array([log_prob(*pair) for pair in zip(of_prefix, words, strict=True)])
-            for of_prefix, (_, words) in zip(paths, requests, strict=True)
-        ]
+    def _tokens_of(self, word: str) -> Tuple[List[int], List[int], List[int]]:
+        """Tokens of a word as the first of a sentence, as a later one, and of the end after it."""
+        if word not in self._tokens:
+            ids, (_, second, end) = self._reader.encode([word, word])
+            alone = self._reader.encode([word])
+            self._tokens[word] = ids[:second], ids[second:end], alone.ids[alone.starts[-1] :]
+        return self._tokens[word]
 
-    def _node(self, prefix: Prefix) -> _Token:
-        """Tokens of a prefix."""
-        if self.index not in prefix.states:
-            parent, name = prefix.parent, prefix.label
-            node = _Token(None, self.eos) if parent is None else self._path(parent, name)[-1]
-            prefix.states[self.index] = node
-        return prefix.states[self.index]
-
-    def _path(self, prefix: Prefix, word: str) -> List[_Token]:
-        """Node before a word, then the nodes of its tokens."""
-        path = [self._node(prefix)]
-        for token in (self.eos,) if word == END else self.tokens[word][prefix.depth > 0]:
+    def _path(self, state: WordState, word: str) -> List[TokenPrefix]:
+        """Prefix of a state, then a node for each token of the word or end after it."""
+        if word == END:
+            tokens = self._start_end if state.word is None else self._tokens_of(state.word)[2]
+        else:
+            tokens = self._tokens_of(word)[state.word is not None]
+        path = [state.prefix]
+        for token in tokens:
             path.append(path[-1].after(token))
         return path
 
-    def _compute(self, nodes: Iterable[_Token]) -> None:
+    def _compute(self, nodes: Iterable[TokenPrefix]) -> None:
         """Compute unknown nodes and their unknown ancestors, the short ones first."""
-        missing: Dict[_Token, None] = {}
+        missing: Dict[TokenPrefix, None] = {}
         for start in nodes:
-            node: Optional[_Token] = start
+            node: Optional[TokenPrefix] = start
             while node is not None and node.log_probs is None and node not in missing:
                 missing[node] = None
                 node = node.parent
-        by_depth = sorted(missing, key=lambda node: node.depth)
-        # a beam search may have another number
-        before = [lm.num_samples for lm in self.uncertain]
-        for lm in self.uncertain:
-            lm.num_samples = self.draws
-        try:
-            with evaluating(self.lm):
-                for _, group in itertools.groupby(by_depth, key=lambda node: node.depth):
-                    while batch := list(itertools.islice(group, BATCH_SIZE)):
-                        self._step(batch)
-        finally:
-            for lm, number in zip(self.uncertain, before, strict=True):
-                lm.num_samples = number
+        size = min(BATCH_SIZE, self._lm.max_nodes)
 
-    def _step(self, nodes: Sequence[_Token]) -> None:
-        """Let the LM read the last token of each node; all have the same depth."""
-        # our LMs read the last token only; others want all of them
-        ours = isinstance(self.lm, IncrementalLM)
-        rows = [[node.label] if ours else [self.eos, *node.labels()] for node in nodes]
-        ys = torch.tensor(rows, device=next(self.lm.parameters()).device)
-        states = [None if node.parent is None else node.parent.state for node in nodes]
-        log_probs, after = self.lm.batch_score(ys, states, ys)
-        found = log_probs[:, self.kept.to(log_probs.device)].double().cpu().numpy()
-        check_finite(found)
-        if self.openings is not None and nodes[0].depth:
-            masses = log_probs[:, self.openings.to(log_probs.device)].logsumexp(1).tolist()
+        def alike(node: TokenPrefix) -> Tuple[int, int]:
+            """Key of the prefixes that the LM reads at once."""
+            return id(node.search), node.depth if self._lm.steps_by_length else 0
+
+        ordered = sorted(missing, key=lambda node: (id(node.search), node.depth))
+        with self._lm.stepping(self._num_samples):
+            for _, group in itertools.groupby(ordered, key=alike):
+                while batch := list(itertools.islice(group, size)):
+                    self._step(batch)
+
+    def _step(self, nodes: Sequence[TokenPrefix]) -> None:
+        """Let the LM read the last token of each node; all are of one search."""
+        log_probs, states = self._lm.step(nodes, self._num_samples)
+        openings = self._reader.openings
+        if openings is not None:
+            places = openings.nonzero().squeeze(1).to(log_probs.device)
+            masses = log_probs[:, places].logsumexp(1).tolist()
             for node, mass in zip(nodes, masses, strict=True):
-                node.opening = mass
-        for node, row, state in zip(nodes, found, after, strict=True):
+                node.opening = mass if node.depth >= len(self._reader.start) else 0.0
+        columns = nodes[0].search.columns
+        if len(columns) < log_probs.size(1):
+            kept = torch.tensor([*columns], device=log_probs.device)
+            log_probs = log_probs[:, kept]
+        rows = log_probs.cpu().numpy()
+        check_log_probs(rows)
+        for node, row, state in zip(nodes, rows, states, strict=True):
             node.log_probs, node.state = row, state
-
-
-def _read_again(scorer: WordScorer, requests: Sequence[Request]) -> List[np.ndarray]:
-    """Ln p of the requested words by any scorer of sentences, which reads each prefix again."""
-    sentences, places = [], []
-    for prefix, words in requests:
-        before = tuple(prefix.labels())
-        sentences += [before if word == END else (*before, word) for word in words]
-        places += [len(before)] * len(words)
-    scores = scorer.word_scores(sentences)
-    found = [score.log_probs[n] for score, n in zip(scores, places, strict=True)]
-    ends = np.cumsum([len(words) for _, words in requests])
-    return np.split(np.array(found), ends[:-1])
-
-
-def prefix_scorer(scorer: Any, index: int, vocabulary: Iterable[str]) -> NextLogProbs:
-    """Function that scores words after prefixes by a component; its states have the index."""
-    if isinstance(scorer, NgramScorer):
-        return _ngram_prefixes(scorer, index)
-    if isinstance(scorer, NeuralScorer):
-        return NeuralPrefixes(scorer, index, vocabulary).next_log_probs
-    return functools.partial(_read_again, scorer)

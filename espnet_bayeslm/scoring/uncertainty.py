@@ -16,31 +16,19 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from torch import nn
 
 from espnet_bayeslm.kernels.product import linear
-from espnet_bayeslm.scoring.log_probs import (
-    BLOCKS,
-    Group,
-    along_paths,
-    batch_tree,
-    targets_of,
-    tree_batches,
-)
-from espnet_bayeslm.scoring.sequences import (
-    MAX_TOKENS,
-    Ids,
-    check_finite,
-    check_tokens,
-    evaluating,
-    num_draws,
-    over_draws,
-    require_tree,
-    token_ids,
+from espnet_bayeslm.scoring import MAX_TOKENS
+from espnet_bayeslm.scoring.log_probs import BLOCKS
+from espnet_bayeslm.scoring.tree_lm import (
+    Passage,
+    TreeLM,
+    check_log_probs,
     tokens_with_logits,
     vocab_size,
 )
-from espnet_bayeslm.scoring.word_scores import Text, WordScores, sentences_of, words_of
-from espnet_bayeslm.scoring.words import word_log_probs, word_sums
+from espnet_bayeslm.scoring.word_scores import word_log_probs, word_sums
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
@@ -100,119 +88,86 @@ class Uncertainty:
 
 
 def token_uncertainty(
-    lm: Any,
-    sequences: Sequence[Sequence[int]],
+    lm: TreeLM,
+    passages: Sequence[Passage],
     *,
     num_samples: int,
-    max_tokens: int = MAX_TOKENS,
     openings: Optional[torch.Tensor] = None,
 ) -> List[Uncertainty]:
-    """Uncertainty of the tokens and `</s>` of each sequence.
+    """Uncertainty of the scored tokens of each passage.
 
     Args:
-        lm: One of our LMs; where nothing in it is random, its own entropy is all it has.
-        sequences: Token ids without `<sos/eos>`.
+        lm: The LM; where nothing in it is random, its own entropy is all it has.
+        passages: Tokens to score.
         num_samples: K, at least 1; more than 1 for the mutual information not to be 0.
-        max_tokens: The most distinct prefixes of a batch.
         openings: (V,) bool, True for the tokens that end the word before them; or None.
     """
-    require_tree(lm, "uncertainty")
+    lm.require("uncertainty")
     if num_samples < 1:
         raise InputError(f"num_samples is {num_samples} where 1 or more was expected")
-    known = token_ids(sequences)
-    unique = sorted(set(known))
-    check_tokens(unique, vocab_size(lm))
-    draws = num_draws(lm, num_samples)
+    lm.check(passages)
+    draws = lm.num_draws(num_samples)
     if not draws:
         LOG.warning("nothing in the LM is random: it is certain of its weights")
-    max_tokens = min(max_tokens, max(1, MAX_OUTPUTS // max(draws, 1)))
-    found: Dict[Ids, Uncertainty] = {}
+    max_nodes = min(lm.max_nodes, max(1, MAX_OUTPUTS // max(draws, 1)))
+    unique = set(passages)
+    found: Dict[Passage, Uncertainty] = {}
     if openings is not None:
-        openings = openings.to(lm.decoder.weight.device)
-    decoders = over_draws(lm, num_samples, lambda _: (lm.decoder.weight, lm.decoder.bias))
-    with evaluating(lm), progress(desc="uncertainty", unit="seq", total=len(unique)) as bar:
-        for group in tree_batches(unique, max_tokens=max_tokens):
-            found.update(
-                zip(group, _batch(lm, group, decoders, num_samples, openings), strict=True)
-            )
-            bar.update(len(group))
-    return [found[ids] for ids in known]
+        openings = nn.functional.pad(openings, (0, lm.vocab_size - len(openings)))
+    with lm.evaluating(), progress(desc="uncertainty", unit="seq", total=len(unique)) as bar:
+        for batch in lm.batches([*unique], max_nodes):
+            found.update(zip(batch, _of_batch(lm, batch, num_samples, openings), strict=True))
+            bar.update(len(batch))
+    return [found[passage] for passage in passages]
 
 
-def _batch(
-    lm: Any,
-    group: Group,
-    decoders: Pairs,
-    num_samples: int,
-    openings: Optional[torch.Tensor],
+def _of_batch(
+    lm: TreeLM, batch: Sequence[Passage], num_samples: int, openings: Optional[torch.Tensor]
 ) -> Iterator[Uncertainty]:
-    """Yield the uncertainty of each sequence of a batch."""
-    tree, paths = batch_tree(lm, group)
-    contexts, targets = targets_of(tree, paths, lm.vocab_size - 1)
-    # K times (T, M)
-    outputs = over_draws(lm, num_samples, lambda _: lm.tree_outputs(tree))
-    draws = np.zeros((len(outputs), 1 if openings is None else 2, len(contexts)))
-    entropies = np.zeros((2, len(contexts)))
-    height, _ = BLOCKS.get(contexts.device.type, BLOCKS["cuda"])
-    for start in range(0, len(tree), height):
-        mine = ((contexts >= start) & (contexts < start + height)).nonzero().squeeze(1)
-        rows, tokens, places = contexts[mine] - start, targets[mine], mine.cpu().numpy()
+    """Yield the uncertainty of each passage of a batch."""
+    read = lm.over_draws(num_samples, lambda _: (*lm.read(batch), lm.projection()))
+    paths = read[0][1]
+    last = [path[len(path) - p.scored :] for p, path in zip(batch, paths, strict=True)]
+    # N tokens after T distinct contexts
+    used, places = np.unique(np.concatenate(last), return_inverse=True)
+    targets = np.array([t for p in batch for t in p.tokens[len(p.tokens) - p.scored :]])
+    device = read[0][0].device
+    rows = torch.from_numpy(used).to(device)
+    parts = [(outputs[rows], projection) for outputs, _, projection in read]
+    draws = np.zeros((len(parts), 1 if openings is None else 2, len(targets)))
+    entropies = np.zeros((2, len(used)))
+    height, _ = BLOCKS.get(device.type, BLOCKS["cuda"])
+    for start in range(0, len(used), height):
+        mine = np.flatnonzero((places >= start) & (places < start + height))
+        own, tokens = (torch.from_numpy(x[mine]).to(device) for x in (places - start, targets))
         mean: Any = 0
         of_draws: Any = 0
-        for k, (output, (weight, bias)) in enumerate(zip(outputs, decoders, strict=True)):
-            logits = linear(output[start : start + height], weight, bias)
+        for k, (outputs, projection) in enumerate(parts):
+            logits = outputs[start : start + height]
+            if projection is not None:
+                logits = linear(logits, *projection)
             log_p = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(1)
             p = log_p.exp()
             mean = mean + p
             of_draws = of_draws - (p * log_p).sum(1)
-            draws[k, 0, places] = _numpy(log_p[rows, tokens])
+            draws[k, 0, mine] = _numpy(log_p[own, tokens])
             if openings is not None:
-                draws[k, 1, places] = _numpy(log_p[:, openings].logsumexp(1)[rows])
-        mean = mean / len(outputs)
-        both = torch.stack([-torch.xlogy(mean, mean).sum(1), of_draws / len(outputs)])
-        entropies[:, places] = _numpy(both[:, rows])
-    check_finite(draws)
-    information = np.maximum(entropies[0] - entropies[1], 0) * (len(outputs) > 1)
-    # (K or 2 K) + 2 rows
-    values = np.concatenate([*draws.swapaxes(0, 1), [entropies[0], information]])
-    for found in along_paths(values, tree, paths):
-        opens = None if openings is None else found[len(outputs) : -2]
-        yield Uncertainty.of_draws(found[: len(outputs)], found[-2:], opens)
+                masses = log_p[:, openings.to(device)].logsumexp(1)
+                draws[k, 1, mine] = _numpy(masses[own])
+        mean = mean / len(parts)
+        pair = torch.stack([-torch.xlogy(mean, mean).sum(1), of_draws / len(parts)])
+        entropies[:, start : start + height] = _numpy(pair)
+    check_log_probs(draws)
+    entropies[1] = np.maximum(entropies[0] - entropies[1], 0) * (len(parts) > 1)
+    ends = np.cumsum([passage.scored for passage in batch])[:-1]
+    of_tokens = np.split(draws, ends, axis=-1), np.split(entropies[:, places], ends, axis=-1)
+    for values, both in zip(*of_tokens, strict=True):
+        opens = None if openings is None else values[:, 1]
+        yield Uncertainty.of_draws(values[:, 0], both, opens)
 
 
 def _numpy(x: torch.Tensor) -> np.ndarray:
     return x.to("cpu", torch.float64).numpy()
-
-
-class LoadedLM:
-    """An LM as `espnet_bayeslm.load` returns it: it scores sentences, strings or lists of words."""
-
-    def _scorer(self, num_samples: int) -> Any:
-        """Scorer of sentences, with weight samples or the posterior mean (0)."""
-        raise NotImplementedError
-
-    def score(self, text: Text, *, num_samples: int = 0) -> float:
-        """Ln P(text, end) of a sentence, a string or its words, in nats.
-
-        With `num_samples` the probabilities of so many weight samples are averaged; 0: the
-        posterior mean.
-        """
-        return float(self.word_scores([text], num_samples=num_samples)[0].log_probs.sum())
-
-    def word_scores(self, texts: Sequence[Text], *, num_samples: int = 0) -> List[WordScores]:
-        """Ln p of each word and of the end of sentences, strings or lists of words, in nats.
-
-        With `num_samples` the probabilities of so many weight samples are averaged; 0: the
-        posterior mean.
-
-        Raises:
-            InputError: One string, where a list of sentences is expected.
-        """
-        return self._scorer(num_samples).word_scores(sentences_of(texts))
-
-    def uncertainty(self, text: Text, *, num_samples: int = 10) -> Uncertainty:
-        """Uncertainty of the LM about each word and the end of a sentence, in nats."""
-        return self._scorer(num_samples).uncertainty([words_of(text)])[0]
 
 
 def latent_moments(

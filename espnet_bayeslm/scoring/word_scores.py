@@ -1,13 +1,27 @@
-"""Ln p of each word and of `</s>` of a sentence, by any LM, n-gram or mixture: a component."""
+"""Ln p of each word and of `</s>` of a sentence, by any LM, n-gram or mixture: a component.
+
+A sentencepiece or character LM says that a word has ended only by its next token, which opens the
+next word. With e(prefix) = P(the next token opens a word or is `</s>` | prefix), the probability
+of a word is
+
+    P(its tokens | prefix) * e(prefix with the word) / e(prefix).
+
+Over all words and `</s>` these probabilities sum to one, as an n-gram's do, so that both can be
+interpolated word by word. The factors cancel in a sentence's total. At a sentence's start e is 1:
+probability that the LM gives to tokens with which no sentence starts is lost.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any, List, NamedTuple, Optional, Protocol, Sequence, Union
+from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
 from espnet_bayeslm.utils.errors import InputError
+
+END = "</s>"
+"""The end of a sentence, where a scorer is asked for the word after some others."""
 
 # A sentence: a string, or its words
 Text = Union[str, Sequence[str]]
@@ -47,19 +61,81 @@ def log_unk_size(unk_size: float) -> float:
     return math.log(unk_size)
 
 
-class WordScorer(Protocol):
+class WordScorer:
     """Anything that scores sentences word by word: a neural LM, an n-gram, a mixture.
 
-    A scorer whose LM may read a word as several tokens also has `token_counts(words)`: (n + 1,)
-    tokens of each word and of `</s>`. One that reads the earlier sentences of a recording has
-    `scores_in_context(groups, histories)`, the scores of each group's sentences after its history,
-    and `extended(histories, sentences)`, the histories after one more sentence of each recording.
+    By default a scorer has one token a word, and reads each sentence by itself.
+
+    Attributes:
+        name: Name in tables.
+        is_uncertain: True if something in its LM is random.
+        self_normalized: True if one number, of the first sentences, is taken for each ln Z.
     """
 
     name: str
+    is_uncertain: bool = False
+    self_normalized: bool = False
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence (words without `<s>`, `</s>`), in order."""
+        raise NotImplementedError
+
+    def token_counts(self, words: Sequence[str]) -> np.ndarray:
+        """(n + 1,) tokens of each word of a sentence and of `</s>`."""
+        return np.ones(len(words) + 1, int)
+
+    def unknown(self, words: Sequence[str]) -> List[bool]:
+        """True for each word that the LM does not know, or is not known to know."""
+        return [True] * len(words)
+
+    def prepare(self, sentences: Sequence[Sequence[str]]) -> Any:
+        """Choose by some sentences all that scores depend on, where it is not chosen yet."""
+
+    def check_plain(self, sentences: Sequence[Sequence[str]]) -> None:
+        """Raise an InputError if most sentences are in tokens already."""
+
+    def scores_in_context(
+        self, groups: Sequence[Sequence[Sequence[str]]], histories: Sequence[Any]
+    ) -> List[List[WordScores]]:
+        """Scores of the hypotheses of an utterance, in each of some recordings.
+
+        Histories are those of the recordings, as `extended` returned them; None: the beginning.
+        """
+        found = iter(self.word_scores([words for group in groups for words in group]))
+        return [[next(found) for _ in group] for group in groups]
+
+    def extended(self, histories: Sequence[Any], sentences: Sequence[Sequence[str]]) -> List[Any]:
+        """Histories after one more sentence of each recording."""
+        return list(histories)
+
+    def begin(self, *, anywhere: bool = False, vocabulary: Optional[Iterable[str]] = None) -> Any:
+        """State before the first word of a sentence, from which words are scored one by one.
+
+        Args:
+            anywhere: True for a state that knows no word before it, and may be in the middle of a
+                sentence. LMs that know beginnings only take it for a beginning.
+            vocabulary: All words that may be asked for, which saves memory; None: any.
+        """
+        return ()
+
+    def after(self, state: Any, word: str) -> Any:
+        """State after one more word; nothing need be computed yet."""
+        return (*state, word)
+
+    def next_words(self, states: Sequence[Any], words: Sequence[str]) -> np.ndarray:
+        """Ln p of a word, or of `END`, after each state, (N,).
+
+        Of a sentence they sum to the sums of `word_scores`. Each pair is computed once, or from
+        what is kept of its state. By default each prefix is read again.
+        """
+        pairs = list(zip(states, words, strict=True))
+        sentences = [state if word == END else (*state, word) for state, word in pairs]
+        scores = self.word_scores(sentences)
+        return np.array([s.log_probs[len(pair[0])] for s, pair in zip(scores, pairs, strict=True)])
+
+    def uncertainty(self, sentences: Sequence[Sequence[str]]) -> List[Any]:
+        """Uncertainty (`scoring.uncertainty`) of the words and `</s>` of each sentence."""
+        raise InputError(f"{self.name}: it is no LM with random weights")
 
 
 class Component(NamedTuple):
@@ -79,3 +155,31 @@ class Component(NamedTuple):
     scorer: WordScorer
     fingerprint: str = ""
     pretrained: Optional[Any] = None
+
+
+def word_sums(values: np.ndarray, starts: Sequence[int]) -> np.ndarray:
+    """(..., n + 1) sums of values over the tokens of each word and of `</s>`, which have starts.
+
+    The values are of tokens and `</s>`, (..., number of tokens + 1). A word without tokens has 0.
+    """
+    sums = np.add.reduceat(values, starts, axis=-1)
+    # reduceat takes the next value for an empty run
+    sums[..., :-1][..., np.diff(starts) == 0] = 0
+    return sums
+
+
+def word_log_probs(
+    log_probs: np.ndarray, starts: Sequence[int], openings: Optional[np.ndarray] = None
+) -> np.ndarray:
+    """(..., n + 1) ln p of each word and of `</s>`, from their tokens' ln p.
+
+    Args:
+        log_probs: Ln p of the tokens and `</s>`, (..., number of tokens + 1).
+        starts: Where each word, and `</s>`, begins.
+        openings: Ln e in the context of each token, as `log_probs`; None: e is 1.
+    """
+    sums = word_sums(log_probs, starts)
+    if openings is not None:
+        ends = np.where(np.array(starts) > 0, openings[..., starts], 0.0)
+        sums += np.diff(ends, axis=-1, append=0.0)
+    return sums

@@ -15,7 +15,8 @@ from torch import nn
 from espnet_bayeslm.bayes import Posterior
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.bayes.noise import noise_generator
-from espnet_bayeslm.bayes.weights import LOG_STD, perturb, whole_blocks
+from espnet_bayeslm.kinds.bayes import LOG_STD
+from espnet_bayeslm.kinds.whole_posterior import perturb, whole_blocks
 from espnet_bayeslm.utils.errors import InputError
 
 Group = Dict[str, Any]
@@ -91,7 +92,7 @@ class IVON(torch.optim.Optimizer):
                 group["ess"] = ess
 
     def attach(self, model: nn.Module, posterior: Optional[Posterior] = None) -> None:
-        """Make a model draw its weights for training, and otherwise show the means.
+        """Hook into a model: a sample in forward passes of training, else the posterior mean.
 
         A forward pass in training mode draws once per step. One in evaluation mode, and
         `state_dict`, put the means back and fill the posterior's buffers.
@@ -121,14 +122,14 @@ class IVON(torch.optim.Optimizer):
         model._ddp_params_and_buffers_to_ignore = ignored  # type: ignore[assignment]
 
     def _drawn(self) -> Iterator[Tuple[Group, torch.Tensor]]:
-        """Yield (group, parameter) of all that is learnt."""
+        """Yield (group, parameter) of all parameters that are learnt."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.requires_grad:
                     yield group, parameter
 
     def _use_draw(self) -> None:
-        """Have the weights perturbed by the present draw, or by a new one."""
+        """Put the present sample into the weights, or a new one where there is none."""
         if self._perturbed:
             return
         if any(p.grad is not None for p in self._other):

@@ -16,6 +16,7 @@ from espnet_bayeslm.bayes.objective import KL_SCALES, REGULARIZERS, penalty
 from espnet_bayeslm.kinds.architectures import ArchitectureLog
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.scoring.log_probs import log_probs_of_logits
+from espnet_bayeslm.training.loss_check import LossCheck
 from espnet_bayeslm.training.nll import batch_logits, batch_nll, lowered, token_batch
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import check_least
@@ -52,32 +53,6 @@ def check_regularizer(regularizer: Optional[str], weight: Optional[float], lm: U
             f"regularizer map: expected prior_variance a number above 0, got {lm.prior_variance!r}",
             remedy="A point estimate has no variance that a prior's could be learnt from.",
         )
-
-
-def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
-    """Raise an InputError, with each location's range of sigma, where the loss is not finite."""
-    if torch.isfinite(loss):
-        return
-    stds: Dict[str, List[float]] = {}
-    broken = set()
-    for block in lm.posterior.blocks():
-        std = block.std
-        stds.setdefault(block.location, []).extend((float(std.min()), float(std.max())))
-        if not (block.mean.isfinite().all() and std.isfinite().all()):
-            broken.add(block.location)
-    for location, latent in lm.latents():
-        if latent.typical_std is not None:
-            stds[location] = [latent.typical_std]
-    where = [f"the training loss is {loss.item()} at step {step} of this run"]
-    for location in sorted(stds, key=lambda name: (name not in broken, -max(stds[name]))):
-        also = " and weights that are not finite" if location in broken else ""
-        low, high = torch.tensor(stds[location]).aminmax()  # nan where one is
-        where.append(f"{location} has sigma {low:.3g} to {high:.3g}{also}")
-    raise InputError(
-        "; ".join(where),
-        remedy="The last checkpoint is as it was: lower the learning rate (optim_conf lr,"
-        " model_conf posterior_lr) or init_std, or set grad_clip, and resume.",
-    )
 
 
 class BayesLanguageModel(ESPnetLanguageModel):
@@ -170,7 +145,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self.regularizer = regularizer
         self.regularizer_weight = regularizer_weight
         self._map_means: Dict[str, torch.Tensor] = {}
-        self.num_steps = 0
         self.full_kl_weight, self.kl_warmup_epochs = kl_weight, kl_warmup_epochs
         self.kl_weight, self.kl_scale, self.num_samples = kl_weight, kl_scale, num_samples
         self.num_train_tokens = num_train_tokens
@@ -179,8 +153,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self.prior_is_set = prior in (None, START_PRIOR)
         self._prior: Optional[Dict[str, torch.Tensor]] = None
         self._raw_kl: Optional[torch.Tensor] = None
-        # a step, and its loss that is not known to be finite yet
-        self._unchecked: Optional[Tuple[int, torch.Tensor]] = None
+        self._loss_check = LossCheck(lm)
         # They never change: DistributedDataParallel need not send them at each step.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
 
@@ -262,27 +235,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
     def train(self, mode: bool = True) -> "BayesLanguageModel":
         """Set training or evaluation mode, and forget packed weights."""
         self._raw_kl = None
-        self._check_finite()
+        self._loss_check.check()
         return super().train(mode)
-
-    def _lengths_on_host(self, text_lengths: torch.Tensor) -> torch.Tensor:
-        """Lengths on the host: in training the one wait for the device in a step.
-
-        The loss of the step before is checked with it.
-        """
-        if self._unchecked is None:
-            return text_lengths.cpu()
-        step, loss = self._unchecked
-        values = torch.cat([text_lengths.double(), loss.double().reshape(1)]).cpu()
-        self._unchecked = step, values[-1]
-        self._check_finite()
-        return values[:-1].long()
-
-    def _check_finite(self) -> None:
-        """Raise an InputError where the loss of the last step is not a finite number."""
-        if self._unchecked is not None:
-            (step, loss), self._unchecked = self._unchecked, None
-            check_finite(loss, self.lm, step)
 
     def _sampled_nll(
         self, text: torch.Tensor, text_lengths: torch.Tensor
@@ -292,7 +246,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         Then the number of tokens, mean and variance of ln Z = ln sum_v exp(logit_v) where the loss
         has it, and the first sample.
         """
-        lengths = self._lengths_on_host(text_lengths)
+        lengths = self._loss_check.lengths_on_host(text_lengths)
         learns_posterior = self.training and not self.warming
         draws = self.num_samples if learns_posterior and self.lm.has_draws() else 1
         num_tokens = (text_lengths + 1).sum()
@@ -353,13 +307,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         # the validation loss is the NLL alone
         if self.training:
             loss = sum(costs, nll)
-            self.num_steps += 1
-            # A device is not waited for: its loss is checked with the next step, or before a
-            # validation, a checkpoint of which comes later. ESPnet's trainer makes no update with
-            # gradients that are not finite.
-            self._unchecked = (self.num_steps, loss.detach())
-            if loss.device.type == "cpu":
-                self._check_finite()
+            self._loss_check.add(loss.detach())
             self.architecture_log.add()
         # A copy: the trainer divides the loss by accum_grad in place.
         stats["loss"] = loss.detach().clone()

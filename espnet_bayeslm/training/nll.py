@@ -81,7 +81,7 @@ def batch_nll(model: ESPnetLanguageModel, batch: TokenBatch) -> torch.Tensor:
 
 
 def lowered(is_low: bool, device: torch.device) -> ContextManager[None]:
-    """Context for products in bfloat16; else, and where a CPU lacks it, as they are."""
+    """Context in which products are computed in bfloat16, if `is_low` and the device has it."""
     if is_low and (device.type != "cpu" or has_onednn(torch.bfloat16)):
         return torch.autocast(device.type, dtype=torch.bfloat16)
     if is_low:

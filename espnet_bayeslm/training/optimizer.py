@@ -1,4 +1,4 @@
-"""An optimizer for the weights and Adam for what makes them uncertain, as one."""
+"""One optimizer of two: `optim` for the weights, Adam for the parameters of the posterior."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class PosteriorOptimizer(Optimizer):
         self.defaults = weights.defaults
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        """Do a step of each."""
+        """Do a step of both optimizers."""
         loss = self.weights.step(closure)
         self.posterior.step()
         return loss
 
     def state_dict(self) -> Dict[str, Any]:
-        """State of each."""
+        """State of both optimizers."""
         return {"weights": self.weights.state_dict(), POSTERIOR: self.posterior.state_dict()}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Take the state of each."""
+        """Load the state of both optimizers."""
         self.weights.load_state_dict(state_dict["weights"])
         self.posterior.load_state_dict(state_dict[POSTERIOR])
         self.param_groups = [*self.weights.param_groups, *self.posterior.param_groups]
@@ -82,14 +82,14 @@ def adam_groups(model: torch.nn.Module) -> List[Dict[str, Any]]:
 
 
 def parameters_of(model: torch.nn.Module, group: str) -> List[torch.Tensor]:
-    """The parameters that kinds of uncertainty have in a group: see `Kind.group`."""
+    """Parameters of one group of `Kind.group`, such as the standard deviations of the posterior."""
     owners: List[Any] = [m.posterior for m in model.modules() if isinstance(m, UncertainLM)]
     owners += [module for module in model.modules() if hasattr(module, "parameters_of")]
     return [p for owner in owners for p in owner.parameters_of(group)]
 
 
 def split_posterior(optimizer: Optimizer, model: torch.nn.Module) -> Optimizer:
-    """Optimizer of a model some of whose parameters are Adam's, those of `adam_groups`."""
+    """Optimizer in which Adam trains the parameters of `adam_groups`, and `optimizer` the rest."""
     groups = adam_groups(model)
     if not groups:
         return optimizer

@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 from pathlib import Path
-from typing import Any, List, Mapping, Optional, Sequence, Tuple
-
-import yaml
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.configs import (
     SIZES,
+    chosen_lm,
     find_config,
     inherited_size_options,
     lm_conf_options,
@@ -41,8 +39,13 @@ from espnet_bayeslm.utils.options import (
     with_options,
 )
 
+if TYPE_CHECKING:
+    from espnet_bayeslm.training.text import Tokens
+
 LOG = "train.log"
 BACKBONE_LM = "bayes_espnet"
+ADAPTER_START = "adapter.pth"
+AS_IS = "as_is"
 GROUP = "tokens and start"
 
 
@@ -131,14 +134,46 @@ def train(**options: Any) -> None:
         InputError: Text, configuration or the trained LM cannot be used, or another process trains
             in the folder.
     """
-    from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
     from espnet_bayeslm.training.task import BayesLMTask
-    from espnet_bayeslm.training.text import given_tokens, prepare, pretrained_tokens
+    from espnet_bayeslm.training.text import prepare
 
     wanted = TrainOptions(**options)
-    config, exp, source = find_config(wanted.config), wanted.exp, wanted.source
-    words = [*lm_options(wanted, config), *wanted.espnet_options]
+    exp, texts = wanted.exp, (wanted.train_text, wanted.valid_text)
+    args = training_options(wanted)
+    form = chosen_text_form(wanted, args) if args.lm == PRETRAINED else ""
+    if form:
+        args.lm_conf = {**args.lm_conf, "text_form": form}
+    given = tokens_of(wanted, args)
+    start_from(wanted.source, args, folder=exp / "data")
+    reading = {name: getattr(args, name) for name in ("cleaner", "non_linguistic_symbols")}
+    with contextlib.ExitStack() as run:
+        # whoever trains, perhaps one of several processes, takes the lock again
+        with folder_lock(exp):
+            run.enter_context(log_to(exp / LOG))
+            PROGRESS.info(f"{exp}: reading {texts[0]} and {texts[1]}; the log is in {exp / LOG}")
+            if form:
+                PROGRESS.info(f"{exp}: text form: --lm_conf text_form={form}")
+            made = prepare(texts, exp / "data", wanted=wanted, given=given, reading=reading)
+        for name, value in made.items():
+            # an option that may be repeated may have other values too
+            is_list = isinstance(value, list)
+            setattr(args, name, [*value, *getattr(args, name)] if is_list else value)
+        BayesLMTask.main(args=args)
+
+
+def training_options(wanted: TrainOptions) -> argparse.Namespace:
+    """ESPnet's options of a training that starts or goes on, without those of its texts.
+
+    `espnet_options` take the place of others.
+    """
+    config, source = find_config(wanted.config), wanted.source
+    words = ["--output_dir", str(wanted.exp), "--resume", "true"]
+    if checkpoint := starting_point(source, wanted.exp / "data"):
+        words += ["--init_param", str(checkpoint)]
+    words += [*lm_options(wanted, config), *wanted.espnet_options]
     args = parse_training_options(config, words)
+    # as the recipes, for batches of type `folded`
+    args.fold_length = args.fold_length or [150]
     if source and is_pretrained(source) and args.lm != PRETRAINED:
         raise InputError(
             f"--from {source} is a pretrained LM, and {config.name} trains lm: {args.lm}",
@@ -146,39 +181,8 @@ def train(**options: Any) -> None:
         )
     if wanted.base and not (source and (is_adapter(source) or is_adapted(source))):
         raise InputError("--base, and --from is no adapter", remedy="Leave it out.")
-    check_exp(exp, ",")
-    form = ""
-    if args.lm == PRETRAINED:
-        wanted.check()
-        # marks without a form are of a command for an earlier version
-        if args.lm_conf.get("text_form", AUTO) == AUTO and "marks" not in args.lm_conf:
-            form = chosen_text_form(wanted, args)
-            words += ["--lm_conf", f"text_form={form}"]
-            args.lm_conf = {**args.lm_conf, "text_form": form}
-        elif source and is_pretrained(source) and Path(source).suffix.lower() != ".gguf":  # slow
-            load_causal_lm(source, base=wanted.base)  # refused before anything is written
-    try:
-        given = pretrained_tokens(args.lm_conf) if args.lm == PRETRAINED else given_tokens(wanted)
-    except ModelNotFound as error:
-        if wanted.base or not (source and is_adapted(source)):
-            raise
-        named = args.lm_conf["model"]
-        raise base_not_found(named, find_files(source)[0], "lm_conf: model") from error
-    start = ["--config", str(config), "--output_dir", str(exp), "--resume", "true"]
-    # as the recipes, for batches of type `folded`
-    start += [] if args.fold_length else ["--fold_length", "150"]
-    start += starting_point(source, args, folder=exp / "data")
-    reading = {name: getattr(args, name) for name in ("cleaner", "non_linguistic_symbols")}
-    texts = wanted.train_text, wanted.valid_text
-    with folder_lock(exp):
-        pass  # refused before anything is written
-    with log_to(exp / LOG):
-        PROGRESS.info(f"{exp}: reading {texts[0]} and {texts[1]}; the log is in {exp / LOG}")
-        if form:
-            PROGRESS.info(f"{exp}: text form: --lm_conf text_form={form}")
-        with folder_lock(exp):
-            start += prepare(texts, exp / "data", wanted=wanted, given=given, reading=reading)
-        BayesLMTask.main(cmd=[*start, *words])
+    check_exp(wanted.exp, ",")
+    return args
 
 
 def lm_options(wanted: TrainOptions, config: Path) -> List[str]:
@@ -191,15 +195,14 @@ def lm_options(wanted: TrainOptions, config: Path) -> List[str]:
         kept = {key: conf[key] for key in ("model", "lora", "fingerprint") if key in conf}
         if model := wanted.base or conf.get("model"):
             kept["model"] = whole_name(model)
-        return lm_conf_options({**kept, "text_form": kept_form(conf)})
+        return lm_conf_options({**kept, "text_form": conf.get("text_form", AS_IS)})
     if source and is_adapter(source):
         conf = adapter_conf(source, wanted.base)
         return lm_conf_options({**conf, "model": whole_name(conf["model"])})
     if source and is_pretrained(source):
         return lm_conf_options({"model": whole_name(str(source))})
     if wanted.size is not None:
-        lm = parse_training_options(config, wanted.espnet_options).lm
-        return size_options(config, lm, wanted.size)
+        return size_options(config, chosen_lm(config, wanted.espnet_options), wanted.size)
     if source is None:
         return []
     theirs, lm = read_config(find_files(source)[0]), read_yaml_mapping(config).get("lm")
@@ -212,28 +215,27 @@ def whole_name(model: str) -> str:
     return f"{PREFIX * path.is_dir()}{path.resolve()}" if path.exists() else model
 
 
-def kept_form(lm_conf: Mapping[str, Any]) -> str:
-    """Value of the text form of an adapter's experiment; earlier versions kept the marks apart."""
-    form, marks = str(lm_conf.get("text_form", "as_is")), lm_conf.get("marks")
-    # line breaks are what a form without marks has
-    return form if marks in (None, "newline") else f"{form},{marks}"
-
-
 def chosen_text_form(wanted: TrainOptions, args: argparse.Namespace) -> str:
-    """Form in which a pretrained LM reads text in training: as before in a run that goes on.
+    """Form in which a pretrained LM reads text, if `lm_conf` leaves it open; else "".
 
-    Otherwise the validation text chooses.
+    A run that goes on keeps its form. Otherwise the validation text chooses.
     """
+    from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
     from espnet_bayeslm.training.text import base_model, chosen_form
 
+    wanted.check()
+    source = wanted.source
+    if args.lm_conf.get("text_form", AUTO) != AUTO:
+        if source and is_pretrained(source) and Path(source).suffix.lower() != ".gguf":  # slow
+            load_causal_lm(source, base=wanted.base)  # refused before anything is written
+        return ""
     config = wanted.exp / "config.yaml"
     if (wanted.exp / "checkpoint.pth").is_file() and config.is_file():
         with contextlib.suppress(InputError):  # a kill may have cut it short
-            return kept_form(read_config(config).lm_conf)
+            return str(read_config(config).lm_conf.get("text_form", AS_IS))
     # an adapter that does not say its form
-    source = wanted.source if wanted.source and is_adapter(wanted.source) else None
     return chosen_form(
-        source or base_model(args.lm_conf),
+        source if source and is_adapter(source) else base_model(args.lm_conf),
         wanted.valid_text,
         device=device_of(args.ngpu),
         precision=args.lm_conf.get("precision", "float32"),
@@ -241,37 +243,59 @@ def chosen_text_form(wanted: TrainOptions, args: argparse.Namespace) -> str:
     )
 
 
-def starting_point(source: Optional[Path], args: argparse.Namespace, *, folder: Path) -> List[str]:
-    """ESPnet's options that start from a trained LM, with its weights as the prior.
+def tokens_of(wanted: TrainOptions, args: argparse.Namespace) -> Optional[Tokens]:
+    """Tokens that are given, or of the base model; None where the training text makes them."""
+    from espnet_bayeslm.training.text import given_tokens, pretrained_tokens
 
-    If the LM is a peft adapter, the start is written to `folder`.
-    """
-    from espnet_bayeslm.loading.trained_lm import TRAINED_CLASSES
-    from espnet_bayeslm.pretrained.adapters import write_start
+    if args.lm != PRETRAINED:
+        return given_tokens(wanted)
+    try:
+        return pretrained_tokens(args.lm_conf)
+    except ModelNotFound as error:
+        source = wanted.source
+        if wanted.base or not (source and is_adapted(source)):
+            raise
+        named = args.lm_conf["model"]
+        raise base_not_found(named, find_files(source)[0], "lm_conf: model") from error
 
+
+def starting_point(source: Optional[Path], folder: Path) -> Optional[Path]:
+    """Checkpoint from which a training starts: a trained LM's, or of a peft adapter in `folder`."""
     if source is None or (is_pretrained(source) and not is_adapter(source)):
-        return []
-    if is_adapter(source):
-        checkpoint = write_start(source, folder / "adapter.pth").resolve()
-    else:
-        checkpoint = find_files(source)[1].resolve()
+        return None
+    place = folder / ADAPTER_START if is_adapter(source) else find_files(source)[1]
+    checkpoint = place.resolve()
     if ":" in str(checkpoint):
         raise InputError(
             "ESPnet's --init_param takes what comes after a `:` for parts of the LM",
             path=checkpoint,
             remedy="Rename the folder.",
         )
-    options = ["--init_param", str(checkpoint)]
+    return checkpoint
+
+
+def start_from(source: Optional[Path], args: argparse.Namespace, *, folder: Path) -> None:
+    """Give ESPnet's options of a training that starts from a trained LM its prior and backbone.
+
+    If the LM is a peft adapter, its checkpoint is written to `folder`.
+    """
+    from espnet_bayeslm.lm import LMS
+    from espnet_bayeslm.pretrained.adapters import write_start
+
+    checkpoint = starting_point(source, folder)
+    if source is None or checkpoint is None:
+        return
+    if is_adapter(source):
+        write_start(source, checkpoint)
     # the configuration may choose its own prior, as `prior: zero`
-    if args.lm in TRAINED_CLASSES and "prior" not in args.model_conf:
-        options += ["--model_conf", f"prior={json.dumps(str(checkpoint))}"]
+    if args.lm in LMS:
+        args.model_conf = {"prior": str(checkpoint), **args.model_conf}
     if args.lm == BACKBONE_LM:
-        options += backbone_options(args.lm_conf, source)
-    return options
+        args.lm_conf = {**args.lm_conf, **backbone_conf(args.lm_conf, source)}
 
 
-def backbone_options(lm_conf: Mapping[str, Any], source: Path) -> List[str]:
-    """ESPnet's options that make a trained LM the backbone of `bayes_espnet`.
+def backbone_conf(lm_conf: Mapping[str, Any], source: Path) -> Dict[str, Any]:
+    """`lm_conf` that makes a trained LM the backbone of `bayes_espnet`.
 
     A `backbone` in `lm_conf` must be the trained LM's. What is in `backbone_conf`, as a dropout
     rate, takes the place of the trained LM's.
@@ -291,16 +315,14 @@ def backbone_options(lm_conf: Mapping[str, Any], source: Path) -> List[str]:
         remedy = "Use another configuration, as conf/adapt_*.yaml."
     else:
         conf = {**(conf or {}), **(lm_conf.get("backbone_conf") or {})}
-        # one line, as a word of a command line
-        value = yaml.safe_dump(conf, default_flow_style=True, width=float("inf")).strip()
-        return ["--lm_conf", f"backbone={name}", "--lm_conf", f"backbone_conf={value}"]
+        return {"backbone": name, "backbone_conf": conf}
     raise InputError(f"is of the kind {name}, and {problem}", path=source, remedy=remedy)
 
 
 def best_of(exp: Path) -> Tuple[float, int, int]:
     """(Lowest perplexity of the validation text, its epoch, number of epochs) of a training."""
     from espnet_bayeslm.loading.checkpoint import read_checkpoint
-    from espnet_bayeslm.training.trainer import valid_perplexities
+    from espnet_bayeslm.training.epoch_lines import valid_perplexities
 
     path = exp / "checkpoint.pth"
     if not path.is_file():
@@ -313,7 +335,7 @@ def best_of(exp: Path) -> Tuple[float, int, int]:
 
 
 def parse_training_options(config: Path, words: Sequence[str]) -> argparse.Namespace:
-    """ESPnet's options, those of the configuration and those of the command line."""
+    """ESPnet's options from a configuration and the words of a command line."""
     from espnet_bayeslm.training.task import BayesLMTask
 
     config = find_config(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import dataclasses
 import difflib
@@ -17,13 +18,11 @@ from espnet2.train.abs_espnet_model import AbsESPnetModel
 from espnet2.train.distributed_utils import get_node_rank, get_rank
 
 from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
-from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.lm import LMS, MIXTURE, UncertainLM
 from espnet_bayeslm.lm.espnet import BACKBONES
-from espnet_bayeslm.lm.mixture import MixtureLM
-from espnet_bayeslm.lm.scoring import is_random
 from espnet_bayeslm.loading.checkpoint import check_fits, load_state, read_checkpoint
 from espnet_bayeslm.loading.experiment import check_token_list, read_config
-from espnet_bayeslm.loading.trained_lm import MIXTURE, MODEL, OPTIM, TRAINED_CLASSES
+from espnet_bayeslm.loading.trained_lm import MODEL, OPTIM
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.names import PRETRAINED, TOKEN_TYPE
 from espnet_bayeslm.training.batches import MixedSampler, count_tokens, with_sentence_ends
@@ -38,21 +37,24 @@ from espnet_bayeslm.training.optimizer import (
     split_posterior,
 )
 from espnet_bayeslm.training.text import SentencePreprocessor
-from espnet_bayeslm.training.trainer import BayesLMTrainer, check_run, writing_errors
+from espnet_bayeslm.training.trainer import BayesLMTrainer
+from espnet_bayeslm.training.warmup import check_warmup
+from espnet_bayeslm.training.whole_files import writing_errors
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, split_files
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.locks import folder_lock
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import check_least, conf_numbers
+from espnet_bayeslm.utils.options import conf_numbers
 
 with quiet_imports():
     from espnet2.tasks.abs_task import optim_classes, scheduler_classes
     from espnet2.tasks.lm import LMTask, lm_choices, model_choices
 
 # On import, so that spawned workers, which import this module, have the classes too.
-lm_choices.classes.update({**TRAINED_CLASSES, MIXTURE: MixtureLM})
+# LMS imports a class when it is chosen.
+lm_choices.classes = collections.ChainMap(lm_choices.classes, LMS)
 model_choices.classes[MODEL] = BayesLanguageModel
 optim_classes[OPTIM] = IVON
 
@@ -75,8 +77,26 @@ def check_init_param(init_param: str, model: torch.nn.Module, *, complete: bool)
         check_fits(state, module, path=path, complete=not excluded)
 
 
+def check_run(checkpoint: Any, *, path: Any) -> None:
+    """Check that the content of a checkpoint is a training that can be resumed."""
+    types = {"model": Mapping, "optimizers": list, "schedulers": list, "reporter": Mapping}
+    parts = checkpoint if isinstance(checkpoint, Mapping) else {}
+    wrong = [name for name, kind in types.items() if not isinstance(parts.get(name), kind)]
+    if not wrong:
+        epoch, stats = (parts["reporter"].get(name) for name in ("epoch", "stats"))
+        are_states = all(isinstance(state, Mapping) for state in parts["optimizers"])
+        if not (isinstance(epoch, int) and isinstance(stats, Mapping) and are_states):
+            wrong = ["reporter", "optimizers"]
+    if wrong:
+        raise InputError(
+            f"cannot be resumed: {', '.join(wrong)} of the training not in it",
+            path=path,
+            remedy="Restore the file, or delete it and train again.",
+        )
+
+
 def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namespace) -> None:
-    """Check that a run that was stopped is of this model and of these tokens."""
+    """Check that the checkpoint of a stopped training fits this model and these tokens."""
     check_fits(load_state(checkpoint), model, path=checkpoint, posterior=True)
     run = read_checkpoint(checkpoint)
     check_run(run, path=checkpoint)
@@ -112,7 +132,7 @@ CHOSEN_BY_NAME = {"optim": optim_classes, "scheduler": scheduler_classes}
 
 def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
     """Check the keys of `lm_conf`, `model_conf`, `optim_conf` or `scheduler_conf`."""
-    valid = [key for key in inspect.signature(cls.__init__).parameters if key not in GIVEN_BY_TASK]
+    valid = [key for key in inspect.signature(cls).parameters if key not in GIVEN_BY_TASK]
     for key in conf:
         if key not in valid and key != "ignore_id":
             near = difflib.get_close_matches(str(key), valid, n=1)
@@ -143,7 +163,7 @@ def chosen_classes(args: argparse.Namespace) -> Dict[str, Any]:
 def complete(args: argparse.Namespace) -> argparse.Namespace:
     """Choose the model where none is named; make numbers of words as `1e-3` in all `*_conf`."""
     if args.model is None:
-        args.model = MODEL if args.lm in TRAINED_CLASSES else "lm"
+        args.model = MODEL if args.lm in LMS and args.lm != MIXTURE else "lm"
     chosen = chosen_classes(args)
     for option, value in vars(args).items():
         if option.endswith("_conf") and isinstance(value, dict):
@@ -151,40 +171,8 @@ def complete(args: argparse.Namespace) -> argparse.Namespace:
     return args
 
 
-def check_warmup(model: BayesLanguageModel, args: argparse.Namespace) -> None:
-    """Check `warmup_epochs` and `prior: start`; leave out a warm-up that has nothing to warm up."""
-    prior, lm = args.model_conf.get("prior"), model.lm
-    is_started = bool(args.init_param) and prior != START_PRIOR
-    if model.warmup_epochs > 0 and (is_started or not lm.kinds):
-        why = "--init_param" if is_started else "no location is uncertain"
-        LOG.info(f"There is no point-estimate phase: {why}")
-        model.warmup_epochs = 0
-    if lm.kinds and prior == START_PRIOR and not model.warmup_epochs:
-        raise InputError(
-            f"prior: {START_PRIOR} without a point-estimate phase",
-            remedy="Give model_conf: warmup_epochs, or a trained LM by --from.",
-        )
-    check_least(0, warmup_epochs=model.warmup_epochs)
-    known = set(map(id, parameters_of(lm, POSTERIOR)))
-    others = [n for n, p in lm.named_parameters() if is_posterior_key(n) and id(p) not in known]
-    if model.warmup_epochs and (others or not lm.posterior.blocks()):
-        raise InputError(
-            "warmup_epochs is for LMs whose uncertain locations are all of kind bayes, and this one"
-            f" has {others[0] if others else 'none'}",
-            remedy="Train a point-estimate LM, then this one by `bayeslm train --from`.",
-        )
-    stopped = args.resume and (Path(args.output_dir) / "checkpoint.pth").exists()
-    # an adapter's base is trained, and a posterior of the optimizer has no other start
-    from_scratch = not isinstance(lm, AdaptedLM) and args.optim != OPTIM and lm.posterior.blocks()
-    if from_scratch and not (args.init_param or model.warmup_epochs or stopped):
-        LOG.warning(
-            "random weights are trained from scratch: start from a trained point-estimate LM"
-            " (`bayeslm train --from EXP`, --init_param), or give model_conf: warmup_epochs"
-        )
-
-
 class BayesLMTask(LMTask):
-    """`LMTask`, whose `--model` is `bayes_lm` where the LM is one of this package's."""
+    """ESPnet's LM task, which trains LMs of this package by `--model bayes_lm`."""
 
     trainer = BayesLMTrainer
 
@@ -199,7 +187,7 @@ class BayesLMTask(LMTask):
 
     @classmethod
     def parse(cls, cmd: Optional[Sequence[str]]) -> argparse.Namespace:
-        """Options of a command line (None: of this program's), numbers as numbers."""
+        """ESPnet's options from a command line (None: sys.argv); words as `1e-3` are numbers."""
         return complete(cls.get_parser().parse_args(cmd))
 
     @classmethod
@@ -256,7 +244,7 @@ class BayesLMTask(LMTask):
         if args.optim == OPTIM:
             add_optimizer_posterior(model)
         if not args.collect_stats:
-            if is_random(model.lm) and not isinstance(model, BayesLanguageModel):
+            if getattr(model.lm, "locations", list)() and not isinstance(model, BayesLanguageModel):
                 raise InputError(
                     f"--model {args.model} would train uncertain weights without their KL",
                     remedy="Use --model bayes_lm; its kl_weight: 0.0 leaves the KL out.",
@@ -266,7 +254,7 @@ class BayesLMTask(LMTask):
 
     @classmethod
     def build_preprocess_fn(cls, args: argparse.Namespace, train: bool) -> Any:
-        """ESPnet's reader of sentences; of a pretrained LM that of its own tokenizer."""
+        """ESPnet's reader of sentences, or the reader of a pretrained LM's tokenizer."""
         if getattr(args, "lm", None) == PRETRAINED:
             return SentencePreprocessor(args, train=train)
         return super().build_preprocess_fn(args, train)
@@ -275,7 +263,7 @@ class BayesLMTask(LMTask):
     def build_optimizers(
         cls, args: argparse.Namespace, model: torch.nn.Module
     ) -> List[torch.optim.Optimizer]:
-        """Build ESPnet's optimizers, and Adam for what has a rate of its own (`posterior_lr`).
+        """Build ESPnet's optimizer, and Adam for parameters with a rate of their own.
 
         Log standard deviations get no weight decay: it would pull each of them towards 1,
         which no prior asks for.
@@ -304,7 +292,7 @@ class BayesLMTask(LMTask):
     def build_sequence_iter_factory(
         cls, args: argparse.Namespace, iter_options: Any, mode: str
     ) -> Any:
-        """Build ESPnet's epochs; those of training are not shorter than `min_iters_per_epoch`.
+        """Build ESPnet's epochs, in training of at least `min_iters_per_epoch` batches.
 
         Batches of so many tokens (`length`, `numel`) count the ends of sentences. In training they
         have sentences of all lengths, where the LM computes no padding. ESPnet's own LMs have

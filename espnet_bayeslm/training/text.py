@@ -25,9 +25,10 @@ from espnet_bayeslm.loading.trained_lm import text_reader
 from espnet_bayeslm.pretrained.adapted import vocabulary
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, load_tokenizer
 from espnet_bayeslm.pretrained.names import TOKEN_TYPE
+from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader, training_readers
+from espnet_bayeslm.scoring.reader import check_is_plain, marked_tokens
 from espnet_bayeslm.scoring.unknown_words import unknown_words
-from espnet_bayeslm.scoring.words import check_is_plain, marked_tokens
 from espnet_bayeslm.training.plain_text import TokenOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.espnet_versions import text_cleaner
@@ -92,7 +93,7 @@ def write_token_list(path: Path, tokens: Sequence[str]) -> None:
     write_once(path, lines, "holds other tokens than those asked for now")
 
 
-def check_plain(train_text: Path, valid_text: Path) -> None:
+def check_plain_texts(train_text: Path, valid_text: Path) -> None:
     """Check that lines do not begin with utterance ids, as in Kaldi's `text`."""
     known = {word for _, line in read_lines(train_text) for word in line.split()}
     sentences = [line.split() for _, line in read_lines(valid_text)]
@@ -106,7 +107,7 @@ def check_plain(train_text: Path, valid_text: Path) -> None:
 
 
 def check_words(texts: Sequence[Path], tokens: Tokens) -> None:
-    """Check that texts are not in tokens already, which would be cut again."""
+    """Check that texts hold words and not word pieces, which would be cut again."""
     marked = marked_tokens(tokens.tokens)
     for text in texts:
         head = (line.split() for _, line in itertools.islice(read_lines(text), HEAD))
@@ -176,15 +177,15 @@ def prepare(
     wanted: TokenOptions,
     given: Optional[Tokens],
     reading: Reading,
-) -> List[str]:
-    """ESPnet's options for text, tokens and shapes, which are made where they are not there yet.
+) -> Dict[str, Any]:
+    """Make keyed text, tokens and shapes where they are missing; return ESPnet's options for them.
 
     What was made from the same text with the same options is kept. `given` are the tokens that
     `given_tokens` found.
     """
     made_of = folder / MADE_OF
     if not made_of.exists():
-        check_plain(*texts)
+        check_plain_texts(*texts)
         if given is not None and given.token_type != "word":
             check_words(texts, given)
     for part, text in zip(PARTS, texts, strict=True):
@@ -205,11 +206,11 @@ def prepare(
         write_token_list(folder / TOKEN_LIST, tokens.tokens)
         write_counts(folder, tokens, reading)
         write_text(made_of, digest)
-    options = ["--token_type", tokens.token_type, "--token_list", str(folder / TOKEN_LIST)]
-    options += ["--bpemodel", tokens.bpemodel] if tokens.bpemodel else []
+    options: Dict[str, Any] = {"bpemodel": tokens.bpemodel} if tokens.bpemodel else {}
+    options.update(token_type=tokens.token_type, token_list=str(folder / TOKEN_LIST))
     for part in PARTS:
-        options += [f"--{part}_data_path_and_name_and_type", f"{folder}/{part}.txt,text,text"]
-        options += [f"--{part}_shape_file", f"{folder}/{part}.shape"]
+        options[f"{part}_data_path_and_name_and_type"] = [(f"{folder}/{part}.txt", "text", "text")]
+        options[f"{part}_shape_file"] = [f"{folder}/{part}.shape"]
     return options
 
 
@@ -319,7 +320,7 @@ def base_model(lm_conf: Mapping[str, Any]) -> str:
 def reader_of(lm_conf: Mapping[str, Any]) -> Reader:
     """Reader of the sentences of an LM `pretrained`."""
     tokenizer = load_tokenizer(base_model(lm_conf))
-    return training_reader(tokenizer, lm_conf.get("text_form", "as_is"), lm_conf.get("marks"))
+    return training_reader(tokenizer, lm_conf.get("text_form", "as_is"))
 
 
 def chosen_form(model: PathLike, text: Path, **options: Any) -> str:
@@ -329,7 +330,7 @@ def chosen_form(model: PathLike, text: Path, **options: Any) -> str:
     """
     lm = load_causal_lm(model, **options)
     sentences = [line.split() for _, line in read_lines(text)]
-    return str(lm.scorer.choose(sentences, training_readers(lm.tokenizer)).form)
+    return str(PretrainedScorer(lm).choose(sentences, training_readers(lm.tokenizer)).form)
 
 
 def pretrained_tokens(lm_conf: Mapping[str, Any]) -> Tokens:

@@ -1,4 +1,4 @@
-"""Shared by all command lines: a parser with --config, a log, one-line errors."""
+"""Command lines: a parser with --config, a log, errors of one line, and progress bars."""
 
 from __future__ import annotations
 
@@ -73,15 +73,15 @@ def log_to(path: Path) -> Iterator[None]:
 
 
 class ToolFormatter(logging.Formatter):
-    """`FORMAT`, and of `PROGRESS` the message alone."""
+    """Format of log lines; a line of `PROGRESS` is the message alone."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """A record as a line."""
+        """Line of a log record."""
         return record.getMessage() if record.name == PROGRESS.name else super().format(record)
 
 
 class ToolHelp(argparse.ArgumentDefaultsHelpFormatter):
-    """Help that marks required options, says defaults that are some, and true|false."""
+    """Help with `(required)`, defaults that are not empty, and `true|false` for flags."""
 
     def _get_help_string(self, action: argparse.Action) -> Optional[str]:
         if action.required and action.option_strings:
@@ -102,7 +102,7 @@ class ToolParser(config_argparse.ArgumentParser):
     """ESPnet's parser with `--config FILE.yaml`, whose values are read as the command line's."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse a command line; what it needs may stand in the file."""
+        """Parse a command line, whose required options may stand in the file of --config."""
         needed = [action for action in self._actions if action.required]
         for action in needed:
             action.required = False
@@ -118,7 +118,7 @@ class ToolParser(config_argparse.ArgumentParser):
         return found, unknown
 
     def set_defaults(self, **values: Any) -> None:
-        """Take the values of a file."""
+        """Take the values of the file of --config as defaults."""
         for action in self._actions:
             value = values.get(action.dest)
             if value is not None:
@@ -180,13 +180,15 @@ def run_tool(
     function: Callable,
     cmd: Optional[Sequence[str]] = None,
     *,
+    options: Optional[Type] = None,
     rest: str = "",
     stopped: str = "",
     signed: str = "",
 ) -> None:
     """Call `function` with the parsed options; bad input ends in one line and status 1.
 
-    The argument `rest` takes options that the parser does not know; without it they are errors.
+    It gets them as one object of the class `options`, if that is given, or as keywords. The option
+    `rest` takes options that the parser does not know; without it they are errors.
     `stopped` ends the message after Ctrl-C. The command line (`cmd`, or sys.argv) is left beside
     the output that the option `signed` names.
 
@@ -207,7 +209,10 @@ def run_tool(
         if type(handler) is logging.StreamHandler:
             handler.setFormatter(ToolFormatter(FORMAT))
     try:
-        function(**values)
+        if options is None:
+            function(**values)
+        else:
+            function(options_from(options, values))
         if signed and values[signed] is not None:
             write_text(command_file(values[signed]), command_line(parser, cmd) + "\n")
     except (ValueError, OSError) as error:
@@ -219,7 +224,7 @@ def run_tool(
 
 @dataclasses.dataclass(frozen=True)
 class Tool:
-    """Command line of a function of one object, whose class `options` makes the parser.
+    """Tool of `bayeslm`: a function of one object, whose class `options` makes the parser.
 
     `description` and `epilog` are the first and the last paragraph of the help. With `trains`
     `--config` and unknown options go to ESPnet's training, the latter by the field
@@ -247,12 +252,15 @@ class Tool:
 
     def main(self, cmd: Optional[Sequence[str]] = None) -> None:
         """Run the tool with a command line (default: sys.argv)."""
-
-        def run(**values: Any) -> None:
-            self.function(options_from(self.options, values))
-
-        rest = "espnet_options" if self.trains else ""
-        run_tool(self.parser(), run, cmd, rest=rest, stopped=self.stopped, signed=self.signed)
+        run_tool(
+            self.parser(),
+            self.function,
+            cmd,
+            options=self.options,
+            rest="espnet_options" if self.trains else "",
+            stopped=self.stopped,
+            signed=self.signed,
+        )
 
 
 def command_line(parser: argparse.ArgumentParser, cmd: Optional[Sequence[str]]) -> str:

@@ -27,6 +27,7 @@ class InputError(ValueError):
         line: Optional[int] = None,
         remedy: str = "",
     ):
+        self.path = path
         where = "" if path is None else os.fspath(path)
         if path is not None and line is not None:
             where += f":{line}"

@@ -174,7 +174,7 @@ def check_output(
         within.append(f"is there, and is not the output of an earlier `bayeslm {tool}`")
     if within:
         raise InputError(within[0], path=output, remedy="Give --output a new folder.")
-    check_folder(folder)
+    _destination(folder)
     try:
         content = yaml.safe_load((folder / marker).read_text(encoding="utf-8"))
         return [str(name) for name in content["files"]]
@@ -194,7 +194,11 @@ def leftover_prefix(folder: PathLike) -> str:
 
 
 def _destination(path: PathLike) -> Tuple[Path, Path]:
-    """Folder that `path` is, leads to or will be, and the nearest one to it that is there."""
+    """Folder that `path` is, leads to or will be, and the nearest one to it that is there.
+
+    Raises:
+        InputError: No folder can be written there.
+    """
     target = Path(path)
     if target.is_symlink() and not target.exists():
         raise InputError(
@@ -309,15 +313,15 @@ def _utf16(problem: str, path: PathLike, line: int) -> InputError:
     return InputError(f"{problem}; UTF-8 text was expected", path=path, line=line, remedy=remedy)
 
 
-def read_text(path: PathLike) -> str:
-    """Text of a file, as `read_lines` reads it."""
+def unpacked_text(path: PathLike) -> str:
+    """Text of a UTF-8 file, which may be compressed; its lines end in a line feed."""
     return "\n".join(line for _, line in read_lines(path))
 
 
 def read_yaml_mapping(path: PathLike, *, remedy: str = "") -> Dict[str, Any]:
     """Content of a yaml file."""
     try:
-        content = yaml.load(read_text(path), Loader=YAML_LOADER)
+        content = yaml.load(unpacked_text(path), Loader=YAML_LOADER)
     except yaml.YAMLError as error:
         raise InputError(f"not a yaml file ({error})", path=path, remedy=remedy) from error
     if not isinstance(content, dict):

@@ -18,7 +18,6 @@ import argparse
 import collections.abc
 import dataclasses
 import inspect
-import keyword
 import math
 import re
 import sys
@@ -57,6 +56,7 @@ def option(
     most: Optional[float] = None,
     metavar: Optional[str] = None,
     positional: bool = False,
+    names: object = None,
 ) -> Any:
     """Field of a dataclass of options.
 
@@ -71,10 +71,12 @@ def option(
         most: Highest number that is allowed beside `least`; None: any finite one.
         metavar: Name of the value in the parser's help.
         positional: True for an argument without `--`.
+        names: Object whose text takes the place of `%(names)s` when the help is shown.
     """
     metadata = {"help": help, "name": name, "group": group, "positional": positional}
     limits = {"choices": choices, "least": least, "most": most}
-    return dataclasses.field(default=default, metadata={**metadata, **limits, "metavar": metavar})
+    shown = {"metavar": metavar, "names": names}
+    return dataclasses.field(default=default, metadata={**metadata, **limits, **shown})
 
 
 def described_fields(cls: Type) -> List[dataclasses.Field]:
@@ -86,11 +88,6 @@ def described_fields(cls: Type) -> List[dataclasses.Field]:
 def option_name(field: dataclasses.Field) -> str:
     """Name of an option on the command line, without `--`."""
     return field.metadata["name"] or field.name
-
-
-def _key(field: dataclasses.Field) -> str:
-    """Name of an option in the parser's namespace."""
-    return field.name if keyword.iskeyword(option_name(field)) else option_name(field)
 
 
 def add_options(parser: argparse.ArgumentParser, cls: Type) -> argparse.ArgumentParser:
@@ -111,10 +108,12 @@ def add_options(parser: argparse.ArgumentParser, cls: Type) -> argparse.Argument
         else:
             keywords.update(default=None if required else field.default, type=_reader(hint))
         if field.metadata["positional"]:
-            groups[title].add_argument(field.name, nargs=None if required else "?", **keywords)
+            name = field.name
+            keywords.update(nargs=None if required else "?")
         else:
-            keywords.update(dest=_key(field), required=required)
-            groups[title].add_argument(f"--{option_name(field)}", **keywords)
+            name = f"--{option_name(field)}"
+            keywords.update(dest=option_name(field), required=required)
+        groups[title].add_argument(name, **keywords).names = field.metadata["names"]
     return parser
 
 
@@ -133,12 +132,12 @@ def _reader(hint: Any) -> Callable[[str], Any]:
 def options_from(cls: Type[T], values: Mapping[str, Any]) -> T:
     """Options of a dataclass from the values that its parser has found."""
     fields: Sequence[dataclasses.Field] = dataclasses.fields(cls)  # type: ignore[arg-type]
-    keys = {f.name: _key(f) if "help" in f.metadata else f.name for f in fields}
+    keys = {f.name: option_name(f) if "help" in f.metadata else f.name for f in fields}
     return cls(**{name: values[key] for name, key in keys.items() if key in values})
 
 
 def part_of(cls: Type[T], options: Any) -> T:
-    """Options of a dataclass, from those of a dataclass that inherits them."""
+    """Options of a base class, with the values of an object of its subclass."""
     fields: Sequence[dataclasses.Field] = dataclasses.fields(cls)  # type: ignore[arg-type]
     return cls(**{field.name: getattr(options, field.name) for field in fields})
 
@@ -182,18 +181,15 @@ def conf_numbers(conf: Mapping[str, Any], cls: Optional[Callable] = None) -> Dic
     numbers.
     """
     parameters = {} if cls is None else inspect.signature(cls).parameters
-    return {key: _argument(value, parameters.get(key)) for key, value in conf.items()}
-
-
-def _argument(value: Any, parameter: Optional[inspect.Parameter]) -> Any:
-    """Value of an argument with its numbers as numbers."""
-    number = as_numbers(value)
-    if number is value or parameter is None or not isinstance(value, str):
-        return number
-    types = set(re.findall(r"\w+", inspect.formatannotation(parameter.annotation)))
-    if "float" in types or not types & {"str", "int"}:
-        return number
-    return int(number) if "int" in types and number.is_integer() else value
+    found: Dict[str, Any] = {}
+    for key, value in conf.items():
+        number = found[key] = as_numbers(value)
+        if not isinstance(value, str) or not isinstance(number, float) or key not in parameters:
+            continue
+        types = set(re.findall(r"\w+", inspect.formatannotation(parameters[key].annotation)))
+        if types & {"str", "int"} and "float" not in types:
+            found[key] = int(number) if "int" in types and number.is_integer() else value
+    return found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -206,9 +202,9 @@ class ToolOptions:
     def __post_init__(self) -> None:
         check_choices(self)
         for field in described_fields(type(self)):
-            least, value = field.metadata["least"], getattr(self, field.name)
-            if least is not None and value is not None:
-                check_range(f"--{option_name(field)}", value, least, field.metadata["most"])
+            least, most = field.metadata["least"], field.metadata["most"]
+            if least is not None:
+                check_least(least, most, **{f"--{option_name(field)}": getattr(self, field.name)})
 
 
 def check_choices(options: Any) -> None:
@@ -220,18 +216,16 @@ def check_choices(options: Any) -> None:
             raise InputError(problem)
 
 
-def check_range(name: str, value: float, least: float, most: Optional[float] = None) -> None:
-    """Raise an InputError where a number is outside of a range; without `most` it is finite."""
-    if not least <= value <= (sys.float_info.max if most is None else most):
-        limit = "or more" if most in (None, math.inf) else f"to {most}"
-        raise InputError(f"{name} {value}: expected {least} {limit}")
+def check_least(least: float, most: Optional[float] = None, /, **numbers: Optional[float]) -> None:
+    """Raise an InputError where a number, if it is given, is outside of a range.
 
-
-def check_least(least: int, **options: Optional[float]) -> None:
-    """Raise an InputError where an option, if it is given, is below a number or not finite."""
-    for name, value in options.items():
-        if value is not None:
-            check_range(name, value, least)
+    Without `most` it must be finite.
+    """
+    highest = sys.float_info.max if most is None else most
+    for name, value in numbers.items():
+        if value is not None and not least <= value <= highest:
+            limit = "or more" if most in (None, math.inf) else f"to {most}"
+            raise InputError(f"{name} {value}: expected {least} {limit}")
 
 
 def check_rates(**rates: float) -> None:

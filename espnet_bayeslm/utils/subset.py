@@ -1,4 +1,4 @@
-"""Some of many texts, at even distances."""
+"""A subset of many texts at even distances, chosen while they are read."""
 
 from __future__ import annotations
 

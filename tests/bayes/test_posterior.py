@@ -11,9 +11,10 @@ from torch.distributions import Normal, kl_divergence
 from torch.utils.checkpoint import checkpoint
 
 from espnet_bayeslm.bayes import Bayes, Posterior, Sample, Weights, noise_generator
-from espnet_bayeslm.bayes.objective import draw_weights as draw
 from espnet_bayeslm.bayes.objective import kl_learned_prior, kl_weights, prior_variances
-from espnet_bayeslm.bayes.weights import LOG_STD, PRIOR_MEAN, add_whole_posterior, whole_blocks
+from espnet_bayeslm.kinds.bayes import LOG_STD, PRIOR_MEAN
+from espnet_bayeslm.kinds.bayes import draw_weights as draw
+from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior, whole_blocks
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -205,11 +206,6 @@ class TestLearnedPrior:
             for name in ("weight", "bias")
         )
         torch.testing.assert_close(sample.kl(), expected, rtol=0, atol=1e-10)
-
-
-def test_configurations_that_say_how_noise_was_shared_still_load(caplog):
-    posterior = Posterior(nn.Linear(2, 2), {"*": {"kind": "bayes", "noise": "local"}})
-    assert "option noise is ignored" in caplog.text and len(posterior.blocks()) == 2
 
 
 class TiedLM(nn.Module):

@@ -1,5 +1,6 @@
 """`bayeslm configs`, and --config by name."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,24 @@ def test_sizes(point, tmp_path):
     assert chosen(mine, source=point)["unit"] == 8
     with pytest.raises(InputError, match="LMs with sizes are bayes_lstm, bayes_transformer"):
         chosen("adapt_seq_rnn", size="small")
+
+
+def test_espnets_command_line_is_parsed_once(point, tmp_path, monkeypatch):
+    """With the size's options, of which words of the user's take the place."""
+    parsers, get_parser = [], BayesLMTask.get_parser
+
+    def counted(cls):
+        parsers.append(get_parser())
+        return parsers[-1]
+
+    monkeypatch.setattr(BayesLMTask, "get_parser", classmethod(counted))
+    given_options = {"train_text": "x", "valid_text": "x", "exp": tmp_path / "exp"}
+    words = ["--max_epoch", "3", "--lm_conf", "nlayers=1", "--init_param", "mine.pth"]
+    wanted = TrainOptions(config="bayes_lstm", size="small", **given_options, espnet_options=words)
+    args = plain_text.training_options(dataclasses.replace(wanted, source=point))
+    assert len(parsers) == 1 and args.resume and args.output_dir == str(tmp_path / "exp")
+    assert (args.max_epoch, args.lm_conf["unit"], args.lm_conf["nlayers"]) == (3, 256, 1)
+    assert args.init_param == ["mine.pth"] and args.fold_length == [150]
 
 
 SMALL = {"dropout_rate": 0.0, "init_std": 0.5, "init_std_unit": "weights"}

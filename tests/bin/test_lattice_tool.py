@@ -10,7 +10,7 @@ from tiny_training import words
 
 from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.bin.lattice import LatticeOptions, main
-from espnet_bayeslm.loading.components import ComponentOptions
+from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.htk import read_htk
 from espnet_bayeslm.nbest.lattice import PathScales, best_paths, kaldi_scales, nbest_list

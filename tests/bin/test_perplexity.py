@@ -13,7 +13,7 @@ from written_files import write
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import interpolate
-from espnet_bayeslm.loading.components import ComponentOptions, TrainTextOptions
+from espnet_bayeslm.loading.component_options import ComponentOptions, TrainTextOptions
 from espnet_bayeslm.loading.experiment import fingerprint
 from espnet_bayeslm.loading.export import write_mixture
 from espnet_bayeslm.loading.trained_lm import load_lm
@@ -21,7 +21,7 @@ from espnet_bayeslm.loading.weights_file import NamedWeight, match_weights
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.rescoring import em_weights, token_log_probs
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
-from espnet_bayeslm.scoring.sequences import running_log_probs
+from espnet_bayeslm.scoring.scorer import token_scorer
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -75,8 +75,8 @@ def test_unknown_words_are_counted_and_left_out_of_one_figure(point, ngram, tmp_
 def test_running_text(corpus, point, tmp_path):
     trained = load_lm(point)
     rows = [line.split()[1:] for line in (corpus / "valid.txt").read_text().splitlines()]
-    scores = running_log_probs(trained.lm, [trained.ids(row) for row in rows], context=3)
-    expected = math.exp(-np.concatenate(scores).mean())
+    scores = token_scorer(trained, context=3).word_scores(rows)
+    expected = math.exp(-np.concatenate([score.log_probs for score in scores]).mean())
     lm = {"text": corpus / "valid.txt", "keyed": "true", "lm": point, "output": tmp_path / "out"}
     found = [
         perplexities(**lm, cache=tmp_path / "cache", context=context)["point"]["perplexity"]["word"]
@@ -87,8 +87,8 @@ def test_running_text(corpus, point, tmp_path):
     assert len(list((tmp_path / "cache").glob("*.npz"))) == 2
     # a sentence that is said again is scored where it stands
     (tmp_path / "twice").write_text("".join(f"{' '.join(row)}\n" for row in [*rows, *rows[::-1]]))
-    ids = [trained.ids(row) for row in [*rows, *rows[::-1]]]
-    expected = math.exp(-np.concatenate(running_log_probs(trained.lm, ids, context=1)).mean())
+    scores = token_scorer(trained, context=1).word_scores([*rows, *rows[::-1]])
+    expected = math.exp(-np.concatenate([score.log_probs for score in scores]).mean())
     twice = perplexities(
         text=tmp_path / "twice", lm=point, context=1, output=tmp_path / "twice.json"
     )

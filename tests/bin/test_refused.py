@@ -133,7 +133,7 @@ REFUSED_BY_RESCORE = [
     ({"uncertainty": True}, "needs several weight samples, --num_samples is 0"),
     ({"context": "previous"}, "needs to know the recordings"),
     ({"folds": 1}, "--folds 1: expected 2 or more"),
-    ({"tune_folds": 0}, "--tune_folds 0, --folds None: expected 2 or more"),
+    ({"tune_folds": 0}, "--tune_folds 0: expected 2 or more"),
 ]
 
 

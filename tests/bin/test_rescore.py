@@ -25,8 +25,8 @@ from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation.wer import count_errors, read_transcripts
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
-from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
+from espnet_bayeslm.scoring.scorer import token_scorer
 from espnet_bayeslm.utils.files import read_keyed_lines
 
 FILES = {"words_text", "acwt", "lmwt.nolm", "lmwt.withlm", "lmwt.nn", "text", "trn"}
@@ -130,7 +130,7 @@ def test_the_best_of_each_list_are_lists_for_another_lm(nbest, ngram, tmp_path, 
 def test_outputs_that_cannot_be_replaced_are_known_before_the_scoring(
     nbest, ngram, tuned, tmp_path, refused, monkeypatch
 ):
-    monkeypatch.setattr(rescore, "rescored_on", lambda *_, **__: pytest.fail("it was scored"))
+    monkeypatch.setattr(rescore, "scored_lists", lambda *_, **__: pytest.fail("it was scored"))
     (tmp_path / "link").symlink_to("nowhere")
     write(tmp_path / "mine" / "thesis", "of years")
     lists = shutil.copytree(tuned, tmp_path / "lists")
@@ -200,7 +200,7 @@ def test_context_is_the_best_so_far_of_the_recording(nbest, point, ngram, segmen
     lists = {"nbest": nbest / "dev", "lm": point, "ngram": ngram, "weights": "0.7,0.3", "lmwt": 8}
     run(**lists, context="previous", segments=segments, output=tmp_path / "out")
     best = {u: tuple(w.split()) for u, (_, w) in read_keyed_lines(tmp_path / "out/text").items()}
-    lm = NeuralScorer(load_lm(point))
+    lm = token_scorer(load_lm(point))
     run(**lists, output=tmp_path / "alone")
     found, alone = (costs(tmp_path / name / "lmwt.nn") for name in ("out", "alone"))
     histories, moved = {}, 0
@@ -292,9 +292,9 @@ def test_a_normalisation_that_lowers_the_error_rate_is_said_first(
     (tmp_path / "ref").write_text("".join(f"{u} {' '.join(w).title()}\n" for u, w in texts.items()))
     refs = dict.fromkeys(given, tmp_path / "ref")
     scored = []
-    whole = rescore.rescored_on
+    whole = rescore.scored_lists
     monkeypatch.setattr(
-        rescore, "rescored_on", lambda *a, **k: scored.append(caplog.text) or whole(*a, **k)
+        rescore, "scored_lists", lambda *a, **k: scored.append(caplog.text) or whole(*a, **k)
     )
     run(nbest=lists, nbest_format="jsonl", ngram=ngram, **refs, output=tmp_path / "out")
     assert "--normalize lower: first pass 100.00 -> 0.00 %" in scored[0]

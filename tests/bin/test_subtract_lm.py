@@ -6,7 +6,6 @@ import random
 
 import numpy as np
 import pytest
-import yaml
 from command_lines import costs, run, same_files, settings
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -122,7 +121,7 @@ def test_tuning_subtracts_where_it_helps(unigrams):
             a != b for item in found for a, b in zip(item.words, item.nbest.ref, strict=True)
         )
     (row,) = scales.subtracted
-    assert row.weight < -0.3 and "subtracted" in tuned.tuned.found.kept
+    assert row.weight < -0.3 and "subtracted" in tuned.tuned.chosen.kept
     assert errors["with"] < errors["without"]
 
 
@@ -184,16 +183,6 @@ def test_files_hold_the_weight_and_the_costs(options, tmp_path, capsys):
         assert totals[item.best[nbest.utt]] == pytest.approx(max(totals), abs=1e-5)
     columns = make_view(item, {}, {}).data["lists"][0]["scores"]
     assert {"new LM", "subtracted source", "total"} <= columns.keys()
-
-
-def test_scales_that_know_subtracted_lms_alone_are_of_the_same_lms(options, tmp_path, caplog):
-    """Earlier versions wrote them where the jobs of a rescoring were merged."""
-    tuned = run(**options, output=tmp_path / "tuned")
-    content, path = settings(tuned), tmp_path / "scales.yaml"
-    content["fingerprints"] = {"source": content["fingerprints"]["source"]}
-    path.write_text(yaml.safe_dump(content))
-    run(**options, scales=path, output=tmp_path / "again")
-    assert "was tuned with" not in caplog.text
 
 
 def test_bad_scales(options, tmp_path, fails):

@@ -14,7 +14,8 @@ from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.bin.train import main
 from espnet_bayeslm.loading.checkpoint import read_checkpoint
 from espnet_bayeslm.loading.trained_lm import load_lm
-from espnet_bayeslm.training.trainer import BayesLMTrainer, EpochLines
+from espnet_bayeslm.training.epoch_lines import EpochLines
+from espnet_bayeslm.training.trainer import BayesLMTrainer
 from espnet_bayeslm.utils.errors import InputError
 
 POINT = {"lm": "bayes_lstm", "lm_conf": {"unit": 8, "dropout_rate": 0.0}, "optim": "adam", **SHORT}

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from espnet_bayeslm.evaluation.comparison import Segment, utterance_segments
+from espnet_bayeslm.evaluation.comparison import SegmentErrors, utterance_segments
 from espnet_bayeslm.evaluation.markup import MarkedWords, closest_reading, mapped, parse_markup
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.transcripts import read_transcripts
@@ -134,12 +134,12 @@ def test_closest_readings_and_their_counts():
     ref = parse_markup("a { b c / d } e f g")
     one, other = (align(ref, tuple(text.split())) for text in ("a b c e f x", "a d x f g"))
     # the error at e is parted from that at g by one word that both have right
-    assert utterance_segments(one, other) == [Segment(1, 1)]
+    assert utterance_segments(one, other) == [SegmentErrors(1, 1)]
     far = parse_markup("x { b c / d } y z w")
     texts = (["q", "b", "c", "y", "z", "w"], ["x", "d", "y", "z", "q"])
     assert utterance_segments(*(align(far, text) for text in texts)) == [
-        Segment(1, 0),
-        Segment(0, 1),
+        SegmentErrors(1, 0),
+        SegmentErrors(0, 1),
     ]
 
 

@@ -18,7 +18,7 @@ from oracles.sctk_reference import KINDS, pairs, random_set, run_sctk
 from espnet_bayeslm.evaluation import comparison
 from espnet_bayeslm.evaluation.comparison import (
     Mapsswe,
-    Segment,
+    SegmentErrors,
     align_all,
     compare_segments,
     compare_systems,
@@ -101,7 +101,7 @@ def test_neither_order_nor_what_both_have_right_matters(texts, order, words):
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 1000])
 @pytest.mark.parametrize("a, b", [(1, 0), (0, 3), (2, 2)])
 def test_equal_differences_decide_nothing(count, a, b):
-    found = compare_segments([Segment(a, b)] * count)
+    found = compare_segments([SegmentErrors(a, b)] * count)
     assert found == Mapsswe(count, a - b if count else 0.0, 0.0, 0.0, 1.0)
     assert not found.significant
 

@@ -189,10 +189,10 @@ def test_lines_name_the_option_that_makes_words_known(caplog):
 
 def count(words):
     scorer = SimpleNamespace(unknown=unknown)
-    found = UnknownWords("3gram", max_oov_rate=0.2, scorer=scorer)
+    found = UnknownWords("3gram", 0.2)
     oov = np.array([*unknown(words), False])
     found.add([words], [WordScores(np.zeros(len(oov)), oov)])
-    found.check(report=True)
+    found.check(lambda words: mending_lines(words, scorer), report=True)
 
 
 SENTENCE = st.lists(st.sampled_from("abc"), max_size=14)

@@ -16,7 +16,7 @@ from torch import nn
 
 from espnet_bayeslm import kernels
 from espnet_bayeslm.kernels.product import linear
-from espnet_bayeslm.layers import gp
+from espnet_bayeslm.kinds import gp
 from espnet_bayeslm.lm import BayesESPnetLM
 from espnet_bayeslm.lm import tree as tree_module
 from espnet_bayeslm.lm.tree import TreeAttention, build_tree

@@ -106,7 +106,7 @@ def write_snr(exp, name, ratios, *, std=0.02, start=0.01):
         )
         for place, values in ratios.items()
     ]
-    snr_report.write_files(exp / "snr" / name, {name: rows}, {}, text=None)
+    snr_report.write_snr(exp / "snr" / name, {name: rows}, {}, text=None)
 
 
 def write_search(exp, name, weights):
@@ -114,4 +114,4 @@ def write_search(exp, name, weights):
     run = search_report.Run("seed1", "seed1", 1, weights)
     ranking = rank([weights], 2)
     configs = [{"lm_conf": {"uncertainty": item.choices}} for item in ranking]
-    search_report.write_files(exp / name, [run], ranking, configs)
+    search_report.write_search(exp / name, [run], ranking, configs)

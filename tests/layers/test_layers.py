@@ -8,8 +8,8 @@ from torch.autograd import gradcheck
 from torch.distributions import Normal, kl_divergence
 from torch.func import functional_call
 
-from espnet_bayeslm.layers.gp import BASIS, mixture
-from espnet_bayeslm.layers.latent import LatentOutput, LatentSampling
+from espnet_bayeslm.kinds.gp import BASIS, mixture
+from espnet_bayeslm.kinds.variational import LatentOutput, LatentSampling
 from espnet_bayeslm.layers.lstm import GATES
 from espnet_bayeslm.layers.transformer import TransformerBlock
 from espnet_bayeslm.lm import BayesLSTMLM

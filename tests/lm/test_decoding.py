@@ -6,6 +6,7 @@ import pickle
 import random
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -19,7 +20,9 @@ from search_contract import (
     walk_utterances,
 )
 
-from espnet_bayeslm.bayes.weights import add_whole_posterior
+from espnet_bayeslm import kernels
+from espnet_bayeslm.kernels import product
+from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior
 from espnet_bayeslm.layers.key_value_cache import KeyValueCache, membership
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.lm.tree import build_tree
@@ -225,10 +228,7 @@ class TestDraws:
         assert list(lm.state_dict()) == list(before)
 
     @pytest.mark.parametrize("whole", [False, True])
-    @pytest.mark.parametrize("watched", [True, False], ids=["", "unwatched"])
-    def test_draws_are_made_once_and_follow_any_write(self, whole, watched, monkeypatch):
-        if not watched:
-            monkeypatch.delattr(torch, "_lazy_clone")
+    def test_draws_are_made_once_and_follow_any_write(self, whole):
         with torch.inference_mode():
             case = (BayesLSTMLM, LSTM, {}) if whole else LSTM_CASE
             lm = build(case, num_samples=2)
@@ -251,6 +251,81 @@ class TestDraws:
         lm = build((BayesLSTMLM, LSTM, {}), num_samples=5).eval()
         _, [state] = lm.batch_score(torch.tensor([[SOS]]), [None], None)
         assert len(state) == 2 and torch.is_tensor(state[0])
+
+
+def fine_tune(lm):
+    """Do a step of an optimizer in evaluation mode."""
+    lm(torch.tensor([[1, 2]]))[0].sum().backward()
+    torch.optim.SGD(lm.parameters(), lr=0.1).step()
+
+
+# Changes of an LM's weights, in evaluation mode too
+WRITES = {
+    "optimizer": fine_tune,
+    "load_state_dict": lambda lm: lm.load_state_dict(
+        {key: value / 2 for key, value in lm.state_dict().items()}
+    ),
+    "--init_param of a part": lambda lm: lm.rnn.load_state_dict(
+        {key: value / 2 for key, value in lm.rnn.state_dict().items()}
+    ),
+    "in place": lambda lm: torch.no_grad()(lm.decoder.weight.mul_)(0.5),
+    "through .data": lambda lm: lm.rnn.weight_hh_l0.data.mul_(-9.0),
+    "another memory": lambda lm: setattr(lm.decoder.weight, "data", lm.decoder.weight.data / 2),
+    "another parameter": lambda lm: setattr(
+        lm.decoder, "weight", torch.nn.Parameter(lm.decoder.weight.detach() / 2)
+    ),
+    "NumPy": lambda lm: np.multiply(w := lm.rnn.weight_hh_l0.detach().numpy(), -9.0, out=w),
+    "foreach": lambda lm: torch._foreach_mul_([p.data for p in lm.parameters()], 0.5),
+    "another precision": lambda lm: lm.bfloat16().float(),
+    "one element": lambda lm: lm.decoder.weight.data[3, 5:6].fill_(100.0),
+    "rows in another order": lambda lm: lm.decoder.weight.data.copy_(lm.decoder.weight.flip(0)),
+    "reset": lambda lm: torch.nn.init.ones_(lm.rnn.weight_hh_l0),
+}
+
+
+def search_steps(lm):
+    """Return ln p of each of a few steps of a search, and the state after them."""
+    ys, states, found = torch.full((3, 1), 599), [None] * 3, []
+    for token in (5, 6, 7):
+        log_probs, states = lm.batch_score(ys, states, None)
+        ys = torch.cat([ys, torch.full((3, 1), token)], dim=1)
+        found.append(log_probs)
+    return torch.stack(found)
+
+
+@pytest.mark.usefixtures("fast_kernels")
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("write", WRITES)
+def test_weights_packed_for_a_search_are_those_of_its_begin(write, training, monkeypatch):
+    """Packed once a search, and never used after a change."""
+    packed, pack = [], product._packed_product
+    monkeypatch.setattr(
+        product, "_packed_product", lambda *args: packed.append(args) or pack(*args)
+    )
+    lm = BayesLSTMLM(600, unit=512, nlayers=1, tie_weights=False).train(training)
+    before = search_steps(lm)
+    assert torch.equal(search_steps(lm), before)
+    assert len(packed) == 3 and lm.training == training  # two matrices of the LSTM, the projection
+    WRITES[write](lm)
+    after = search_steps(lm)
+    assert len(packed) > 3
+    with kernels.plain():
+        expected = search_steps(lm)
+    torch.testing.assert_close(after, expected, rtol=0, atol=1e-3)
+    assert (before - expected).abs().max() > 5e-3 or write == "another precision"
+    assert len(pickle.loads(pickle.dumps(lm)).state_dict()) == len(lm.state_dict())
+
+
+def test_a_held_sample_is_not_packed():
+    lm = BayesLSTMLM(600, unit=512, nlayers=1, uncertainty={"all_gates@1": "bayes"}, init_std=0.1)
+    mean, steps = search_steps(lm.eval()), []
+    for index in (0, 1):
+        with lm.sampled(index):
+            steps.append(search_steps(lm))
+    assert torch.equal(search_steps(lm), mean)
+    for found in steps:
+        assert (found - mean).abs().max() > 0.05
+    assert not torch.allclose(*steps)
 
 
 EOS = VOCAB - 1

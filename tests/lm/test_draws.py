@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 import espnet_bayeslm
 from espnet_bayeslm.bayes import noise_generator
 from espnet_bayeslm.bayes.posterior import MEANS
-from espnet_bayeslm.layers.gp import BASIS
+from espnet_bayeslm.kinds.gp import BASIS
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.nll import batch_nll, token_batch
@@ -30,7 +30,7 @@ from espnet_bayeslm.utils.errors import InputError
 PACKAGE = Path(espnet_bayeslm.__file__).parent
 # Where noise is made, all of it by a generator that `drawn` or IVON was given.
 MAKE_NOISE = {
-    *("bayes/weights.py", "layers/latent.py"),
+    *("kinds/bayes.py", "kinds/variational.py", "kinds/whole_posterior.py"),
     # dropout, initial values
     "layers/transformer.py",
 }
@@ -48,7 +48,7 @@ def test_noise_is_made_in_few_places():
             }
             if names & SAMPLERS:
                 found.add(path.relative_to(PACKAGE).as_posix())
-    assert found <= MAKE_NOISE and {"bayes/weights.py", "layers/latent.py"} <= found
+    assert found <= MAKE_NOISE and {"kinds/bayes.py", "kinds/variational.py"} <= found
 
 
 @pytest.mark.parametrize("case", RANDOM, ids=map(name, RANDOM))

@@ -9,7 +9,7 @@ from torch import nn
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm import BayesESPnetLM
 from espnet_bayeslm.lm.espnet import BACKBONES
-from espnet_bayeslm.lm.scoring import has_trees
+from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM
 
 RNN = dict(unit=6, nhid=8, nlayers=2)
 TIED = dict(unit=8, nlayers=2, tie_weights=True)
@@ -117,8 +117,8 @@ class TestSearch(SearchContract):
     def test_prefix_trees_where_the_backbone_has_them(self, lm, case):
         with_trees = case[0] == "transformer" or isinstance(getattr(lm, "rnn", None), nn.LSTM)
         # rescoring takes the output projection's mean
-        assert has_trees(lm) == (with_trees and "output" not in case[2])
-        assert has_trees(ours_of(case, {})) == with_trees
+        assert ESPnetTreeLM(lm).takes_trees == (with_trees and "output" not in case[2])
+        assert ESPnetTreeLM(ours_of(case, {})).takes_trees == with_trees
 
 
 def test_state_dict_goes_into_espnets_lm_and_back(case, lm, theirs):

@@ -10,8 +10,8 @@ from lm_cases import LSTM, SEARCHES, TRANSFORMER, VOCAB, build, latent, make_gen
 from lm_cases import name as case_name
 
 from espnet_bayeslm.kernels import product
+from espnet_bayeslm.kinds.gp import GPActivation
 from espnet_bayeslm.kinds.search import choices as choices_of
-from espnet_bayeslm.layers.gp import GPActivation
 from espnet_bayeslm.layers.transformer import TransformerBlock
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel

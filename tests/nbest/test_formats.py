@@ -131,7 +131,7 @@ def test_line_ends_byte_order_marks_and_gzip_change_nothing(format, tmp_path):
     write_files(tmp_path / "plain", files)
     write_files(tmp_path / "windows", {n: b"\xef\xbb\xbf" + data for n, data in ends.items()})
     write_files(tmp_path / "packed", packed(files))
-    read = (READERS | LATTICE_READERS)[format]
+    read = {**READERS, **LATTICE_READERS}[format]
     plain = list(read(tmp_path / "plain"))
     assert list(read(tmp_path / "windows")) == list(read(tmp_path / "packed")) == plain
 
@@ -143,7 +143,7 @@ PACKED = [(".bz2", bz2.compress), (".xz", lzma.compress), ("", gzip.compress), (
 def test_compressed_files_of_any_name_are_the_same(format, tmp_path):
     _, files = KINDS[format]
     write_files(tmp_path / "plain", files)
-    read, found = (READERS | LATTICE_READERS)[format], find_format(tmp_path / "plain")
+    read, found = {**READERS, **LATTICE_READERS}[format], find_format(tmp_path / "plain")
     plain = list(read(tmp_path / "plain"))
     for n, how in enumerate(PACKED):
         write_files(tmp_path / str(n), packed(files, *how))
@@ -154,7 +154,7 @@ def test_compressed_files_of_any_name_are_the_same(format, tmp_path):
 @pytest.mark.parametrize("format", [*READERS, *LATTICE_READERS])
 def test_what_cannot_be_read_is_named_by_file(format, tmp_path):
     _, files = KINDS[format]
-    read = (READERS | LATTICE_READERS)[format]
+    read = {**READERS, **LATTICE_READERS}[format]
     zstd = {f"{name}.zst": b"\x28\xb5\x2f\xfd" for name in files}
     write_files(tmp_path / "zstd", zstd)
     write_files(tmp_path / "plain", files)

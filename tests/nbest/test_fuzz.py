@@ -68,7 +68,7 @@ def outcome_of(folder, kind, files, scratch):
     """Return how reading ends; anything but what is in the files or a clear error fails."""
     format, _ = KINDS[kind]
     try:
-        found = list((READERS | LATTICE_READERS)[format](folder))
+        found = list({**READERS, **LATTICE_READERS}[format](folder))
     except InputError as error:
         message = str(error)
         assert message.startswith(str(folder)), "the error names no file"

@@ -20,9 +20,10 @@ import espnet_bayeslm
 from espnet_bayeslm.bin import export, snr
 from espnet_bayeslm.bin import train as bin_train
 from espnet_bayeslm.configs import find_config
-from espnet_bayeslm.loading.components import ComponentOptions
+from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
 from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
+from espnet_bayeslm.scoring.word_scores import END
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.plain_text import TrainOptions, chosen_text_form, lm_options
 from espnet_bayeslm.training.task import BayesLMTask
@@ -234,6 +235,11 @@ def test_scores_at_the_mean_are_by_one_set_of_weights(trained, exported):
         assert_near(found, expected)
     (component,) = ComponentOptions(lms=[trained / "exp"], num_samples=2).components()
     assert component.scorer.is_uncertain
+    said, scorer = SENTENCES[0].split(), component.scorer
+    (expected,) = scorer.word_scores([said])
+    states = list(itertools.accumulate(said, scorer.after, initial=scorer.begin()))
+    found = scorer.next_words(states, [*said, END])
+    np.testing.assert_allclose(found, expected.log_probs, atol=1e-4)
 
 
 def test_adapters_have_no_table_of_noise(trained, exported, fails):
@@ -362,18 +368,15 @@ def test_a_form_is_given_to_the_training_and_stays_with_the_adapter(trained, tmp
     [
         ({}, "as_is,newline,blank"),
         ({"text_form": "lower"}, "lower,newline,blank"),
-        ({"text_form": "lower", "marks": "special"}, "lower,special,blank"),
-        ({"marks": "special"}, "as_is,special,blank"),
     ],
     ids=str,
 )
-def test_experiments_of_earlier_versions_keep_their_form(trained, tmp_path, conf, form):
-    """Their marks stood beside the form. A training from them has both, wherever the base is."""
-    exp = tmp_path / "old"
+def test_experiments_keep_a_form_without_marks_or_none(trained, tmp_path, conf, form):
+    """As of `lm_train`. A training from them has the form, wherever the base is."""
+    exp = tmp_path / "plain"
     shutil.copytree(trained / "exp", exp)
     content = yaml.safe_load((exp / "config.yaml").read_text())
     del content["lm_conf"]["text_form"]
-    content["lm_conf"].pop("marks", None)
     content["lm_conf"].update(conf)
     moved = {**content, "lm_conf": {**content["lm_conf"], "model": "hf:no/more/there"}}
     (exp / "config.yaml").write_text(yaml.safe_dump(content))
@@ -382,7 +385,7 @@ def test_experiments_of_earlier_versions_keep_their_form(trained, tmp_path, conf
     (on,) = (word for word in options_from(trained, exp) if word.startswith("text_form="))
     assert TextForm.parse(on.split('"')[1]) == TextForm.parse(form)
     given = TrainOptions(config="lora", exp=exp, train_text=exp, valid_text=exp)
-    args = argparse.Namespace(lm_conf=content["lm_conf"], ngpu=0)
+    args = argparse.Namespace(lm_conf={}, ngpu=0)
     assert TextForm.parse(chosen_text_form(given, args)) == TextForm.parse(form)
 
 
@@ -435,7 +438,7 @@ def gemma2(vocab_size):
 @pytest.mark.parametrize("family", ["llama", gemma2])
 def test_steps_of_a_beam_search(tmp_path, family):
     """Two hypotheses, token by token, against one pass over each."""
-    _, lm = build(tmp_path, family, marks="special", uncertainty={"lora_a@*": "bayes"})
+    _, lm = build(tmp_path, family, text_form="as_is,special", uncertainty={"lora_a@*": "bayes"})
     lm.eval()
     ids = torch.tensor([[lm.sos, 7, 9, 5], [lm.sos, 8, 9, 6]])
     with torch.no_grad():
@@ -448,7 +451,7 @@ def test_steps_of_a_beam_search(tmp_path, family):
 
 
 def test_each_utterance_of_a_batch_gets_the_scores_it_has_alone(tmp_path):
-    lm = build(tmp_path, marks="special")[1].double().eval()
+    lm = build(tmp_path, text_form="as_is,special")[1].double().eval()
     rng = random.Random(0)
     for prefixes, scores in walk_utterances(lm, rng, utterances=3, length=6, sos=lm.sos):
         check_scores(lm, scores, prefixes)

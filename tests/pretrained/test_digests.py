@@ -4,7 +4,6 @@ Scores in a cache, finished blocks of a stopped run, weights of components and t
 adapter are found by them.
 """
 
-import hashlib
 import json
 import shutil
 
@@ -16,7 +15,7 @@ from tiny_models import FAMILIES, write_adapter, write_model
 from transformers import AutoModelForCausalLM as Auto
 from transformers import AutoTokenizer
 
-from espnet_bayeslm.loading.components import ComponentOptions
+from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 from espnet_bayeslm.pretrained.digest import digest_of_model
@@ -159,27 +158,3 @@ def test_the_place_and_the_precision_of_files_do_not_count(models, tmp_path):
     edited(tmp_path / "adapter/adapter_config.json", lambda conf: conf.update(more))
     adapters = [load_causal_lm(folder / "adapter") for folder in (models, tmp_path)]
     assert adapters[0].fingerprint == adapters[1].fingerprint
-
-
-def old_digest(model):
-    """Digest of the first 4096 values of each weight, as versions before wrote it."""
-    digest = hashlib.sha256()
-    for name, value in model.named_parameters():
-        digest.update(f"{name} {tuple(value.shape)}\n".encode())
-        some = value.detach().flatten()[:4096].to(torch.bfloat16)
-        digest.update(some.view(torch.int16).numpy().tobytes())
-    return digest.hexdigest()
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_digests_of_earlier_versions_are_known(models, tmp_path, precision):
-    shutil.copytree(models / "base", tmp_path / "base")
-    conf = {"model": f"hf:{tmp_path / 'base'}", "lora": {"r": 2}, "precision": precision}
-    conf["fingerprint"] = old_digest(load_causal_lm(tmp_path / "base").model)
-    size = len(vocabulary(AutoTokenizer.from_pretrained(tmp_path / "base")))
-    lm = AdaptedLM(size, **conf)
-    # what training writes from now on
-    assert lm.fingerprint == load_causal_lm(tmp_path / "base").fingerprint != conf["fingerprint"]
-    write_model(tmp_path / "base", scale=7.0)
-    with pytest.raises(InputError, match="has changed since the adapter was trained"):
-        AdaptedLM(size, **conf)

@@ -24,12 +24,14 @@ from transformers import (
 )
 
 from espnet_bayeslm.loading.components import is_ngram
-from espnet_bayeslm.pretrained import tree_scores
-from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, load_tokenizer
+from espnet_bayeslm.pretrained import causal_trees
+from espnet_bayeslm.pretrained.causal_lm import CausalLM, load_causal_lm, load_tokenizer
+from espnet_bayeslm.pretrained.causal_trees import CausalTreeLM
 from espnet_bayeslm.pretrained.names import is_pretrained
-from espnet_bayeslm.pretrained.scorer import PretrainedLM, PretrainedScorer
+from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
-from espnet_bayeslm.pretrained.tree_scores import TreeScorer
+from espnet_bayeslm.scoring import tree_lm
+from espnet_bayeslm.scoring.word_scores import END
 from espnet_bayeslm.utils.errors import InputError
 
 SENTENCES = [
@@ -75,9 +77,9 @@ def test_words_sum_to_the_models_own_loss(lm, form):
 def test_the_size_of_batches_changes_nothing(lm, limits, takes_trees, monkeypatch):
     expected = scorer_of(lm).word_scores(SENTENCES)
     for name, value in limits.items():
-        monkeypatch.setattr(tree_scores, name, value)
+        monkeypatch.setattr(causal_trees if name == "MAX_NODES" else tree_lm, name, value)
     scorer = scorer_of(lm)
-    scorer._trees.takes_trees = takes_trees
+    scorer.tree_lm.takes_trees = takes_trees
     assert_near(scorer.word_scores(SENTENCES), expected)
 
 
@@ -92,6 +94,47 @@ def test_context_is_the_sentences_before(lm):
     assert given[0].log_probs.sum() == pytest.approx(expected, abs=1e-4)
     rows = scorer_of(lm, context=1).word_scores([other, first, second])
     assert rows[2].log_probs.sum() == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("keeps_keys", [True, False])
+@pytest.mark.parametrize("form", ["sentence,newline,blank", "as_is,special,no_blank"])
+def test_words_one_by_one_have_the_scores_of_the_sentence(lm, form, keeps_keys, monkeypatch):
+    """Many sentences at once, from the keys and values of their prefixes or read again."""
+    scorer, expected = scorer_of(lm, form), scorer_of(lm, form).word_scores(SENTENCES)
+    assert scorer.tree_lm.keeps_keys
+    monkeypatch.setitem(vars(scorer.tree_lm), "keeps_keys", keeps_keys)
+    states = [scorer.begin(vocabulary=itertools.chain(*SENTENCES))] * len(SENTENCES)
+    for n in range(max(map(len, SENTENCES)) + 1):
+        live = [k for k, words in enumerate(SENTENCES) if n <= len(words)]
+        words = [(*SENTENCES[k], END)[n] for k in live]
+        found = scorer.next_words([states[k] for k in live], words)
+        wanted = [expected[k].log_probs[n] for k in live]
+        np.testing.assert_allclose(found, wanted, atol=1e-4)
+        for k, word in zip(live, words, strict=True):
+            states[k] = scorer.after(states[k], word) if word != END else None
+
+
+def test_a_prefix_is_read_once(lm, monkeypatch):
+    scorer, shapes = scorer_of(lm), []
+    assert scorer.tree_lm.keeps_keys
+    outputs = scorer.tree_lm._outputs
+    monkeypatch.setattr(
+        scorer.tree_lm,
+        "_outputs",
+        lambda input_ids, **how: (
+            shapes.append(tuple(input_ids.shape)) or outputs(input_ids=input_ids, **how)
+        ),
+    )
+    state = scorer.after(scorer.begin(), "so")
+    first = scorer.next_words([state] * 3, ["we", "could", END])
+    encoded = [scorer.reader.encode(words) for words in (["so", "we"], ["so", "could"])]
+    texts = [(*scorer.reader.start, *item.ids[: item.starts[-1]]) for item in encoded]
+    assert sum(shape[1] for shape in shapes) == len(
+        {t[:n] for t in texts for n in range(1, len(t) + 1)}
+    )
+    shapes.clear()
+    assert scorer.next_words([state] * 3, ["we", "could", END]).tolist() == first.tolist()
+    assert shapes == []
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
@@ -150,7 +193,7 @@ def closed_lm(pieces):
     with torch.no_grad():  # away from uniform probabilities
         for parameter in model.parameters():
             parameter.mul_(8.0 if parameter.dim() > 1 else 1.0)
-    return PretrainedLM("closed", model, fast, "", text_form="as_is"), vocab
+    return CausalLM("closed", model, fast, "", text_form="as_is"), vocab
 
 
 @pytest.mark.parametrize("before", [[], ["a"], ["ad", "bcc"]], ids=str)
@@ -191,11 +234,11 @@ def test_the_words_after_a_prefix_sum_to_one(marks, before):
 @pytest.mark.parametrize("packed", [1, 10_000])
 def test_half_precision_sums_probabilities_in_single(tmp_path, monkeypatch, packed):
     """An LM without an opinion gives each of its V tokens 1 / V, which bfloat16 cannot hold."""
-    monkeypatch.setattr(tree_scores, "PACKED", packed)
+    monkeypatch.setattr(tree_lm, "PACKED", packed)
     lm = load_causal_lm(write_model(tmp_path / "lm"), precision="bfloat16")
     with torch.no_grad():
         lm.model.get_output_embeddings().weight.zero_()
-    scorer = scorer_of(lm)
+    scorer = scorer_of(lm, num_samples=1)
     for words, scores in zip(SENTENCES, scorer.word_scores(SENTENCES), strict=True):
         count = len(scorer.reader.encode(words).ids)
         expected = -count * math.log(lm.model.config.vocab_size)
@@ -233,7 +276,7 @@ def test_trees_larger_than_an_attention_s_window(tmp_path, window, beyond):
     found = scorer.word_scores(sentences)
     longest = max(len(scorer.reader.encode(words).ids) for words in sentences)
     nodes = {words[:n] for words in sentences for n in range(len(words))}
-    assert scorer._trees.takes_trees and len(nodes) > 1.5 * window
+    assert scorer.tree_lm.takes_trees and len(nodes) > 1.5 * window
     assert (longest + len(scorer.reader.start) - 1 > window) == beyond
     for words, scores in zip(sentences, found, strict=True):
         expected = own_log_prob(lm, scorer.reader, words)
@@ -272,7 +315,8 @@ def test_the_form_of_lowest_perplexity_is_chosen(lm, caplog):
     total = -sum(s.log_probs.sum() for s in auto.word_scores(SENTENCES))
     assert "text form" in caplog.text
     for reader in auto._readers:
-        assert -sum(s.log_probs.sum() for s in auto._score(SENTENCES, reader)) >= total - 1e-3
+        found = scorer_of(lm, str(reader.form)).word_scores(SENTENCES)
+        assert -sum(s.log_probs.sum() for s in found) >= total - 1e-3
 
 
 def test_sentence_form():
@@ -300,7 +344,7 @@ class NoTrees(torch.nn.Module):
 
 
 def test_a_model_without_trees_reads_padded_batches(lm, caplog):
-    assert TreeScorer(lm.model).takes_trees
+    assert CausalTreeLM(lm.model).takes_trees
     caplog.set_level(logging.INFO)
     padded = scorer_of(dataclasses.replace(lm, model=NoTrees(lm.model)))
     assert_near(padded.word_scores(SENTENCES), scorer_of(lm).word_scores(SENTENCES))
@@ -351,11 +395,12 @@ def test_adapters_at_the_mean_score_as_peft_s(tmp_path, options):
     base = write_model(tmp_path / "base", lambda v: LlamaConfig(vocab_size=v, **tied))
     write_adapter(base, tmp_path / "adapter", LoraConfig(r=2, **options))
     lm = load_causal_lm(tmp_path / "adapter", text_form="lower")
-    expected = lm.scorer.word_scores(SENTENCES[:3])
+    scorer = PretrainedScorer(lm)
+    expected = scorer.word_scores(SENTENCES[:3])
     for words, scores in zip(SENTENCES, expected, strict=False):
-        theirs = own_log_prob(lm, lm.scorer.reader, words)
+        theirs = own_log_prob(lm, scorer.reader, words)
         assert scores.log_probs.sum() == pytest.approx(theirs, abs=1e-4)
-    assert_near(lm.at_mean().scorer.word_scores(SENTENCES[:3]), expected)
+    assert_near(PretrainedScorer(lm.at_mean()).word_scores(SENTENCES[:3]), expected)
 
 
 @pytest.mark.parametrize(

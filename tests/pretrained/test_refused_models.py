@@ -68,7 +68,7 @@ def test_a_tokenizer_without_places_in_the_text(base, monkeypatch):
 def test_marks_and_forms_that_a_tokenizer_lacks(base):
     tokenizer = AutoTokenizer.from_pretrained(base)
     with pytest.raises(InputError, match=r"^text_form upper: valid are as_is"):
-        training_reader(tokenizer, "upper", "newline")
+        training_reader(tokenizer, "upper")
     with pytest.raises(InputError, match="--text_form upper: valid are auto, as_is"):
         candidates(tokenizer, "upper")
     tokenizer.bos_token = tokenizer.eos_token = None
@@ -83,13 +83,10 @@ def test_line_breaks_of_no_token_and_of_several():
     with pytest.raises(InputError, match="neither a line break nor a token for ends of text"):
         candidates(none, "auto")
     two.bos_token_id = two.eos_token_id = 3
-    assert training_reader(two, "lower", "newline").start == [3]
     assert training_reader(two, "lower").start == [3]
     assert {reader.form.marks for reader in training_readers(two)} == {"special"}
     with pytest.raises(InputError, match=r"line break as 2 tokens.*text_form=lower,special,blank"):
         training_reader(two, "lower,newline")
-    with pytest.raises(InputError, match="text_form lower,special, and marks newline"):
-        training_reader(two, "lower,special", "newline")
     two.bos_token_id = two.eos_token_id = None
     with pytest.raises(InputError, match="neither one token of a line break nor one for an end"):
         training_readers(two)

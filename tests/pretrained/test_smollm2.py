@@ -10,7 +10,7 @@ from espnet_bayeslm.bin.export import main as export
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 from espnet_bayeslm.pretrained.names import find_small_lm
-from espnet_bayeslm.pretrained.scorer import PretrainedScorer
+from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 pytest.importorskip("gguf", reason="needs gguf")

@@ -20,16 +20,16 @@ from transformers import LlamaConfig, PreTrainedTokenizerFast
 import espnet_bayeslm
 from espnet_bayeslm.bin import interpolate, perplexity, rescore
 from espnet_bayeslm.engine.pool import EngineOptions, Pool
-from espnet_bayeslm.loading.components import (
+from espnet_bayeslm.loading.component_options import (
     ComponentOptions,
     MixtureOptions,
     SubtractOptions,
-    TextOnWorkers,
 )
+from espnet_bayeslm.loading.components import score_text
 from espnet_bayeslm.nbest.lattice import EQUAL, best_paths
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
-from espnet_bayeslm.pretrained.scorer import PretrainedScorer
+from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import (
     BLANKS,
     FORMS,
@@ -40,7 +40,8 @@ from espnet_bayeslm.pretrained.text_forms import (
     candidates,
 )
 from espnet_bayeslm.rescoring import lattice_worker, list_worker
-from espnet_bayeslm.rescoring.options import RescoreOptions
+from espnet_bayeslm.rescoring.rescore import tune_and_choose
+from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import read_scales
 from espnet_bayeslm.scoring.lattices import MergeOptions
 from espnet_bayeslm.utils.errors import InputError
@@ -88,8 +89,9 @@ def test_the_printed_form_is_the_one_to_give(lm, form):
     assert reader.form == form
     found = PretrainedScorer(dataclasses.replace(lm, text_form=str(form)))
     sentences = [line.split() for line in TEXT]
-    expected = PretrainedScorer(lm)._score(sentences, Reader(lm.tokenizer, form))
-    assert_near(found.word_scores(sentences), expected)
+    other = PretrainedScorer(lm)
+    other.read_as(form)
+    assert_near(found.word_scores(sentences), other.word_scores(sentences))
 
 
 def test_parts_that_are_left_out():
@@ -148,16 +150,17 @@ def test_auto_is_one_choice_for_all_workers_and_caches(model, pool, tmp_path):
     for cache in (None, tmp_path / "kept"):
         for _ in range(2):
             options = MixtureOptions(lms=[f"hf:{model}"], cache=cache)
-            work = TextOnWorkers(pool, options, sentences, ngpu=0, context=0)
-            (found,) = work.score(output=None)
+            where = dict(ngpu=0, context=0, output=None)
+            _, (found,), _ = score_text(pool, options, sentences, **where)
             assert_near(found, expected)
 
 
 def test_lists_on_workers_read_text_as_one_process_does(model, pool, tmp_path):
     expected = espnet_bayeslm.rescore(lists(), lms=[f"hf:{model}"])
     options = RescoreOptions(lms=[f"hf:{model}"])
-    how = dict(refs=None, ngpu=0, output=tmp_path / "out", total=2)
-    with list_worker.rescored_on(pool, lists(), options, **how) as found:
+    how = dict(tunes=False, ngpu=0, output=tmp_path / "out")
+    with list_worker.scored_lists(pool, lists(), options, **how) as (scored, weighting):
+        found = tune_and_choose(scored, weighting)
         assert found.weighting.text_forms == expected.weighting.text_forms != {}
         for ours, theirs in zip(found, expected, strict=True):
             assert ours.lm_scores == pytest.approx(theirs.lm_scores, abs=1e-4)
@@ -194,8 +197,9 @@ def test_a_run_that_goes_on_takes_no_block_of_another_form(model, pool, tmp_path
 
     def run(text, output, *, stops=False):
         first = NBest("first", (Hypothesis(tuple(text.split())),))
-        how = dict(refs=None, ngpu=0, output=output, total=2)
-        with list_worker.rescored_on(pool, [first, last], options, **how) as found:
+        how = dict(tunes=False, ngpu=0, output=output)
+        with list_worker.scored_lists(pool, [first, last], options, **how) as (scored, weighting):
+            found = tune_and_choose(scored, weighting)
             *_, item = found
             if stops:
                 raise KeyboardInterrupt

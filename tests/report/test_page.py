@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from oracles.html_reader import Page
 
 from espnet_bayeslm.report.page import PARTS, Section, environment, page
-from espnet_bayeslm.report.plots import plain, svg
+from espnet_bayeslm.report.plots import plain_name, svg
 from espnet_bayeslm.report.table import Cell, Table
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&amp;"
@@ -98,8 +98,8 @@ def test_all_tables_are_one_download():
 def draw(title):
     figure = Figure(figsize=(3, 2))
     axes = figure.subplots()
-    axes.plot([1, 2], [3, 4], label=plain(title))
-    axes.set_title(plain(title))
+    axes.plot([1, 2], [3, 4], label=plain_name(title))
+    axes.set_title(plain_name(title))
     axes.legend()
     return figure
 

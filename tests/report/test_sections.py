@@ -12,7 +12,7 @@ from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
 from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, PruningStep, SnrSummary
 from espnet_bayeslm.kinds.architectures import derived_config, rank, write_history
 from espnet_bayeslm.report.learning_section import learning_section, read_epochs
-from espnet_bayeslm.report.plots import pruning_figure
+from espnet_bayeslm.report.noise_plots import pruning_figure
 from espnet_bayeslm.report.score_results import (
     SystemScores,
     read_perplexities,
@@ -27,10 +27,15 @@ from espnet_bayeslm.report.search_results import (
     read_search,
     search_section,
     write_retrained,
+    write_search,
 )
-from espnet_bayeslm.report.search_results import write_files as write_search
-from espnet_bayeslm.report.weight_noise import NEEDS_TEXT, LocationRow, read_snr, snr_section
-from espnet_bayeslm.report.weight_noise import write_files as write_snr
+from espnet_bayeslm.report.weight_noise import (
+    NEEDS_TEXT,
+    LocationRow,
+    read_snr,
+    snr_section,
+    write_snr,
+)
 from espnet_bayeslm.report.weight_sweep import read_sweep, sweep_section
 from espnet_bayeslm.utils.errors import InputError
 

@@ -28,8 +28,8 @@ from espnet_bayeslm.report.search_results import (
     history_figure,
     ranking_table,
     weights_figure,
-    write_files,
     write_retrained,
+    write_search,
 )
 from espnet_bayeslm.utils.errors import InputError
 
@@ -157,7 +157,7 @@ def test_table_of_the_ranking():
 
 
 def test_files(tmp_path):
-    write_files(tmp_path, RUNS, RANKING, CONFIGS)
+    write_search(tmp_path, RUNS, RANKING, CONFIGS)
     files = {"architecture.png", "search.json", "top1.yaml", "top2.yaml", "top3.yaml"}
     assert {path.name for path in tmp_path.iterdir()} == files
     text = (tmp_path / "top2.yaml").read_text()
@@ -171,7 +171,7 @@ def test_files(tmp_path):
     assert math.prod(first["probabilities"]) == pytest.approx(first["probability"] ** 2)
     run = Run("seed0", "exp/seed0", 0, {"ffn@1": {"point": -math.inf, "bayes": 0.0}})
     ranking = rank([run.weights], 2)
-    write_files(tmp_path, [run], ranking, CONFIGS[:2])
+    write_search(tmp_path, [run], ranking, CONFIGS[:2])
     content = json.loads((tmp_path / "search.json").read_text())
     assert content["runs"][0]["weights"]["ffn@1"]["point"] is None
     assert content["ranking"][1]["probability"] == 0

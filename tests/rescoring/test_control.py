@@ -10,13 +10,13 @@ from espnet_bayeslm.bin.rescore import write_settings
 from espnet_bayeslm.evaluation.counting import ALL_WORDS
 from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.rescoring.decision import ListScores, ListTally, rescored_list
+from espnet_bayeslm.rescoring.decision import ListTally, ScoredList, choose
 from espnet_bayeslm.rescoring.feature_tuning import AS_IT_CAME, feature_sets
 from espnet_bayeslm.rescoring.features import sign_of
-from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.output_files import written_lists
+from espnet_bayeslm.rescoring.rescore import tune_and_choose
+from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales
-from espnet_bayeslm.rescoring.tuning import Rescoring
 
 WEIGHTING = Weighting(["lm"], np.ones(1), Scales())
 
@@ -38,13 +38,13 @@ def simulated(num_lists=24, *, know=0.0, own=2.0, seed=0):
             score = -know * wrong + lm_rng.normal()
             log_probs.append(np.full((1, len(words) + 1), score / (len(words) + 1)))
         nbest = NBest(f"u{number}", tuple(hyps))
-        lists.append(ListScores(nbest, tuple(log_probs)))
+        lists.append(ScoredList(nbest, tuple(log_probs)))
         refs[nbest.utt] = ref
     return lists, refs
 
 
 def rescoring(lists, refs, *, weighting=WEIGHTING, **options):
-    return Rescoring(lists, weighting, RescoreOptions(tune_folds=2, **options), refs=refs)
+    return tune_and_choose(lists, weighting, RescoreOptions(tune_folds=2, **options), refs=refs)
 
 
 def tallied(items, refs, counting=ALL_WORDS):
@@ -80,7 +80,7 @@ def several(lists):
     found = []
     for item in lists:
         rows = [np.concatenate([each, each, -2 * each]) for each in item.log_probs]
-        found.append(item._replace(log_probs=tuple(rows)))
+        found.append(ScoredList(item.nbest, tuple(rows)))
     return found
 
 
@@ -131,7 +131,7 @@ def test_an_lm_without_which_the_tuning_lists_have_fewer_errors_gets_no_weight(t
     for seed in range(12):
         lists, refs = simulated(26, own=0.5, seed=seed)
         done = rescoring(lists, refs)
-        found, control = done.tuned.found, done.tuned.control
+        found, control = done.tuned.chosen, done.tuned.control
         assert found.errors["tuned"] <= control.errors["tuned"]
         assert tallied(done, refs).errors["rescored"].errors == found.errors["tuned"]
         if found is control and found.kept != AS_IT_CAME:
@@ -167,8 +167,8 @@ def test_the_control_of_a_file(tmp_path):
         found = dataclasses.replace(done.weighting.scales, decision=decision)
         tuned = done.weighting._replace(scales=found)
         of_file = WEIGHTING._replace(scales=dataclasses.replace(scales, decision=decision))
-        expected = [rescored_list(item, tuned).control for item in lists]
-        assert [rescored_list(item, of_file).control for item in lists] == expected
+        expected = [choose(item, tuned).control for item in lists]
+        assert [choose(item, of_file).control for item in lists] == expected
         assert any(expected)
     content = rescoring(*simulated()).weighting.content()
     del content["control"]
@@ -177,7 +177,7 @@ def test_the_control_of_a_file(tmp_path):
     assert scales.control is None
     lists, refs = simulated(5)
     weighting = WEIGHTING._replace(scales=scales)
-    tally = tallied((rescored_list(item, weighting) for item in lists), refs)
+    tally = tallied((choose(item, weighting) for item in lists), refs)
     assert list(tally.errors) == ["first pass", "rescored", "oracle"]
     assert list(tally.tests()) == ["first pass"]
 
@@ -187,8 +187,8 @@ def test_lists_that_lack_a_score_of_the_control_have_none(tmp_path):
     scales = Scales(control=Scales(features=(("lm_score", 1.0),)))
     lists, refs = simulated(4)
     bare = tuple(Hypothesis(hyp.words, hyp.am_score) for hyp in lists[0].nbest.hypotheses)
-    lists[0] = lists[0]._replace(nbest=NBest(lists[0].nbest.utt, bare))
-    done = [rescored_list(item, WEIGHTING._replace(scales=scales)) for item in lists]
+    lists[0] = dataclasses.replace(lists[0], nbest=NBest(lists[0].nbest.utt, bare))
+    done = [choose(item, WEIGHTING._replace(scales=scales)) for item in lists]
     assert [item.control is None for item in done] == [True, False, False, False]
     written = written_lists(tmp_path, done, format="jsonl", token_scores=False)
     tally = tallied(written, refs)
@@ -212,7 +212,7 @@ def too_short(num_lists, *, know=0.0, seed=0):
             hyps.append(Hypothesis(words, float(scores[k])))
             score = lm_rng.normal() - know * (wrong[k] + missing[k]) - len(words)
             log_probs.append(np.full((1, len(words) + 1), score / (len(words) + 1)))
-        lists.append(ListScores(NBest(f"u{number}", tuple(hyps)), tuple(log_probs)))
+        lists.append(ScoredList(NBest(f"u{number}", tuple(hyps)), tuple(log_probs)))
         refs[f"u{number}"] = ref
     return lists, refs
 
@@ -223,7 +223,7 @@ def test_the_gain_of_length_is_not_the_lms(know, seeds, caplog):
     for seed in seeds:
         caplog.clear()
         lists, refs = too_short(40, know=know, seed=seed)
-        done = Rescoring(lists, WEIGHTING, RescoreOptions(tune_folds=3), refs=refs)
+        done = tune_and_choose(lists, WEIGHTING, RescoreOptions(tune_folds=3), refs=refs)
         tally, scales = tallied(done, refs), done.weighting.scales
         errors = tally.errors
         assert errors["without the LM"].errors < 0.9 * errors["first pass"].errors
@@ -244,6 +244,6 @@ def test_lists_without_scores_are_named(has_scores, caplog):
     if not has_scores:
         bare = [tuple(Hypothesis(hyp.words) for hyp in x.nbest.hypotheses) for x in lists]
         nbests = [NBest(x.nbest.utt, hyps) for x, hyps in zip(lists, bare, strict=True)]
-        lists = [x._replace(nbest=nbest) for x, nbest in zip(lists, nbests, strict=True)]
-    Rescoring(lists, WEIGHTING, RescoreOptions(), refs=refs)
+        lists = [ScoredList(nbest, x.log_probs) for x, nbest in zip(lists, nbests, strict=True)]
+    tune_and_choose(lists, WEIGHTING, RescoreOptions(), refs=refs)
     assert ("the lists have no scores" in caplog.text) != has_scores

@@ -199,7 +199,7 @@ def test_each_weight_has_the_sign_of_its_feature():
     kinds = {"log_prob": 1, "subtracted": -1}
     used = set()
     for name, columns in found.sets.items():
-        for column, weight in zip(columns, found.found[name], strict=True):
+        for column, weight in zip(columns, found.weights[name], strict=True):
             sign = kinds.get(column[-1].partition(".")[0], 0)
             assert weight * sign >= 0, (name, column)
             used |= {column[-1]} if weight and sign else set()

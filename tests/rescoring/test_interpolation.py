@@ -9,16 +9,22 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from oracles.em_plain import log_likelihood, plain_em, scipy_optimum
 
+from espnet_bayeslm.engine.pool import LOCAL
 from espnet_bayeslm.nbest.segments import Segment, read_segments, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import list_worker as module
-from espnet_bayeslm.rescoring.list_worker import ListWorker, blocks, blocks_of, checked
-from espnet_bayeslm.rescoring.options import RescoreOptions
+from espnet_bayeslm.rescoring.list_worker import blocks, scored_lists
+from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting
 from espnet_bayeslm.rescoring.tuning import AS_USUAL
 from espnet_bayeslm.scoring.cache import CachedScorer
-from espnet_bayeslm.scoring.interpolation import check_weights, em_weights, estimate_weights, mix
-from espnet_bayeslm.scoring.word_scores import Component, WordScores
+from espnet_bayeslm.scoring.interpolation import (
+    check_weights,
+    em_weights,
+    estimate_weights,
+    mixed_scores,
+)
+from espnet_bayeslm.scoring.word_scores import END, Component, WordScorer, WordScores
 from espnet_bayeslm.utils.errors import InputError
 
 # ln p of words, no smaller than what exp() still holds
@@ -114,7 +120,7 @@ def test_what_has_no_maximum_is_refused(log_probs, message):
 SENTENCES = [["a", "b"], [], ["c", "zz", "a"], ["a", "b"]]
 
 
-class Table:
+class Table(WordScorer):
     """A scorer that knows some words, with probabilities of its own."""
 
     def __init__(self, name, known, seed):
@@ -138,10 +144,23 @@ def components():
     return [Table("x", "abc", 0), Table("y", ["a", "b", "c", "zz"], 1), Table("z", "ac", 2)]
 
 
+def test_any_scorer_goes_on_word_by_word(components):
+    """And in a recording it takes each sentence by itself."""
+    scorer = components[0]
+    states = [scorer.after(scorer.begin(), word) for word in "ab"]
+    found = scorer.next_words([*states, states[0]], ["b", "c", END])
+    (ab, bc, a) = scorer.word_scores([["a", "b"], ["b", "c"], ["a"]])
+    assert found.tolist() == [ab.log_probs[1], bc.log_probs[1], a.log_probs[1]]
+    histories = scorer.extended([None], [["a"]])
+    ((again,),) = scorer.scores_in_context([[["a", "b"]]], histories)
+    assert again.log_probs.tolist() == ab.log_probs.tolist()
+    assert scorer.token_counts(["a", "b"]).tolist() == [1, 1, 1]
+
+
 def test_probabilities_are_mixed_word_by_word(components):
     weights = [0.5, 0.3, 0.2]
     parts = [c.word_scores(SENTENCES) for c in components]
-    for n, scores in enumerate(mix(parts, weights)):
+    for n, scores in enumerate(mixed_scores(parts, weights)):
         p = sum(w * np.exp(part[n].log_probs) for w, part in zip(weights, parts, strict=True))
         np.testing.assert_allclose(np.exp(scores.log_probs), p, rtol=1e-12)
         np.testing.assert_array_equal(scores.oov, sum(part[n].oov for part in parts) > 0)
@@ -153,7 +172,7 @@ def test_what_one_component_excludes_another_may_know():
         [WordScores(np.array([-np.inf, -1.0]), np.zeros(2, bool))],
         [WordScores(np.array([-2.0, -np.inf]), np.zeros(2, bool))],
     ]
-    (mixed,) = mix(scores, [0.25, 0.75])
+    (mixed,) = mixed_scores(scores, [0.25, 0.75])
     np.testing.assert_allclose(mixed.log_probs, [np.log(0.75) - 2, np.log(0.25) - 1])
 
 
@@ -183,7 +202,7 @@ def test_weights_are_estimated_on_words_that_all_components_know(components):
 )
 def test_weights_that_do_not_fit(components, weights, message):
     with pytest.raises(InputError, match=message):
-        mix([c.word_scores(SENTENCES) for c in components], weights)
+        mixed_scores([c.word_scores(SENTENCES) for c in components], weights)
 
 
 def cached(scorer, folder, fingerprint="v1"):
@@ -252,7 +271,17 @@ class Parrot:
         return [(*(heard or ()), *words) for heard, words in pairs]
 
 
-def test_context_is_the_best_of_the_rescored_list():
+def scored(patch, lists, options, components, weighting):
+    """Return the lists with their scores by components that are loaded."""
+    patch.setattr(module, "load_mixture", lambda *_, **__: (components, weighting, []))
+    with (
+        LOCAL.pool() as pool,
+        scored_lists(pool, lists, options, tunes=False, ngpu=0) as (found, _),
+    ):
+        return list(found)
+
+
+def test_context_is_the_best_of_the_rescored_list(monkeypatch):
     """Neither the recogniser's best nor the LM's."""
     best = [Hypothesis(("a",), 0.0), Hypothesis(("b", "c"), -1.0), Hypothesis(("b",), -20.0)]
     following = [Hypothesis((word,), 0.0) for word in "abc"]
@@ -260,9 +289,8 @@ def test_context_is_the_best_of_the_rescored_list():
     segments = {f"u{n}": Segment("r", float(n)) for n in (1, 2)}
     options = RescoreOptions(context="previous", segments=segments)
     weighting = Weighting(["parrot"], np.ones(1), Scales(lmwt=1.0))
-    first, work = blocks_of(recording, options, chooses=False)
-    worker = ListWorker([Component("parrot", "lm", Parrot())], weighting, options, first)
-    found = list(checked(map(worker.score, work)))
+    components = [Component("parrot", "lm", Parrot())]
+    found = scored(monkeypatch, recording, options, components, weighting)
     totals = [float(p.sum()) for p in found[1].log_probs]
     assert totals == [-9.0, 0.0, 0.0]
 
@@ -304,11 +332,10 @@ def test_blocks_have_as_many_hypotheses_as_are_wanted(sizes, size):
     nbests = make(sizes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_SIZE", size)
-        whole = list(blocks([item] for item in nbests))
-        first, work = blocks_of(nbests, AS_USUAL, chooses=False)
-        worker = ListWorker(LM, Weighting.of(LM, None, None), AS_USUAL, first)
-        scored = [x.nbest for x in checked(map(worker.score, work))]
-    assert [items[0] for block in whole for items in block] == nbests == scored
+        whole = list(blocks(nbests))
+        weighting = Weighting(["table"], np.ones(1), Scales())
+        found = [x.nbest for x in scored(patch, nbests, AS_USUAL, LM, weighting)]
+    assert [items[0] for block in whole for items in block] == nbests == found
     for block in whole[:-1]:
         counts = [len(items[0].hypotheses) for items in block]
         assert sum(counts) >= size > sum(counts[:-1])

@@ -9,18 +9,18 @@ import pytest
 from espnet_bayeslm.bin.rescore import write_settings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report import weight_sweep
-from espnet_bayeslm.rescoring.decision import ListScores, ListTally, rescored_list
+from espnet_bayeslm.rescoring.decision import ListTally, ScoredList, choose
 from espnet_bayeslm.rescoring.feature_tuning import chosen_errors
-from espnet_bayeslm.rescoring.features import best_place
-from espnet_bayeslm.rescoring.options import RescoreOptions
+from espnet_bayeslm.rescoring.features import best_place, hypothesis_features
+from espnet_bayeslm.rescoring.rescore import tune_and_choose
+from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales, scales_of
 from espnet_bayeslm.rescoring.tuning import (
     FACTORS,
-    Rescoring,
     fold_lists,
     hypothesis_errors,
     sweep,
-    tune_mixture,
+    tune,
 )
 
 PRESENT = {"all": 1, "half": 2, "none": 1000}
@@ -53,13 +53,13 @@ def simulated(seed, num_lists=40, *, present=("all", "all", "none"), ties=False,
             each = np.full((num_lms, len(words) + 1), -1.0)
             each[:, -1] = 4.0 + lm - len(words) - 8.0
             log_probs.append(each)
-        lists.append(ListScores(NBest(f"u{u}", tuple(hyps)), tuple(log_probs)))
+        lists.append(ScoredList(NBest(f"u{u}", tuple(hyps)), tuple(log_probs)))
         refs[f"u{u}"] = tuple(ref)
     return lists, refs
 
 
 def errors_of(lists, refs, weighting):
-    places = [rescored_list(item, weighting).best for item in lists]
+    places = [choose(item, weighting).best for item in lists]
     errors = hypothesis_errors([item.nbest for item in lists], refs)
     return sum(int(counts[k]) for counts, k in zip(errors, places, strict=True))
 
@@ -70,16 +70,15 @@ def test_scales_choose_what_the_tuned_weights_choose(graph, ties):
     """For any weights of any features that all lists have, of either sign."""
     rng = np.random.default_rng(0)
     lists, _ = simulated(1, present=("all", graph, "all"), ties=ties)
-    scored = [item.scored(WEIGHTING) for item in lists]
-    features = [item.features for item in scored]
+    features = [hypothesis_features(item.nbest, item.lm_scores(WEIGHTING)) for item in lists]
     names = [name for name in NAMES if all(name in own for own in features)]
     for size in range(1, len(names) + 1):
         for some in itertools.combinations(names, size):
             values = rng.choice([1.0, 1.0, 0.5, -0.5, 0.01, 0.3], size)
             weights = dict(zip(some, values.tolist(), strict=True))
             scales = scales_of(weights, has_graph=graph != "none")
-            for item, own in zip(scored, features, strict=True):
-                assert item.choice(scales) == best_place(own, weights), weights
+            for item, own in zip(lists, features, strict=True):
+                assert item.choice(own, scales) == best_place(own, weights), weights
 
 
 KALDI_FORMS = {
@@ -107,7 +106,7 @@ def test_lmwt_and_penalty_alone_stand_for_their_own_formula_only(case):
     content = Weighting(["lm"], np.ones(1), scales).content()
     # an LMWT is the ratio of two weights of one sign: where the LM has none there is none
     known = weights.get("log_prob", 0) > 0 and weights["am_score"] > 0
-    assert ("lmwt" in content) == ("word_penalty" in content) == scales.has_lmwt == known
+    assert ("lmwt" in content) == ("word_penalty" in content) == known
     if known:
         assert content["lmwt"] == pytest.approx(weights["log_prob"] / weights["am_score"])
 
@@ -137,14 +136,17 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(lists, how, tmp
     names, weights = [f"lm{k}" for k in range(num_lms)], np.full(num_lms, 1 / num_lms)
     lists, refs = simulated(3, 24, **lists)
     given = Weighting(names, weights, Scales())
-    tuned = tune_mixture(lists, refs, given, options=RescoreOptions(tune_folds=2, **how))
-    reported = tuned.found.errors["tuned"]
+    tuned = tune(lists, refs, given, RescoreOptions(tune_folds=2, **how))
+    reported = tuned.chosen.errors["tuned"]
     weighting = given._replace(scales=tuned.scales)
-    assert reported == errors_of(lists, refs, weighting) <= tuned.found.errors["first pass"]
-    scored = [item.scored(given, of_each=how.get("tune_lms", False)) for item in lists]
+    assert reported == errors_of(lists, refs, weighting) <= tuned.chosen.errors["first pass"]
+    of_each = how.get("tune_lms", False)
+    features = [
+        hypothesis_features(item.nbest, item.lm_scores(given, of_each=of_each)) for item in lists
+    ]
     errors = hypothesis_errors([item.nbest for item in lists], refs)
-    own = dict(tuned.found.weights)
-    assert reported == chosen_errors([item.features for item in scored], errors, own)
+    own = dict(tuned.chosen.weights)
+    assert reported == chosen_errors(features, errors, own)
     write_settings(tmp_path, weighting, tuned, ListTally(None), {})
     scales = read_scales(tmp_path / "scales.yaml")
     again = weighting._replace(scales=scales)
@@ -154,17 +156,19 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(lists, how, tmp
 def test_folds_are_said_and_have_no_say_in_their_scales():
     lists, refs = simulated(4, 24, present=("all", "none", "none"))
     nbests, options = [item.nbest for item in lists], RescoreOptions(tune_folds=2, folds=3)
-    tuned = Rescoring(lists, WEIGHTING, options, refs=refs).tuned
+    tuned = tune_and_choose(lists, WEIGHTING, options, refs=refs).tuned
     held_out = sum(fold.rescored for fold in tuned.folds)
     first = sum(fold.first_pass for fold in tuned.folds)
-    assert first == tuned.found.errors["first pass"]
+    assert first == tuned.chosen.errors["first pass"]
     assert sum(fold.num_lists for fold in tuned.folds) == len(lists)
     lines = tuned.fold_lines()
     for number, (fold, line) in enumerate(zip(tuned.folds, lines, strict=False), 1):
         assert line.startswith(f"fold {number} ({fold.num_lists} lists): ")
         assert f"errors {fold.first_pass} -> {fold.rescored} ({fold.control} without" in line
     assert lines[4].startswith(f"errors: {first} in the first pass, {held_out} held out in 3 folds")
-    kept = tuned._replace(found=tuned.found._replace(errors={**tuned.found.errors, "tuned": 999}))
+    kept = tuned._replace(
+        chosen=tuned.chosen._replace(errors={**tuned.chosen.errors, "tuned": 999})
+    )
     assert kept.fold_lines()[-1].startswith("the weights of all lists make more errors than")
     by_risk = dataclasses.replace(tuned.scales, decision="mbr")
     alone = [fold._replace(control=None) for fold in tuned.folds]
@@ -178,7 +182,7 @@ def test_folds_are_said_and_have_no_say_in_their_scales():
     held = [nbests[k] for k in fold_lists(nbests, 3)[0]]
     refs = {**refs, **{nbest.utt: nbest.hypotheses[-1].words for nbest in held}}
     before = tuned.folds
-    after = Rescoring(lists, WEIGHTING, options, refs=refs).tuned.folds
+    after = tune_and_choose(lists, WEIGHTING, options, refs=refs).tuned.folds
     assert after[0].scales == before[0].scales
     assert all(a.scales != b.scales for a, b in zip(after[1:], before[1:], strict=True))
 

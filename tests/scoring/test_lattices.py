@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 import torch
 from oracles.lattice_paths import all_paths, random_lattice
-from test_neural import make
+from test_scorer import make
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.nbest.lattice import Arc, Lattice, PathScales, best_paths, kaldi_scales
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.scoring.lattices import MergeOptions, _estimates, rescore_lattices
-from espnet_bayeslm.scoring.neural import NeuralScorer
+from espnet_bayeslm.scoring.lattices import MergeOptions, WordPrefix, _estimates, rescore_lattices
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
-from espnet_bayeslm.scoring.prefixes import Prefix, prefix_scorer
+from espnet_bayeslm.scoring.scorer import token_scorer
 
 WORDS = ("the", "cat", "dog", "zebra", "mat")
 INF = float("inf")
@@ -53,7 +52,7 @@ def neural(token_type, folder, lm_class=BayesLSTMLM, num_samples=0, **conf):
     for parameter in trained.lm.parameters():
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         parameter.data += 0.5 * noise * (num_samples == 0)
-    return NeuralScorer(trained, num_samples=num_samples)
+    return token_scorer(trained, num_samples=num_samples)
 
 
 def linear(weights):
@@ -98,11 +97,11 @@ def test_ngrams_transformers_and_draws_are_exact(lattices, ngrams, tmp_path):
     options = {"unit": 8, "nlayers": 1, "uncertainty": {"cell_input@1": "bayes"}}
     drawn = neural("word", tmp_path, num_samples=3, **options)
     # whatever a beam search would take
-    drawn.trained.lm.num_samples = 2
+    drawn.lm.lm.num_samples = 2
     for num_samples in (3, 0):
         drawn.num_samples = num_samples
         check_exact(lattices[:6], [drawn], [1.0], EXACT)
-    assert drawn.trained.lm.num_samples == 2
+    assert drawn.lm.lm.num_samples == 2
     conf = {**options, "num_samples": 2}
     part = {"name": "a", "kind": "lm", "weight": 1.0, "lm": "bayes_lstm", "lm_conf": conf}
     mixture = neural("word", tmp_path, MixtureLM, components=[part])
@@ -113,7 +112,7 @@ def test_ngrams_transformers_and_draws_are_exact(lattices, ngrams, tmp_path):
 def test_unknown_words_share_a_probability_as_in_lists(lattices, ngrams, token_type, tmp_path):
     lm = neural(token_type, tmp_path)
     assert any(lm.unknown(WORDS))
-    scorers = [NeuralScorer(lm.trained, unk_size=30), NgramScorer(ngrams / "3", unk_size=7)]
+    scorers = [token_scorer(lm.lm, unk_size=30), NgramScorer(ngrams / "3", unk_size=7)]
     check_exact(lattices[:6], scorers, [0.7, 0.3], EXACT)
 
 
@@ -129,7 +128,7 @@ def test_an_lm_of_espnet_itself(lattices, tmp_path):
         TransformerLM(size, pos_enc="sinusoidal", **sizes),
     ):
         trained.lm = lm.double().eval()
-        check_exact(lattices[:6], [NeuralScorer(trained)], [1.0], EXACT, tolerance=1e-6)
+        check_exact(lattices[:6], [token_scorer(trained)], [1.0], EXACT, tolerance=1e-6)
 
 
 def test_a_short_order_and_a_beam_leave_less_and_nothing_better(lattices, tmp_path):
@@ -195,14 +194,14 @@ def test_estimates_are_of_words_anywhere_in_a_sentence(ngrams):
     """The word before need not be the sentence's first, which a trigram tells apart."""
     trigram, lattice = NgramScorer(ngrams / "3"), words_on_nodes(0)
     labels = {arc.target: arc.label for arc in lattice.arcs}
-    words, mix = [*dict.fromkeys(labels.values())], linear([1.0])
-    parts, options = [prefix_scorer(trigram, 0, words)], EXACT._replace(beam=1.0)
-    (found,) = _estimates([lattice], Prefix(), parts, mix, options)
+    mix, options = linear([1.0]), EXACT._replace(beam=1.0)
+    roots = [WordPrefix([trigram.begin(anywhere=anywhere)]) for anywhere in (False, True)]
+    (found,) = _estimates([lattice], *roots, [trigram], mix, options)
 
     def after(node, word):
-        state = trigram.first_state(anywhere=node > 0)
-        state = trigram.next_state(state, labels[node]) if node else state
-        return float(trigram.next_log_probs(state, [word])[0])
+        state = trigram.begin(anywhere=node > 0)
+        state = trigram.after(state, labels[node]) if node else state
+        return float(trigram.next_words([state], [word])[0])
 
     for arc in found.arcs:
         at_end = after(arc.target, "</s>") if arc.target == lattice.end else 0.0

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from espnet_bayeslm.lm.tree import tree_batches
 from espnet_bayeslm.scoring.log_probs import (
     BLOCKS,
     log_normalizers,
     log_probs_of_outputs,
-    tree_batches,
 )
 
 SEQUENCES = st.lists(st.lists(st.integers(0, 2), max_size=6).map(tuple), unique=True).map(sorted)

@@ -12,20 +12,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lm_cases import LSTM, SOME, TRANSFORMER, VOCAB, build, make_generic, one_sequence
 from lm_cases import name as case_name
-from test_neural import SENTENCES, make
+from test_scorer import SENTENCES, as_words, extend, make, over_ids, score_in_context
+from test_uncertainty import token_uncertainty
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
-from espnet_bayeslm.scoring import NeuralScorer, score_hypotheses, token_log_probs
-from espnet_bayeslm.scoring.neural import measure_normalizer
-from espnet_bayeslm.scoring.sequences import (
-    History,
-    Normalizer,
-    extend,
-    running_log_probs,
-    score_in_context,
-)
-from espnet_bayeslm.scoring.uncertainty import token_uncertainty
+from espnet_bayeslm.scoring import score_hypotheses, token_log_probs
+from espnet_bayeslm.scoring.normalizer import Normalizer
+from espnet_bayeslm.scoring.normalizer import measure_normalizer as measure
+from espnet_bayeslm.scoring.scorer import History, token_scorer
+from espnet_bayeslm.scoring.sequences import passages_of
+from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM
 from espnet_bayeslm.utils.errors import InputError
+
+
+def measure_normalizer(lm, sequences, **options):
+    """Return the distribution of ln Z over contexts of sequences of token ids."""
+    tree_lm = ESPnetTreeLM(lm)
+    return measure(tree_lm, passages_of(tree_lm, sequences), **options)
+
+
+def running_log_probs(lm, sequences, *, context):
+    """Return ln p of the tokens of the sentences of a text, each after sentences before it."""
+    found = over_ids(lm, context=context).word_scores(as_words([sequences])[0])
+    return [scores.log_probs for scores in found]
+
 
 LMS = {
     "espnet": lambda: SequentialRNNLM(VOCAB, unit=16, nlayers=2, dropout_rate=0.1),
@@ -351,7 +361,7 @@ def test_a_wide_spread_is_a_warning(caplog):
 
 def test_the_scorer_measures_once_and_tells(tmp_path):
     trained = make("word", tmp_path)
-    scorer = NeuralScorer(trained, self_normalized=True)
+    scorer = token_scorer(trained, self_normalized=True)
     assert scorer.normalizer is None
     scored = scorer.word_scores(SENTENCES)
     sequences = [trained.ids(words) for words in SENTENCES]
@@ -363,6 +373,6 @@ def test_the_scorer_measures_once_and_tells(tmp_path):
     (alone,) = scorer.word_scores([["mat"]])
     assert scorer.normalizer == kept
     np.testing.assert_allclose(alone.log_probs[0], scorer.word_scores([["mat", "a"]])[0][0][0])
-    exact = NeuralScorer(trained)
+    exact = token_scorer(trained)
     exact.word_scores(SENTENCES)
     assert exact.normalizer is None

@@ -5,17 +5,26 @@ import pytest
 import torch
 from lm_cases import RANDOM, UNTIED, VOCAB, build, make_generic
 from lm_cases import name as case_name
-from test_neural import make
+from test_scorer import make
 
-from espnet_bayeslm.bayes.weights import add_whole_posterior
+from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior
 from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.scoring.log_probs import BLOCKS
-from espnet_bayeslm.scoring.uncertainty import latent_moments, token_uncertainty
+from espnet_bayeslm.scoring.sequences import passages_of
+from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM
+from espnet_bayeslm.scoring.uncertainty import latent_moments
+from espnet_bayeslm.scoring.uncertainty import token_uncertainty as uncertainty_of
 
 EOS = VOCAB - 1
 SOME = RANDOM[::2]
 NAMES = list(map(case_name, SOME))
 TEXTS = [[], [1, 2, 3], [1, 2, 4, 4, 5], [1, 2, 3], [7], [1, 2, 4, 4, 6, 7, 8]]
+
+
+def token_uncertainty(lm, sequences, *, max_tokens=8192, **options):
+    """Return the uncertainty of sequences of token ids."""
+    tree_lm = ESPnetTreeLM(lm, max_tokens=max_tokens)
+    return uncertainty_of(tree_lm, passages_of(tree_lm, sequences), **options)
 
 
 def entropy(p):

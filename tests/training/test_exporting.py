@@ -10,7 +10,7 @@ from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.tasks.lm import LMTask
 from training_options import BACKBONES, BAYES, FORMLESS, GP, LSTM_CONF, batch
 
-from espnet_bayeslm.loading.components import ComponentOptions
+from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.loading.experiment import UNKNOWN_WORDS, read_unk_size
 from espnet_bayeslm.loading.export import export_lm, write_mixture
 from espnet_bayeslm.loading.trained_lm import load_lm

@@ -8,7 +8,7 @@ from oracles.ivon_plain import ivon_plain
 from torch import nn
 
 from espnet_bayeslm.bayes import Posterior, noise_generator
-from espnet_bayeslm.bayes.weights import add_whole_posterior, whole_blocks
+from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior, whole_blocks
 from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.training.ivon import IVON
 from espnet_bayeslm.training.model import BayesLanguageModel

@@ -19,7 +19,7 @@ from training_options import ADAM, CELL, LSTM, assert_same, stats
 from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.loading.experiment import read_config
 from espnet_bayeslm.training.task import BayesLMTask
-from espnet_bayeslm.training.trainer import writing_errors
+from espnet_bayeslm.training.whole_files import writing_errors
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.locks import LOCK, folder_lock
 

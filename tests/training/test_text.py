@@ -29,11 +29,10 @@ def prepare(texts, tmp_path):
         wanted = TokenOptions(**options)
         reading = {"cleaner": cleaner, "non_linguistic_symbols": None}
         given = given_tokens(wanted)
-        words = text.prepare(texts, tmp_path / name, wanted=wanted, given=given, reading=reading)
-        found = dict(zip(words[::2], words[1::2], strict=True))
+        found = text.prepare(texts, tmp_path / name, wanted=wanted, given=given, reading=reading)
         lines = (tmp_path / name / "tokens.txt").read_text().splitlines()
-        assert found["--token_list"] == f"{tmp_path}/{name}/tokens.txt"
-        return Tokens(found["--token_type"], lines, found.get("--bpemodel"))
+        assert found["token_list"] == f"{tmp_path}/{name}/tokens.txt"
+        return Tokens(found["token_type"], lines, found.get("bpemodel"))
 
     return run
 

@@ -67,8 +67,8 @@ def test_the_uncertain_phase_starts_from_the_trained_weights(train_lm, tmp_path,
         switch(*args)
         raise KeyboardInterrupt
 
-    switch, relative = trainer_module.switch, ["--lm_conf", "init_std_unit=weights"]
-    monkeypatch.setattr(trainer_module, "switch", stop_after_switch)
+    switch, relative = trainer_module.begin_bayesian_phase, ["--lm_conf", "init_std_unit=weights"]
+    monkeypatch.setattr(trainer_module, "begin_bayesian_phase", stop_after_switch)
     options = [*WARM, *relative, "--lm_conf", "init_std=0.25", "--keep_nbest_models", "2"]
     with pytest.raises(KeyboardInterrupt):
         train_lm(tmp_path / "exp", *options, max_epoch=1)
@@ -82,7 +82,7 @@ def test_the_uncertain_phase_starts_from_the_trained_weights(train_lm, tmp_path,
 
 @pytest.mark.parametrize("place", ["epoch 2", "before the switch", "after the switch"])
 def test_stopped_and_resumed(place, whole, train_lm, tmp_path, monkeypatch):
-    validate, switch = BayesLMTrainer.validate_one_epoch, trainer_module.switch
+    validate, switch = BayesLMTrainer.validate_one_epoch, trainer_module.begin_bayesian_phase
 
     def stop_in_epoch(**kwargs):
         if place == f"epoch {kwargs['reporter'].epoch}":
@@ -98,7 +98,7 @@ def test_stopped_and_resumed(place, whole, train_lm, tmp_path, monkeypatch):
     command = [*WARM, "--resume", "true"]
     with monkeypatch.context() as patch:
         patch.setattr(BayesLMTrainer, "validate_one_epoch", stop_in_epoch)
-        patch.setattr(trainer_module, "switch", stop_at_switch)
+        patch.setattr(trainer_module, "begin_bayesian_phase", stop_at_switch)
         with pytest.raises(KeyboardInterrupt):
             train_lm(tmp_path / "exp", *command, max_epoch=2)
     train_lm(tmp_path / "exp", *command, max_epoch=2)

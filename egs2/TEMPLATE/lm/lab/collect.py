@@ -14,12 +14,12 @@ import torch
 import yaml
 
 from espnet_bayeslm.bayes.kinds import NOISE_STEP
-from espnet_bayeslm.bayes.weights import LOG_STD, PRIOR_MEAN, START_STD
 from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, SnrSummary
 from espnet_bayeslm.kinds.architectures import shares
+from espnet_bayeslm.kinds.bayes import LOG_STD, PRIOR_MEAN, START_STD
 from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.report.score_results import read_perplexities
-from espnet_bayeslm.report.search_results import describe, read_search
+from espnet_bayeslm.report.search_results import describe_choices, read_search
 from espnet_bayeslm.report.weight_noise import SNR, read_snr
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.espnet_versions import epoch_seconds
@@ -319,7 +319,7 @@ def read_searches(folder: Path) -> Dict[str, Search]:
     for path in sorted(folder.glob("search_*/search.json")):
         search = read_search(str(path.parent))
         ranking = [
-            Ranked(rank, describe(item.choices), math.exp(item.mean_log_prob))
+            Ranked(rank, describe_choices(item.choices), math.exp(item.mean_log_prob))
             for rank, item in enumerate(search.ranking, 1)
         ]
         found[path.parent.name] = Search([shares(run.weights) for run in search.runs], ranking)

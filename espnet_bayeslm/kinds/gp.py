@@ -1,4 +1,4 @@
-"""Activation functions drawn from a Gaussian process (Eq. 25-28, Xue et al. 2022).
+"""The kind `gp`: activation functions drawn from a Gaussian process (Eq. 25-28, Xue et al. 2022).
 
 In the weight-space view a unit's activation is f(x) = m(x) + sum_j lambda_j phi_j(x) with basis
 functions phi_j and random coefficients lambda_j. The mean function m is 0 where f replaces an
@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.bayes import Bayes, Place, register_kind
+from espnet_bayeslm.bayes import Place
 from espnet_bayeslm.kernels import has_kernel
+from espnet_bayeslm.kinds.bayes import Bayes
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
 
@@ -130,17 +131,33 @@ def mixture(x: torch.Tensor, coefficients: torch.Tensor, basis: Sequence[str]) -
     return total
 
 
-def initial_coefficients(
-    units: int, basis: Sequence[str], native: Optional[str] = None
-) -> torch.Tensor:
-    """Coefficients (len(basis), units): 1 for the native activation, else 0."""
-    coefficients = torch.zeros(len(basis), units)
-    if native is not None:
-        coefficients[list(basis).index(native)] = 1.0
-    return coefficients
+class Process(NamedTuple):
+    """A random mixture of basis functions, as the kind `gp` hands it to a layer.
+
+    Attributes:
+        basis: Names of the basis functions.
+        native: The activation function that it replaces; None: it is added to the identity.
+    """
+
+    basis: Tuple[str, ...]
+    native: Optional[str]
+
+    def __call__(self, x: torch.Tensor, coefficients: torch.Tensor) -> torch.Tensor:
+        """sum_j lambda_j phi_j(x), (..., units); the coefficients are (J, units)."""
+        return mixture(x, coefficients, self.basis)
+
+    def start(self, units: int) -> torch.Tensor:
+        """Coefficients (J, units) of the function that it starts as: 1 for the native, else 0."""
+        coefficients = torch.zeros(len(self.basis), units)
+        if self.native is not None:
+            coefficients[self.basis.index(self.native)] = 1.0
+        return coefficients
+
+    def activation(self, units: int) -> GPActivation:
+        """Layer of `units` such functions."""
+        return GPActivation(units, self)
 
 
-@register_kind
 @dataclasses.dataclass
 class GP(Bayes):
     """A function of units is a Gaussian process, its coefficients and weights Gaussian (Eq. 26).
@@ -160,7 +177,7 @@ class GP(Bayes):
         """Replace the function of a place."""
         function, random, basis = place.position.function, self.random, self.basis
         check_gp_options(place.location, random, basis, native=function.native)
-        coefficients, *more = place.add_process(tuple(basis))
+        coefficients, *more = place.add_process(Process(tuple(basis), function.native))
         posterior = place.lm.posterior
         if "coefficients" in random:
             posterior.add([coefficients], self, place.location)
@@ -168,7 +185,7 @@ class GP(Bayes):
             posterior.add([*more, *place.weights_of(function)], self, place.location)
 
     def point_form(self) -> Any:
-        """The basis functions, which belong to the LM."""
+        """Configuration of the exported point estimate: its basis functions."""
         basis = {name: value for name, value in self.options.items() if name == "basis"}
         return {"kind": self.name, "random": [], **basis}
 
@@ -196,16 +213,15 @@ class GPActivation(nn.Module):
     It replaces the `native` function, and starts as that.
     """
 
-    def __init__(self, units: int, native: str, basis: Tuple[str, ...] = BASIS):
+    def __init__(self, units: int, process: Process):
         super().__init__()
-        self.basis, self.native = basis, native
-        self.gp_coefficients = nn.Parameter(initial_coefficients(units, basis, native))
+        self.process = process
+        self.gp_coefficients = nn.Parameter(process.start(units))
 
     def reset(self) -> None:
         """Make it the function that it starts as."""
-        start = initial_coefficients(self.gp_coefficients.size(1), self.basis, self.native)
-        self.gp_coefficients.data.copy_(start)
+        self.gp_coefficients.data.copy_(self.process.start(self.gp_coefficients.size(1)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map (..., units) to (..., units)."""
-        return mixture(x, self.gp_coefficients, self.basis)
+        return self.process(x, self.gp_coefficients)

@@ -1,27 +1,29 @@
-"""Random weights: the base of their kinds, and Gaussians, their spread learnt or an optimizer's."""
+"""The kind `bayes`: weights with a Gaussian posterior and a Gaussian prior (Eq. 19-24, 32)."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.bayes.kinds import Kind, Place, Weights, is_posterior_key, register_kind
+from espnet_bayeslm.bayes.kinds import WeightKind
 from espnet_bayeslm.bayes.objective import (
     LEAST_START,
+    LOG_STD_MAX,
     LOG_STD_MIN,
     MOST_START,
     check_spread,
     clamp_log_std,
-    draw_weights,
     kl_learned_prior,
     kl_weights,
     start_error,
 )
-from espnet_bayeslm.bayes.posterior import Block, Posterior
+from espnet_bayeslm.bayes.posterior import Block
+from espnet_bayeslm.kernels import has_kernel
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
 
@@ -35,73 +37,78 @@ LEARNED = ("learn", "learn_rows")
 MIN_SPREAD = 0.01
 
 
-class WeightKind(Kind):
-    """Weights are random: the parameter is their mean, and the kind adds its own tensors.
+class _Draw(torch.autograd.Function):
+    """mean + std * noise, and KL(q || p) where the prior's mean is given."""
 
-    A kind from elsewhere says how to `sample` rows, their `kl`, and, where it has
-    tensors, `add`, `start` and `parameters`. A block is some rows of a parameter.
+    @staticmethod
+    def forward(
+        ctx: Any,
+        mean: torch.Tensor,
+        log_std: torch.Tensor,
+        noise: torch.Tensor,
+        prior_mean: Optional[torch.Tensor],
+        prior_std: float,
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        ctx.save_for_backward(mean, log_std, noise, prior_mean)
+        ctx.prior_std = prior_std
+        log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+        std = log_std.exp()
+        value = torch.addcmul(mean, std, noise)
+        if prior_mean is None:
+            return value, mean.new_zeros(())
+        squares = torch.sub(mean, prior_mean).square_().addcmul_(std, std)
+        terms = squares.mul_(prior_std**-2 / 2).sub_(log_std)
+        # the constant with each weight's, so that it cancels exactly
+        kl = terms.add_(math.log(prior_std) - 0.5).sum(dtype=torch.float64)
+        return value, kl.to(mean.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor, grad_kl: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
+        mean, log_std, noise, prior_mean = ctx.saved_tensors
+        clamped = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+        std, inside = clamped.exp(), log_std == clamped
+        grad_mean, grad_log_std = grad, torch.mul(grad, noise)
+        if prior_mean is None:
+            grad_log_std.mul_(std)
+        else:
+            weight = grad_kl * ctx.prior_std**-2
+            grad_mean = torch.sub(mean, prior_mean).mul_(weight).add_(grad)
+            grad_log_std.add_(std * weight).mul_(std).sub_(grad_kl)
+        return grad_mean, grad_log_std.mul_(inside), None, None, None
+
+
+def _fast_draw(
+    mean: torch.Tensor,
+    log_std: torch.Tensor,
+    noise: torch.Tensor,
+    prior_mean: Optional[torch.Tensor] = None,
+    prior_std: float = 1.0,
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Fast twin of `draw_weights`: autograd would go through the weights some thirty times."""
+    value, kl = _Draw.apply(mean, log_std, noise, prior_mean, prior_std)
+    return value, kl
+
+
+@has_kernel(_fast_draw)
+def draw_weights(
+    mean: torch.Tensor,
+    log_std: torch.Tensor,
+    noise: torch.Tensor,
+    prior_mean: Optional[torch.Tensor] = None,
+    prior_std: float = 1.0,
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Sample of Gaussian weights, mean + std * noise (Eq. 22), and their KL(q || p) (Eq. 23).
+
+    All tensors have one shape. The log standard deviations are clamped here; `prior_std` is one for
+    all weights. The KL is summed, in nats, (), and 0 without a `prior_mean`.
     """
-
-    needs = "weights"
-    # False: `UncertainLM` uses the means in training, where an optimizer samples
-    samples_in_training: ClassVar[bool] = True
-
-    def apply(self, place: Place) -> None:
-        """Make all weights of a place random."""
-        place.lm.posterior.add(place.weights_of(place.position), self, place.location)
-
-    def has_posterior_of(self, other: WeightKind) -> bool:
-        """True if another kind has an equal posterior, start and prior."""
-        mine, its = (
-            (type(k).sample, type(k).sample_with_kl, {n: getattr(k, n) for n in k.inherits})
-            for k in (self, other)
-        )
-        return mine == its
-
-    def add(self, block: Block, prior_mean: torch.Tensor) -> None:
-        """Give the block's owner the posterior's tensors, named from `block.key`."""
-
-    def start(self, block: Block) -> None:
-        """Set the posterior's tensors to their start, for the present means."""
-
-    def start_if_untrained(self, block: Block) -> None:
-        """Set tensors that training has not changed to their start, for the present means."""
-
-    def set_prior_mean(self, block: Block, mean: torch.Tensor) -> None:
-        """Take the prior's mean, shaped as the block's rows."""
-
-    def parameters(self, block: Block) -> List[torch.Tensor]:
-        """The parameters that the posterior has besides its mean."""
-        return []
-
-    def tensors(self, block: Block) -> List[torch.Tensor]:
-        """The tensors that samples depend on besides the mean."""
-        return self.parameters(block)
-
-    def std(self, block: Block) -> torch.Tensor:
-        """The standard deviation of each weight, shaped as the block's rows."""
-        raise NotImplementedError
-
-    def start_std(self, block: Block) -> float:
-        """The standard deviation at the start; nan where it is not known."""
-        return math.nan
-
-    def kl(self, block: Block) -> torch.Tensor:
-        """KL(posterior || prior) summed over the block, in nats, ()."""
-        raise NotImplementedError
-
-    def sample(self, block: Block, mean: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Sample of the block's rows, whose means are given, with gradients."""
-        raise NotImplementedError
-
-    def sample_with_kl(
-        self, block: Block, mean: torch.Tensor, generator: torch.Generator, *, wants_kl: bool
-    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-        """Sample of the block's rows, and their KL if it is wanted and costs little here."""
-        return self.sample(block, mean, generator), None
+    value = mean + clamp_log_std(log_std).exp() * noise
+    if prior_mean is None:
+        return value, mean.new_zeros(())
+    return value, kl_weights(mean, log_std, prior_mean, prior_std)
 
 
-@register_kind
 @dataclasses.dataclass
 class Bayes(WeightKind):
     """Weights have a Gaussian posterior, each by itself, and a Gaussian prior (Eq. 19-24).
@@ -114,7 +121,6 @@ class Bayes(WeightKind):
 
     name = "bayes"
     inherits = ("init_std", "init_std_unit", "prior_variance")
-    retired: ClassVar = {"noise": ("shared", "flipout", "local", "sequence", "token")}
     own_suffixes = (LOG_STD, PRIOR_MEAN, START_STD)
     may_lack = (START_STD,)
     colour = "tab:blue"
@@ -217,70 +223,3 @@ class Bayes(WeightKind):
         if not wants_kl or self.learns_prior or mean.dtype not in (torch.float32, torch.float64):
             return draw_weights(mean, log_std, noise)[0], None
         return draw_weights(mean, log_std, noise, block.tensor(PRIOR_MEAN), self.prior_std)
-
-
-@dataclasses.dataclass
-class OptimizerPosterior(WeightKind):
-    """Standard deviations are buffers `{parameter}_log_std`: an optimizer learns them.
-
-    In training the optimizer samples them by itself.
-    """
-
-    name = "optimizer"
-    samples_in_training = False
-
-    def add(self, block: Block, prior_mean: torch.Tensor) -> None:
-        """Register log standard deviations that count as certain."""
-        start = torch.full_like(prior_mean, LOG_STD_MIN)
-        block.owner.register_buffer(block.key + LOG_STD, start)
-
-    def tensors(self, block: Block) -> List[torch.Tensor]:
-        """The log standard deviations, which are no parameters."""
-        return [block.tensor(LOG_STD)]
-
-    def std(self, block: Block) -> torch.Tensor:
-        """The standard deviation of each weight, shaped as the parameter."""
-        return clamp_log_std(block.tensor(LOG_STD)).exp()
-
-    def kl(self, block: Block) -> torch.Tensor:
-        """Zero: the optimizer has the prior in its own update."""
-        return block.mean.new_zeros(())
-
-    def sample(self, block: Block, mean: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Mean + standard deviation * noise."""
-        noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
-        return torch.addcmul(mean, self.std(block), noise)
-
-
-def add_whole_posterior(posterior: Posterior, pattern: str = "*") -> None:
-    """Make all parameters that are trained random, each with a buffer `{parameter}_log_std`.
-
-    Args:
-        posterior: Posterior of the model, before a checkpoint with the buffers is loaded.
-        pattern: The names of the parameters that are trained match it.
-
-    Raises:
-        InputError: A parameter has a posterior already; nothing was added.
-    """
-    for name, _ in posterior.module.named_parameters():
-        if is_posterior_key(name):
-            raise InputError(
-                f"{name}: the model has a posterior already",
-                remedy="Leave out `uncertainty`, or learn only the posterior that it names.",
-            )
-    if posterior.blocks():
-        raise InputError("the model has a posterior over all of its weights already")
-    posterior.add([Weights(pattern)], OptimizerPosterior(), "")
-
-
-def whole_blocks(posterior: Optional[Posterior]) -> List[Block]:
-    """Blocks whose standard deviations an optimizer learns, each parameter once."""
-    if posterior is None:
-        return []
-    return [b for b in posterior.blocks() if isinstance(b.kind, OptimizerPosterior)]
-
-
-@torch.no_grad()
-def perturb(parameter: torch.Tensor, std: torch.Tensor, generator: torch.Generator) -> None:
-    """Add noise of these standard deviations to a parameter, in place."""
-    parameter.addcmul_(std, torch.empty_like(parameter).normal_(generator=generator))

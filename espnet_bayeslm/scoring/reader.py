@@ -1,34 +1,32 @@
-"""Words of token sequences: the tokens of each word, and the word's log-probability.
+"""Sentences as token sequences: the tokens of each word, the marks around a sentence.
 
-A sentencepiece or character LM says that a word has ended only by its next token, which opens the
-next word. With e(prefix) = P(the next token opens a word or is `</s>` | prefix), the probability
-of a word is
-
-    P(its tokens | prefix) * e(prefix with the word) / e(prefix).
-
-Over all words and `</s>` these probabilities sum to one, as an n-gram's do, so that both can be
-interpolated word by word. The factors cancel in a sentence's total. At a sentence's start e is 1:
-probability that the LM gives to tokens with which no sentence starts is lost.
+A reader turns words into token ids and says where each word starts. A new type of LM brings one
+reader and one `TreeLM`.
 """
 
 from __future__ import annotations
 
 from typing import (
+    TYPE_CHECKING,
+    Any,
     Callable,
     Collection,
     Dict,
     FrozenSet,
     Iterable,
     List,
+    NamedTuple,
     Optional,
     Sequence,
     Tuple,
 )
 
 import numpy as np
-import torch
 
 from espnet_bayeslm.utils.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
 
 # a token that opens a word: sentencepiece's mark at its start; ESPnet's character for a space
 WORD_MARK = "\u2581"
@@ -37,8 +35,83 @@ SPACE = "<space>"
 PIECE_MARKS = (WORD_MARK, "\u0120")
 
 
+class Encoded(NamedTuple):
+    """Tokens of a sentence.
+
+    Attributes:
+        ids: Tokens of the words and of the sentence's end.
+        starts: Where each of the n words, and `</s>`, begins in them, (n + 1,).
+    """
+
+    ids: List[int]
+    starts: List[int]
+
+
+class WordReader:
+    """Cuts sentences into the tokens of an LM.
+
+    Attributes:
+        start: Tokens before a sentence.
+        end: Tokens after a sentence.
+        unk: Token of unknown text; -1: there is none.
+        openings: (V,) bool, True for the tokens that end the word before them; None: a word ends
+            with its last token.
+        joins: True if the end of a sentence is the start of the next in a text; False: a text has
+            one start, and each of its sentences an end.
+        marked: Tokens with the sign of a blank, which plain text has nowhere.
+    """
+
+    start: Sequence[int]
+    end: Sequence[int]
+    unk: int = -1
+    openings: Optional[torch.Tensor] = None
+    joins: bool = False
+    marked: Collection[str] = ()
+
+    def encode(self, words: Sequence[str]) -> Encoded:
+        """Tokens of a sentence and its end; all tokens between two blanks are of the word there."""
+        raise NotImplementedError
+
+
+class TokenReader(WordReader):
+    """Cuts sentences into the words, pieces or characters of a trained ESPnet LM.
+
+    Args:
+        trained: The LM with its tokenizer (`loading.trained_lm.TrainedLM`).
+    """
+
+    joins = True
+
+    def __init__(self, trained: Any):
+        self._trained, tokens = trained, trained.token_list
+        self._is_word = trained.token_type == "word"
+        self.start = self.end = (len(tokens) - 1,)
+        self.unk = tokens.index("<unk>")
+        self.openings = opening_tokens(tokens, trained.token_type)
+        # an LM over words may have pieces as words
+        self.marked = marked_tokens(() if self._is_word else tokens)
+        self._tokens: Dict[str, List[str]] = {}
+
+    def encode(self, words: Sequence[str]) -> Encoded:
+        """Tokens of a sentence and its end; of an LM over words, one for each word."""
+        trained = self._trained
+        if self._is_word:
+            tokens = trained.tokenize(" ".join(words)) if words else []
+            starts = list(range(len(words) + 1))
+            if len(tokens) != len(words):
+                raise InputError(
+                    f"{trained.name}: the sentence {' '.join(words)!r} has {len(words)} words, and"
+                    f" {len(tokens)} word tokens: {tokens}",
+                    remedy="The tokenizer drops or splits words: normalise the text as for"
+                    " training.",
+                )
+        else:
+            tokens, starts = tokens_of_words(words, trained.tokenize, self._tokens)
+        return Encoded([*trained.ids(tokens), *self.end], starts)
+
+
 def marked_tokens(tokens: Iterable[str]) -> FrozenSet[str]:
-    """Tokens with the sign of a blank, which plain text has nowhere."""
+    """Tokens with a tokenizer's sign of a blank, which plain text never has."""
     return frozenset(t for t in tokens if t.startswith(PIECE_MARKS) or t == SPACE)
 
 
@@ -100,6 +173,8 @@ def opening_tokens(token_list: Sequence[str], token_type: str) -> Optional[torch
         None where a word does not end by the next token: a token is a word, or a sentencepiece
         goes on after a blank or ends with one.
     """
+    import torch  # readers are named where nothing of torch is needed
+
     if token_type == "word":
         return None
     if token_type == "char":
@@ -109,31 +184,3 @@ def opening_tokens(token_list: Sequence[str], token_type: str) -> Optional[torch
     else:
         opens = [token.startswith(WORD_MARK) for token in token_list]
     return torch.tensor([*opens[:-1], True])
-
-
-def word_sums(values: np.ndarray, starts: Sequence[int]) -> np.ndarray:
-    """(..., n + 1) sums of values over the tokens of each word and of `</s>`, which have starts.
-
-    The values are of tokens and `</s>`, (..., number of tokens + 1). A word without tokens has 0.
-    """
-    sums = np.add.reduceat(values, starts, axis=-1)
-    # reduceat takes the next value for an empty run
-    sums[..., :-1][..., np.diff(starts) == 0] = 0
-    return sums
-
-
-def word_log_probs(
-    log_probs: np.ndarray, starts: Sequence[int], openings: Optional[np.ndarray] = None
-) -> np.ndarray:
-    """(..., n + 1) ln p of each word and of `</s>`, from their tokens' ln p.
-
-    Args:
-        log_probs: Ln p of the tokens and `</s>`, (..., number of tokens + 1).
-        starts: Where each word, and `</s>`, begins.
-        openings: Ln e in the context of each token, as `log_probs`; None: e is 1.
-    """
-    sums = word_sums(log_probs, starts)
-    if openings is not None:
-        ends = np.where(np.array(starts) > 0, openings[..., starts], 0.0)
-        sums += np.diff(ends, axis=-1, append=0.0)
-    return sums

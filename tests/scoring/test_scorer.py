@@ -15,14 +15,15 @@ from espnet2.text.build_tokenizer import build_tokenizer
 from espnet2.text.token_id_converter import TokenIDConverter
 
 from espnet_bayeslm.lm import BayesLSTMLM
+from espnet_bayeslm.loading.loaded_lm import LoadedLM
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.scoring import NeuralScorer, token_log_probs
+from espnet_bayeslm.scoring import token_log_probs
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
-from espnet_bayeslm.scoring.prefixes import END, NeuralPrefixes, Prefix
-from espnet_bayeslm.scoring.sequences import extend, over_draws, score_in_context
-from espnet_bayeslm.scoring.uncertainty import LoadedLM
+from espnet_bayeslm.scoring.reader import opening_tokens, tokens_of_words
+from espnet_bayeslm.scoring.scorer import token_scorer
+from espnet_bayeslm.scoring.tree_lm import vocab_size
 from espnet_bayeslm.scoring.unknown_words import ZIPF_SHARE, unknown_words, usual_unk_size
-from espnet_bayeslm.scoring.words import opening_tokens, tokens_of_words
+from espnet_bayeslm.scoring.word_scores import END
 from espnet_bayeslm.utils.errors import InputError
 
 TEXT = "the cat sat on the mat\nthe dog sat on the cat\na dog and a cat met on a mat\n" * 4
@@ -46,6 +47,29 @@ class Trained:
     def encode(self, words):
         """Return the token ids of words."""
         return self.ids(self.tokenize(" ".join(words))) if words else []
+
+
+def over_ids(lm, **options):
+    """Return the scorer of an LM whose words are its token ids."""
+    tokens = [*map(str, range(vocab_size(lm) - 1)), "<unk>"]
+    ids = lambda words: [*map(int, words)]  # noqa: E731
+    return token_scorer(Trained(lm, tokens, "word", str.split, ids), **options)
+
+
+def as_words(groups):
+    """Return groups of sequences of token ids as words."""
+    return [[[*map(str, ids)] for ids in group] for group in groups]
+
+
+def score_in_context(lm, groups, histories, **options):
+    """Return ln p of the tokens and `</s>` of hypotheses, given the recording before."""
+    found = over_ids(lm, **options).scores_in_context(as_words(groups), histories)
+    return [[scores.log_probs for scores in group] for group in found]
+
+
+def extend(lm, histories, chosen, **options):
+    """Return histories after one more utterance of each recording."""
+    return over_ids(lm, **options).extended(histories, as_words([chosen])[0])
 
 
 def train_pieces(folder, lines, **options):
@@ -82,7 +106,7 @@ def trained(request, tmp_path):
 
 def test_the_tokens_of_a_sentence_are_shared_out_to_its_words(trained):
     """Each word takes as many tokens as it has when it stands in the same place."""
-    scorer = NeuralScorer(trained, max_tokens=30)
+    scorer = token_scorer(trained, max_tokens=30)
     for words, scores in zip(SENTENCES, scorer.word_scores(SENTENCES), strict=True):
         ends = [len(trained.tokenize(" ".join(words[: n + 1]))) for n in range(len(words))]
         ids = trained.encode(words)
@@ -93,7 +117,7 @@ def test_the_tokens_of_a_sentence_are_shared_out_to_its_words(trained):
             # the end of a word is in its own score
             starts = [torch.tensor([[trained.lm.vocab_size - 1, *ids[:end]]]) for end in ends]
             last = [trained.lm(start, None)[0][0, -1].log_softmax(0) for start in starts]
-            after = [row[scorer.openings].logsumexp(0).item() for row in last]
+            after = [row[scorer.reader.openings].logsumexp(0).item() for row in last]
             expected += np.array([*after, 0.0]) - np.array([0.0, *after])
         np.testing.assert_allclose(scores.log_probs, expected, atol=1e-5)
         assert scores.oov.shape == scores.log_probs.shape
@@ -103,14 +127,14 @@ def test_the_tokens_of_a_sentence_are_shared_out_to_its_words(trained):
 
 class Loaded(LoadedLM):
     def __init__(self, trained):
-        self._scorer = lambda num_samples: NeuralScorer(trained, num_samples=num_samples)
+        self._scorer = lambda num_samples: token_scorer(trained, num_samples=num_samples)
 
 
 def test_a_loaded_lm_scores_at_its_mean_or_by_samples(tmp_path):
     trained = make("word", tmp_path, uncertainty={"all_gates@*": "bayes"}, init_std=0.5)
     loaded = Loaded(trained)
     for given, num_samples in (({}, 0), ({"num_samples": 2}, 2)):
-        expected = NeuralScorer(trained, num_samples=num_samples).word_scores(SENTENCES)
+        expected = token_scorer(trained, num_samples=num_samples).word_scores(SENTENCES)
         found = loaded.word_scores(SENTENCES, **given)
         for words, a, b in zip(SENTENCES, found, expected, strict=True):
             np.testing.assert_array_equal(a.log_probs, b.log_probs)
@@ -126,7 +150,7 @@ def test_a_loaded_lm_scores_at_its_mean_or_by_samples(tmp_path):
 )
 def test_pieces_that_do_not_fit_the_words_are_an_error(tmp_path, tokenize, found):
     trained = dataclasses.replace(make("word", tmp_path), tokenize=tokenize)
-    scorer = NeuralScorer(trained)
+    scorer = token_scorer(trained)
     for function in (lambda words: scorer.word_scores([words]), scorer.token_counts):
         with pytest.raises(InputError) as error:
             function(["the", "dogs", "sang"])
@@ -137,7 +161,7 @@ def test_pieces_that_do_not_fit_the_words_are_an_error(tmp_path, tokenize, found
 
 def test_a_word_that_sentencepiece_drops_has_log_prob_0(tmp_path):
     """A zero-width space is a word to us and nothing to sentencepiece."""
-    scorer = NeuralScorer(make("bpe", tmp_path))
+    scorer = token_scorer(make("bpe", tmp_path))
     gone = "\u200b"
     sentences = [[gone, "the", gone, "cat", gone], ["the", "cat"], [gone], []]
     dropped, whole, only, empty = (scores.log_probs for scores in scorer.word_scores(sentences))
@@ -147,7 +171,7 @@ def test_a_word_that_sentencepiece_drops_has_log_prob_0(tmp_path):
 
 
 def test_words_in_context_are_those_of_the_tokens(trained):
-    scorer = NeuralScorer(trained)
+    scorer = token_scorer(trained)
     histories = scorer.extended([None, None], [["the", "cat", "sat"], []])
     histories = scorer.extended(histories, [["a", "dog"], ["the", "cat"]])
     found = scorer.scores_in_context([SENTENCES[:5], SENTENCES[5:]], histories)
@@ -166,7 +190,7 @@ def test_words_in_context_are_those_of_the_tokens(trained):
 def test_the_uncertainty_of_words(tmp_path):
     bayes = {"cell_input@1": {"kind": "bayes", "init_std": 0.5}}
     trained = make("bpe", tmp_path, uncertainty=bayes)
-    scorer = NeuralScorer(trained, num_samples=3)
+    scorer = token_scorer(trained, num_samples=3)
     found = scorer.uncertainty(SENTENCES)
     for words, values, scores in zip(SENTENCES, found, scorer.word_scores(SENTENCES), strict=True):
         np.testing.assert_allclose(values.log_probs, scores.log_probs, atol=1e-5)
@@ -200,14 +224,15 @@ def small_scorer(token_type, num_samples):
     with torch.no_grad():
         lm.decoder.bias.copy_(torch.tensor([bias.get(token, 0.0) for token in tokens]))
     ways = (lambda text: tokenize(token_type, text), lambda found: [*map(tokens.index, found)])
-    return NeuralScorer(Trained(lm, tokens, token_type, *ways), num_samples=num_samples)
+    return token_scorer(Trained(lm, tokens, token_type, *ways), num_samples=num_samples)
 
 
 def next_probs(scorer, tokens):
     """Return p of each token after tokens, averaged over the weight samples, by forward passes."""
-    lm = scorer.trained.lm
-    ids = torch.tensor([[lm.vocab_size - 1, *scorer.trained.ids(tokens)]])
-    found = over_draws(lm, scorer.num_samples, lambda _: lm(ids, None)[0][0, -1].softmax(0))
+    lm = scorer.lm.lm
+    ids = torch.tensor([[lm.vocab_size - 1, *scorer.lm.ids(tokens)]])
+    compute = lambda _: lm(ids, None)[0][0, -1].softmax(0)  # noqa: E731
+    found = scorer.tree_lm.over_draws(scorer.num_samples, compute)
     return torch.stack(found).mean(0).numpy()
 
 
@@ -229,7 +254,7 @@ def test_the_words_after_a_prefix_sum_to_one(token_type, before, num_samples):
 
     tokens = tokenize(token_type, " ".join(before))
     p = next_probs(scorer, tokens)
-    opens = scorer.openings.numpy()
+    opens = scorer.reader.openings.numpy()
     if token_type == "char":
         # an empty word: two spaces
         space = TOKENS["char"].index("<space>")
@@ -242,11 +267,10 @@ def test_the_words_after_a_prefix_sum_to_one(token_type, before, num_samples):
     # the same in a recording and in a lattice
     (group,) = scorer.scores_in_context([sentences], [None])
     np.testing.assert_allclose([scores.log_probs for scores in group], found, atol=1e-9)
-    prefix = Prefix()
+    state = scorer.begin()
     for word in before:
-        prefix = prefix.after(word)
-    prefixes = NeuralPrefixes(scorer, 0, [*before, *words])
-    (row,) = prefixes.next_log_probs([(prefix, [*words, END])])
+        state = scorer.after(state, word)
+    row = scorer.next_words([state] * (len(words) + 1), [*words, END])
     np.testing.assert_allclose(row, [*(x[n] for x in found), end], atol=1e-9)
 
 
@@ -316,31 +340,31 @@ def test_each_unknown_word_has_its_share_and_known_ones_all_of_theirs(tmp_path):
     how = {"order": 2, "lmplz": "none", "discount_fallback": True}
     build_ngram(tmp_path / "text", tmp_path / "arpa", **how)
     trained = make("word", tmp_path)
-    for scorer_of in (partial(NgramScorer, tmp_path / "arpa"), partial(NeuralScorer, trained)):
+    for scorer_of in (partial(NgramScorer, tmp_path / "arpa"), partial(token_scorer, trained)):
         whole, shared = (scorer_of(unk_size=size).word_scores(UNKNOWN) for size in (1, 50))
         for a, b in zip(whole, shared, strict=True):
             np.testing.assert_array_equal(a.oov, b.oov)
             np.testing.assert_allclose(a.log_probs - b.log_probs, math.log(50) * a.oov, atol=1e-12)
     # the probabilities of the known words, of 50 unknown ones and of </s> after "the" sum to 1
     words = [w for w in trained.token_list if w not in ("<blank>", "<unk>", "<sos/eos>")]
-    scorer = NeuralScorer(trained, unk_size=50)
+    scorer = token_scorer(trained, unk_size=50)
     first = scorer.word_scores([["the", w] for w in (*words, "zebra")])
     total = sum(math.exp(s.log_probs[1]) * (50 if s.oov[1] else 1) for s in first)
     total += math.exp(scorer.word_scores([["the"]])[0].log_probs[1])
-    blank = NeuralScorer(trained).word_scores([["the", "<blank>"]])[0].log_probs[1]
+    blank = token_scorer(trained).word_scores([["the", "<blank>"]])[0].log_probs[1]
     assert total + math.exp(blank) == pytest.approx(1.0, abs=1e-6)
 
 
 @pytest.mark.parametrize("token_type", ["bpe", "char"])
 def test_lms_of_pieces_need_none(token_type, tmp_path):
     trained = make(token_type, tmp_path)
-    (a,), (b,) = (NeuralScorer(trained, unk_size=n).word_scores([["qqq"]]) for n in (1, 9))
+    (a,), (b,) = (token_scorer(trained, unk_size=n).word_scores([["qqq"]]) for n in (1, 9))
     np.testing.assert_array_equal(a.log_probs, b.log_probs)
 
 
 @pytest.mark.parametrize("size", [0, 0.5, -3, math.inf, math.nan])
 def test_a_size_that_is_none(size, tmp_path):
     with pytest.raises(InputError, match=r"--unk_size .*: expected the number of words"):
-        NeuralScorer(make("word", tmp_path), unk_size=size)
+        token_scorer(make("word", tmp_path), unk_size=size)
     with pytest.raises(InputError, match="--unk_size"):
         NgramScorer(tmp_path / "any.arpa", unk_size=size)

@@ -8,7 +8,7 @@ from typing import Any, Dict, Mapping, Optional, TypeVar, Union
 from espnet_bayeslm.engine.pool import EngineOptions
 from espnet_bayeslm.evaluation.counting import CountingOptions
 from espnet_bayeslm.evaluation.normalization import normalize_option
-from espnet_bayeslm.loading.components import GPUOptions, SubtractOptions
+from espnet_bayeslm.loading.component_options import GPUOptions, SubtractOptions
 from espnet_bayeslm.nbest.segments import Segment
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
@@ -17,7 +17,7 @@ from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import check_choices, check_least, option
+from espnet_bayeslm.utils.options import option
 
 T = TypeVar("T", bound="RescoreOptions")
 NO_LMWT = "--word_penalty without --lmwt, and lattices have scales of their own"
@@ -38,11 +38,13 @@ class RescoreOptions(CountingOptions, SubtractOptions):
         "Folds of the cross-validation that chooses among the lists as they came, a few"
         " features, and all",
         NUM_FOLDS,
+        least=2,
     )
     folds: Optional[int] = option(
         "Rescore each of so many parts with weights that were tuned on the others; recordings"
         " (--segments) or speakers stay whole",
         None,
+        least=2,
     )
     decision: Optional[str] = option(
         "max: the highest total; mbr: the fewest expected word errors under the posterior over"
@@ -72,13 +74,11 @@ class RescoreOptions(CountingOptions, SubtractOptions):
     max_context: int = option(
         "Tokens before an utterance that a Transformer reads again with --context previous",
         MAX_CONTEXT,
+        least=0,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choices(self)
-        check_least(1, **{"--max_tokens": self.max_tokens})
-        check_least(0, **{"--max_context": self.max_context})
         if self.context != "none" and self.segments is None:
             raise InputError(
                 f"--context {self.context} needs to know the recordings",
@@ -88,10 +88,6 @@ class RescoreOptions(CountingOptions, SubtractOptions):
             raise InputError(
                 f"--uncertainty needs several weight samples, --num_samples is {self.num_samples}",
                 remedy="Give --num_samples 10, say.",
-            )
-        if min(self.tune_folds, 2 if self.folds is None else self.folds) < 2:
-            raise InputError(
-                f"--tune_folds {self.tune_folds}, --folds {self.folds}: expected 2 or more"
             )
 
     def given_scales(self, *others: str) -> Optional[Scales]:

@@ -1,16 +1,16 @@
-"""Hidden outputs that are random variables (Eq. 29-34, Xue et al. 2022)."""
+"""The kind `variational`: hidden outputs that are random variables (Eq. 29-34, Xue et al. 2022)."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Callable, ClassVar, List, Optional
+from typing import Any, Callable, List, Optional
 
 import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import kl_gaussians
-from espnet_bayeslm.bayes.kinds import Kind, Place, register_kind
+from espnet_bayeslm.bayes.kinds import Kind, Place
 from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.bayes.objective import LEAST_START, MOST_START, clamp_log_std, start_error
 from espnet_bayeslm.kernels.product import linear
@@ -90,7 +90,7 @@ class LatentOutput(nn.Module):
         self.observer: Optional[Observer] = None
 
     def reset(self) -> None:
-        """Make it the identity with q = p."""
+        """Start as the identity, with equal posterior and prior."""
         for identity in filter(None, (self.infer_mean, self.prior_mean, self.back)):
             nn.init.eye_(identity.weight)
             nn.init.zeros_(identity.bias)
@@ -151,7 +151,6 @@ class LatentOutput(nn.Module):
         return z if self.back is None else torch.addcmul(self.back(z), h, self.kept)
 
 
-@register_kind
 @dataclasses.dataclass
 class Variational(Kind):
     """A hidden output is a latent variable with a Gaussian for each token (Eq. 29-34)."""
@@ -160,7 +159,6 @@ class Variational(Kind):
     needs = "output"
     group = "networks"
     own_prefixes = ("latent",)
-    retired: ClassVar = {"feedback": (False,)}
     colour = "tab:purple"
     no_export = (
         "the latent variables at {places} have no point-estimate form",

@@ -9,7 +9,7 @@ from espnet_bayeslm.utils.errors import InputError
 
 
 def check_weights(weights: ArrayLike, num_components: int) -> np.ndarray:
-    """Weights as float64 of sum 1."""
+    """Weights of a mixture's components, (K,), checked and scaled to the sum 1."""
     values = np.asarray(weights, dtype=np.float64)
     problem = ""
     if values.shape != (num_components,):

@@ -1,0 +1,268 @@
+"""Causal LMs of `transformers` as scoring calls them: over prefix trees, or in padded batches."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import sys
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from espnet_bayeslm.lm.tree import Ids, TokenTree
+from espnet_bayeslm.pretrained.key_values import KeyValues
+from espnet_bayeslm.pretrained.loaded_weights import check_finite
+from espnet_bayeslm.scoring.prefixes import PrefixSearch, TokenPrefix
+from espnet_bayeslm.scoring.tree_lm import Passage, Projection, TreeLM
+from espnet_bayeslm.utils.errors import InputError
+
+# More nodes make products of matrices no faster, and attention slower
+MAX_NODES = 256
+# Largest difference in nats between a tree and a single sequence, by rounding alone
+TOLERANCE = 1e-2
+# The same of logits, relative to their spread
+LOGIT_TOLERANCE = 1e-3
+
+
+WINDOWS = {
+    **{"sliding_window": 1, "window_size": 1, "attention_chunk_size": 1, "local_attention": 2},
+    # some models have a mask of so many places
+    "max_position_embeddings": 1,
+}
+"""Names that configurations give an attention's reach, and what they are divided by."""
+
+
+def attention_window(causal: Any) -> int:
+    """Number of tokens that every layer reads, the token itself among them."""
+    config = causal.config.get_text_config()
+    found = ((getattr(config, name, None) or 0) // part for name, part in WINDOWS.items())
+    return min((size for size in found if size > 0), default=sys.maxsize)
+
+
+class CausalTreeLM(TreeLM):
+    """A causal LM of `transformers` over prefix trees, or in padded batches.
+
+    The distinct prefixes are one sequence of nodes. A node's position is its depth, and a 4-D mask
+    lets it see its ancestors and itself. A model that cannot take such a mask is found by a probe.
+
+    Args:
+        model: A causal LM of `transformers`, in evaluation mode.
+        sampled: (index) -> context that holds a sample of its random weights; None: there are none.
+        name: Name of the LM in errors.
+
+    Raises:
+        InputError: The model is not causal.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        sampled: Optional[Callable[[int], ContextManager[None]]] = None,
+        name: str = "",
+    ):
+        self.model, self.name, self._sampled = model, name, sampled
+        self.is_uncertain = sampled is not None
+        # peft's model has the one of transformers inside
+        causal = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._decoder: Optional[nn.Linear] = None
+        if projects_linearly(causal):
+            self._body, self._decoder = causal.base_model, causal.get_output_embeddings()
+        self.vocab_size = len(model.get_output_embeddings().weight)
+        self.takes_trees = self._probe()
+        self.reach = attention_window(model)
+        # some models count the window in places, not by the mask
+        self.max_nodes = min(MAX_NODES, self.reach)
+
+    def sampled(self, index: int) -> ContextManager[None]:
+        """Hold sample number `index` of the random weights."""
+        assert self._sampled is not None
+        return self._sampled(index)
+
+    def projection(self) -> Optional[Projection]:
+        """Weight and bias of the output projection; None: outputs are logits."""
+        if self._decoder is None:
+            return None
+        weight, bias = self._decoder.weight, self._decoder.bias
+        return weight, weight.new_zeros(len(weight)) if bias is None else bias
+
+    def check(self, passages: Sequence[Passage]) -> None:
+        """Raise an InputError where a token or a position is beyond the LM's."""
+        last = max((max(passage.tokens) for passage in passages), default=0)
+        if last >= self.vocab_size:
+            raise InputError(
+                f"the text has token {last}, and the LM's embedding {self.vocab_size} rows",
+                remedy="Take words that are marks of the LM's tokenizer out of the text.",
+            )
+        most = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        longest = max((len(passage.tokens) for passage in passages), default=0)
+        if most is not None and longest > most:
+            raise InputError(
+                f"{self.name}: a sentence with its context has {longest} tokens, and the LM reads"
+                f" at most {most}",
+                remedy="Split the sentence, or give a smaller --max_context.",
+            )
+
+    def tree_outputs(self, tree: TokenTree, states: Sequence[Any]) -> torch.Tensor:
+        """Input of the output projection, or logits, after each node, (T, M)."""
+        # each node sees its ancestors and itself
+        seen = torch.eye(len(tree), dtype=torch.bool)
+        parents = tree.parents.cpu()
+        for level in tree.levels()[1:]:
+            seen[level] |= seen[parents[level]]
+        mask = torch.full((1, 1, len(tree), len(tree)), torch.finfo(self.model.dtype).min)
+        mask[0, 0][seen] = 0.0
+        return self._outputs(
+            input_ids=tree.tokens.unsqueeze(0),
+            attention_mask=mask.to(tree.tokens.device, self.model.dtype),
+            position_ids=tree.depths.unsqueeze(0),
+        )[0]
+
+    def padded_outputs(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Outputs after each token of a padded batch, (B, L, M)."""
+        mask = torch.arange(tokens.size(1), device=tokens.device) < lengths.unsqueeze(1)
+        return self._outputs(input_ids=tokens, attention_mask=mask.long())
+
+    def _outputs(self, use_cache: bool = False, **inputs: Any) -> torch.Tensor:
+        """Outputs (B, L, M) of the model's inputs."""
+        found: torch.Tensor
+        if self._decoder is None:
+            found = self.model(**inputs, use_cache=use_cache).logits
+        else:
+            found = self._body(**inputs, use_cache=use_cache).last_hidden_state
+        return found
+
+    def step(
+        self, prefixes: Sequence[TokenPrefix], num_samples: int
+    ) -> Tuple[torch.Tensor, List[Any]]:
+        """Ln p of the next token, (B, V), and the state after each of some prefixes.
+
+        A state is the rows of the prefix's tokens among the keys and values of the search; a sample
+        has keys and values of its own. A model whose keys cannot be kept reads each prefix again.
+        """
+        parents = {prefix.parent for prefix in prefixes}.difference(prefixes, [None])
+        has_states = all(parent is not None and parent.state is not None for parent in parents)
+        if self.keeps_keys and has_states and prefixes[-1].depth < self.reach:
+            return self._step(prefixes, num_samples)
+        return super().step(prefixes, num_samples)
+
+    def _step(
+        self, prefixes: Sequence[TokenPrefix], num_samples: int
+    ) -> Tuple[torch.Tensor, List[Any]]:
+        """Ln p and states as of `step`, by one pass over a tree, from keys that are kept."""
+        draws = max(self.num_draws(num_samples), 1)
+        kept = prefixes[0].search.memory.setdefault("keys", [KeyValues() for _ in range(draws)])
+        size, count = kept[0].size, len(prefixes)
+        paths: Dict[Optional[TokenPrefix], Tuple[int, ...]] = {None: ()}
+        for row, prefix in enumerate(prefixes, size):
+            parent = prefix.parent
+            before = paths[parent] if parent in paths or parent is None else parent.state
+            paths[prefix] = (*before, row)
+        states = [paths[prefix] for prefix in prefixes]
+        old = sorted({row for path in states for row in path if row < size})
+        if len(old) + count > self.reach:
+            # some models count the window in places, not by the mask
+            found = []
+            for half in (prefixes[: count // 2], prefixes[count // 2 :]):
+                log_probs, after = self.step(half, num_samples)
+                for prefix, state in zip(half, after, strict=True):
+                    prefix.state = state
+                found.append(log_probs)
+            return torch.cat(found), [prefix.state for prefix in prefixes]
+        column = {row: n for n, row in enumerate([*old, *range(size, size + count)])}
+        mask = torch.full((count, len(column)), torch.finfo(self.model.dtype).min)
+        for n, path in enumerate(states):
+            mask[n, [column[row] for row in path]] = 0.0
+        return self._read_on(prefixes, mask, kept, old, num_samples), states
+
+    def _read_on(
+        self,
+        prefixes: Sequence[TokenPrefix],
+        mask: torch.Tensor,
+        kept: Sequence[KeyValues],
+        old: Sequence[int],
+        num_samples: int,
+    ) -> torch.Tensor:
+        """Ln p of the next token, (B, V), of prefixes that see (B, P + B) old and new rows."""
+        device = next(self.model.parameters()).device
+        inputs: Any = {
+            "input_ids": torch.tensor([[prefix.token for prefix in prefixes]], device=device),
+            "position_ids": torch.tensor([[prefix.depth for prefix in prefixes]], device=device),
+            "attention_mask": mask[None, None].to(device, self.model.dtype),
+        }
+        options = inspect.signature((self.model if self._decoder is None else self._body).forward)
+        # its newer name
+        name = "cache" if "cache" in options.parameters else "past_key_values"
+
+        def read(index: int) -> torch.Tensor:
+            cache = kept[index].cache(old)
+            outputs = self._outputs(use_cache=True, **inputs, **{name: cache})[0]
+            kept[index].add(cache, len(prefixes))
+            return self.logits(outputs).log_softmax(-1)
+
+        of_draws = self.over_draws(num_samples, read)
+        return torch.stack(of_draws).logsumexp(0) - math.log(len(of_draws))
+
+    @functools.cached_property
+    def keeps_keys(self) -> bool:
+        """True if a prefix's keys and values, kept, give the scores of the prefix read again."""
+        root = TokenPrefix(PrefixSearch({}), None, 1 % self.vocab_size)
+        second, third = root.after(5 % self.vocab_size), root.after(9 % self.vocab_size)
+        last = [second, third, third.after(7 % self.vocab_size)]
+        if not self.takes_trees:
+            return False
+        try:
+            with self.evaluating():
+                _, (root.state,) = self._step([root], 0)
+                found, _ = self._step(last, 0)
+                expected, _ = super().step(last, 0)
+        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
+            return False
+        return bool((found - expected).abs().max() < TOLERANCE)
+
+    def _probe(self) -> bool:
+        """True if the model reads a prefix tree as it reads a padded batch; it must be causal."""
+        ids = [n % self.vocab_size for n in (5, 9, 7, 11, 13)]
+        rows = [tuple(ids), (*ids[:2], ids[4], ids[3], ids[2]), (*ids[:3], ids[0])]
+        *alone, shorter = self._probe_scores([*rows, rows[0][:3]], as_trees=False)
+        if any(np.isnan(scores).any() for scores in alone):
+            check_finite(self.model, "the LM")
+            raise InputError(
+                "the LM's logits are not finite, though its weights are",
+                remedy="Give --precision float32, or another LM.",
+            )
+        if not np.allclose(alone[0][:2], shorter, atol=TOLERANCE):
+            raise InputError(
+                "the model is not causal: later words change the probabilities of earlier ones",
+                remedy="Give a causal LM (a decoder), and not an encoder.",
+            )
+        try:
+            tree = self._probe_scores(sorted(rows), as_trees=True)
+        except (RuntimeError, ValueError, TypeError, IndexError):
+            return False
+        pairs = zip(tree, (alone[rows.index(row)] for row in sorted(rows)), strict=True)
+        return all(np.allclose(a, b, atol=TOLERANCE) for a, b in pairs)
+
+    def _probe_scores(self, rows: Sequence[Ids], *, as_trees: bool) -> List[np.ndarray]:
+        """Ln p of all tokens but the first of sequences that are read in one of the two ways."""
+        self.takes_trees = as_trees
+        batch = [Passage(0, ids, len(ids) - 1) for ids in rows]
+        with self.evaluating():
+            return [scores for _, scores in self._scored(iter([batch]), None, None, ())]
+
+
+@torch.no_grad()
+def projects_linearly(causal: Any) -> bool:
+    """True if the logits are the output projection of the last hidden state, and no more."""
+    decoder = causal.get_output_embeddings()
+    if not isinstance(decoder, nn.Linear):
+        return False
+    ids = torch.tensor([[1, 2, 3]], device=decoder.weight.device)
+    hidden = getattr(causal.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
+    if hidden is None or hidden.size(-1) != decoder.in_features:
+        return False
+    expected = causal(input_ids=ids, use_cache=False).logits.float()
+    found = decoder(hidden).float()
+    return bool((found - expected).abs().max() <= LOGIT_TOLERANCE * expected.std())

@@ -1,0 +1,218 @@
+"""Rescoring of N-best lists in three steps: score their words, tune scales, choose the best.
+
+`scored_lists` (`list_worker`) scores the words of lists by LMs and n-grams, `tune` (`tuning`) finds
+the weights of the scores, and `choose` (`decision`) takes the best hypothesis of each list.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, TypeVar
+
+import numpy as np
+
+from espnet_bayeslm.evaluation.agreement import warn_of_spelling
+from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.loading.component_options import PRELOAD
+from espnet_bayeslm.nbest.fields import SCORES
+from espnet_bayeslm.nbest.formats import normalized
+from espnet_bayeslm.nbest.segments import known_segments
+from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.rescoring.decision import RescoredList, ScoredList, choose
+from espnet_bayeslm.rescoring.list_worker import scored_lists
+from espnet_bayeslm.rescoring.rescore_options import RescoreOptions, SharedRescoreOptions
+from espnet_bayeslm.rescoring.scales import Weighting
+from espnet_bayeslm.rescoring.tuning import (
+    AS_USUAL,
+    Fold,
+    Refs,
+    Tuned,
+    fold_lists,
+    hypothesis_errors,
+    tune,
+)
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.options import with_options
+from espnet_bayeslm.utils.subset import Subset
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(eq=False)
+class Rescoring(Iterator):
+    """An iterator of rescored lists.
+
+    Attributes:
+        lists: The lists.
+        weighting: How scores are weighed, as tuned.
+        tuned: Result of the tuning, where there was one.
+    """
+
+    lists: Iterator[RescoredList]
+    weighting: Weighting
+    tuned: Optional[Tuned] = None
+
+    def __next__(self) -> RescoredList:
+        return next(self.lists)
+
+
+@with_options(SharedRescoreOptions)
+def rescore(
+    lists: Iterable[NBest],
+    *,
+    tune: bool = False,
+    refs: Optional[Refs] = None,
+    device: Optional[str] = None,
+    **options: Any,
+) -> Rescoring:
+    """An iterator of rescored lists, as `bayeslm rescore` makes them; nothing is written.
+
+    Workers end with the iterator.
+
+    Args:
+        lists: N-best lists, as `read_nbest` yields them; some blocks of them are kept in memory,
+            with `tune` all.
+        tune: Find scales on these lists; never worse on them than the first pass.
+        refs: Utterance id -> words, to tune on; None: the lists' own references.
+        device: Where the weights of LMs go that are loaded; None: as `ngpu` says.
+        **options: Fields of `SharedRescoreOptions`.
+
+    Returns:
+        An iterator of `RescoredList`, with the attributes `weighting` and `tuned`.
+
+    Raises:
+        InputError: Something does not fit; lists are checked as they come.
+    """
+    given = SharedRescoreOptions(**options)
+    given = given.with_scales(given.given_scales(*["tune=True"] * tune))
+    if tune and refs is None:
+        lists = list(lists)
+        refs = _own_refs(lists)
+    refs = refs if tune else None
+    normalization = Normalization(given.normalize, kept=given.counting.ignored)
+    if normalization:
+        lists = normalized(lists, normalization)
+        refs = None if refs is None else normalization.text(refs)
+    if refs is not None:
+        lists = list(lists)
+        firsts = Subset()
+        for item in lists:
+            firsts.add(item.utt, item.hypotheses[0].words)
+        warn_of_spelling(refs, firsts.texts, given.counting, given=normalization.steps)
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(given.pool(preload=PRELOAD, in_program=True))
+        if not pool.is_here:
+            _check_on_workers(given, device)
+        where: Any = dict(ngpu=given.ngpu, device=device)
+        scoring = scored_lists(pool, lists, given, tunes=tune, **where)
+        scored, weighting = stack.enter_context(scoring)
+        held = stack.pop_all()
+    rescoring = tune_and_choose(_within(held, scored), weighting, given, refs=refs)
+    # where it is never read to its end
+    weakref.finalize(rescoring, held.__exit__, GeneratorExit, None, None)
+    return rescoring
+
+
+def tune_and_choose(
+    scored: Iterable[ScoredList],
+    weighting: Weighting,
+    options: RescoreOptions = AS_USUAL,
+    *,
+    refs: Optional[Refs] = None,
+) -> Rescoring:
+    """An iterator of rescored lists, from an iterator of scored ones.
+
+    With references scales are tuned on the lists first, which then are all kept in memory.
+    """
+    if refs is None:
+        weighting.warn_untuned()
+        return Rescoring((choose(item, weighting) for item in scored), weighting)
+    lists = list(scored)
+    groups: Dict[str, str] = {}
+    if options.segments is not None:
+        known = known_segments(options.segments)
+        groups = {utt: segment.recording for utt, segment in known.items()}
+    if all(item.nbest.scores(name) is None for item in lists for name in SCORES):
+        LOG.info("the lists have no scores: the rank stands in for them")
+    tuned = tune(lists, refs, weighting, options, groups=groups)
+    if tuned.unused:
+        LOG.warning(tuned.unused)
+    # where mbr was wanted and max decides, there are confidences all the same
+    weighting = weighting._replace(confidence=weighting.sure)
+    as_tuned = weighting._replace(scales=tuned.scales)
+    if options.folds is None:
+        return Rescoring((choose(item, as_tuned) for item in lists), as_tuned, tuned)
+    folds, rescored = rescored_in_folds(lists, refs, weighting, options, groups)
+    return Rescoring(iter(rescored), as_tuned, tuned._replace(folds=folds))
+
+
+def rescored_in_folds(
+    lists: Sequence[ScoredList],
+    refs: Refs,
+    weighting: Weighting,
+    options: RescoreOptions,
+    groups: Dict[str, str],
+) -> Tuple[Tuple[Fold, ...], List[RescoredList]]:
+    """Errors of the folds, and the lists, each rescored with scales tuned on the other folds."""
+    nbests = [item.nbest for item in lists]
+    errors = hypothesis_errors(nbests, refs, options.counting)
+    rescored: Dict[int, RescoredList] = {}
+    folds = []
+    for places in fold_lists(nbests, options.folds or 0, groups):
+        rest = [lists[k] for k in np.setdiff1d(np.arange(len(lists)), places)]
+        refs_of_rest = {item.nbest.utt: refs[item.nbest.utt] for item in rest}
+        tuned = tune(rest, refs_of_rest, weighting, options, groups=groups)
+        of_others = weighting._replace(scales=tuned.scales)
+        rescored.update((k, choose(lists[k], of_others)) for k in places.tolist())
+        pairs = [(errors[k], rescored[k]) for k in places.tolist()]
+        own = [counts[r.control] for counts, r in pairs if r.control is not None]
+        folds.append(
+            Fold(
+                tuned.scales,
+                len(places),
+                sum(int(counts[0]) for counts, _ in pairs),
+                sum(int(counts[r.best]) for counts, r in pairs),
+                int(sum(own)) if len(own) == len(places) else None,
+            )
+        )
+    return tuple(folds), [rescored[k] for k in range(len(lists))]
+
+
+def _check_on_workers(options: SharedRescoreOptions, device: Optional[str]) -> None:
+    """Raise an InputError where workers cannot have the LMs of this process, or its GPU."""
+    lms = [*options.lms, *options.subtract_lms]
+    if not all(isinstance(lm, (str, os.PathLike)) for lm in lms):
+        raise InputError(
+            "workers cannot share an LM that is loaded here",
+            remedy="Give the LM's folder or file, or workers=1.",
+        )
+    on_gpu = options.ngpu or (device or "cpu") != "cpu"
+    torch = sys.modules.get("torch")
+    if on_gpu and options.engine == "local" and torch and torch.cuda.is_initialized():
+        raise InputError(
+            "processes of this machine cannot use a GPU that this program uses already",
+            remedy="Give workers=1, or rescore before anything else is on the GPU.",
+        )
+
+
+def _within(stack: contextlib.ExitStack, items: Iterable[T]) -> Iterator[T]:
+    """Yield items, and leave the contexts of a stack at their end or at an error."""
+    with stack:
+        yield from items
+
+
+def _own_refs(lists: Iterable[NBest]) -> Refs:
+    """The references that lists hold, by utterance id."""
+    for item in lists:
+        if item.ref is None:
+            raise InputError(
+                f"the list of {item.utt!r} has no reference to tune on",
+                remedy="Give references of all lists, or lists that hold them (jsonl's `ref`).",
+            )
+    return {item.utt: item.ref or () for item in lists}
