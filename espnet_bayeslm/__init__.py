@@ -70,12 +70,13 @@ def load(
     Raises:
         InputError: Files are missing, or the checkpoint does not fit the configuration.
     """
-    from espnet_bayeslm.pretrained.names import is_adapted, is_adapter, is_pretrained
+    from espnet_bayeslm.pretrained.names import HAVE_BASE, source_type
     from espnet_bayeslm.utils.errors import InputError
 
-    if base is not None and not (is_adapter(exp) or is_adapted(exp)):
+    kind = source_type(exp)
+    if base is not None and kind not in HAVE_BASE:
         raise InputError("--base, and it is no adapter", path=exp, remedy="Leave it out.")
-    if is_pretrained(exp):
+    if kind in ("pretrained", "adapter"):
         from espnet_bayeslm.loading.loaded_lm import PretrainedLM
         from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 
@@ -83,7 +84,7 @@ def load(
         return PretrainedLM(**vars(load_causal_lm(exp, device=device, base=base, **form)))
     from espnet_bayeslm.loading.trained_lm import load_adapted, load_lm
 
-    if is_adapted(exp):
+    if kind == "adapted":
         return load_adapted(exp, device, precision=precision, text_form=text_form, base=base)
     return load_lm(exp, device=device)
 

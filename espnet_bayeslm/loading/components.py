@@ -37,7 +37,7 @@ from espnet_bayeslm.loading.weights_file import (
     warn_of_other_forms,
 )
 from espnet_bayeslm.ngram.ngram_files import NGRAM_SUFFIXES, ngram_fingerprint
-from espnet_bayeslm.pretrained.names import is_adapted, is_adapter, is_pretrained
+from espnet_bayeslm.pretrained.names import HAVE_BASE, is_pretrained, source_type
 from espnet_bayeslm.pretrained.text_forms import AUTO, TextForm, first_sentences
 from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.scoring.cache import CachedScorer
@@ -68,17 +68,6 @@ def unique_names(names: Sequence[str]) -> List[str]:
         seen[name] += 1
         unique.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
     return unique
-
-
-def source_type(source: Any) -> str:
-    """Type of an LM, a key of `LOADERS`: of a path, or of what `espnet_bayeslm.load` returned."""
-    if not isinstance(source, (str, os.PathLike)):
-        return "pretrained" if hasattr(source, "tokenizer") else "espnet"
-    if is_adapter(source):
-        return "adapter"
-    if is_pretrained(source):
-        return "pretrained"
-    return "adapted" if is_adapted(source) else "espnet"
 
 
 def is_ngram(source: object) -> bool:
@@ -217,8 +206,6 @@ LOADERS: Mapping[str, Callable[..., Component]] = {
     "ngram": _ngram,
 }
 """Type of an LM or n-gram -> function that makes its component."""
-HAVE_BASE = {"adapter", "adapted"}
-"""Types of LMs that adapt a base model."""
 
 
 class ComponentFacts(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import sys
 from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Tuple
 
@@ -16,7 +15,7 @@ from espnet_bayeslm.lm.tree import Ids, TokenTree
 from espnet_bayeslm.pretrained.key_values import KeyValues
 from espnet_bayeslm.pretrained.loaded_weights import check_finite
 from espnet_bayeslm.scoring.prefixes import PrefixSearch, TokenPrefix
-from espnet_bayeslm.scoring.tree_lm import Passage, Projection, TreeLM
+from espnet_bayeslm.scoring.tree_lm import Passage, Projection, TreeLM, mean_log_probs
 from espnet_bayeslm.utils.errors import InputError
 
 # More nodes make products of matrices no faster, and attention slower
@@ -202,8 +201,7 @@ class CausalTreeLM(TreeLM):
             kept[index].add(cache, len(prefixes))
             return self.logits(outputs).log_softmax(-1)
 
-        of_draws = self.over_draws(num_samples, read)
-        return torch.stack(of_draws).logsumexp(0) - math.log(len(of_draws))
+        return mean_log_probs(self.over_draws(num_samples, read))
 
     @functools.cached_property
     def keeps_keys(self) -> bool:

