@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
+import torch
 
 from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.fusion.ctc_ends import weights_of_recogniser
 from espnet_bayeslm.lm import FUSION, UNTRAINED
+from espnet_bayeslm.loading.checkpoint import load_state
 from espnet_bayeslm.loading.component_options import ComponentOptions, MixtureOptions
 from espnet_bayeslm.loading.components import is_ngram
 from espnet_bayeslm.loading.experiment import (
     check_token_list,
     find_bpemodel,
+    find_files,
     token_difference,
 )
 from espnet_bayeslm.loading.export import (
@@ -29,6 +33,7 @@ from espnet_bayeslm.loading.token_text import check_ngram
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.loading.weights_file import forms_of_weights, read_weights
 from espnet_bayeslm.pretrained.text_forms import AUTO, first_sentences
+from espnet_bayeslm.recognition.recognisers import ASR_FILES
 from espnet_bayeslm.scoring.oov_rate import UnknownWords, mending_lines
 from espnet_bayeslm.scoring.word_scores import Component, WordScores
 from espnet_bayeslm.utils.errors import InputError
@@ -98,6 +103,8 @@ def write_fusion(
     for component in components:
         _check_words(component, read, options.max_oov_rate)
     parts, state, copies = _look_ahead(ahead, asr_exp, tokens)
+    ctc = _ctc(asr_exp, config)
+    state.update({f"lm.ctc.{name}": value for name, value in ctc.items()})
     files: Dict[str, PathLike] = {f"{NGRAMS}/{Path(path).name}": path for path in options.ngrams}
     if len(files) < len(options.ngrams):
         raise InputError("two n-grams have one file name", remedy="Rename one.")
@@ -114,6 +121,7 @@ def write_fusion(
         "ahead": parts,
         "ahead_weight": ahead.weight,
         "takes_back": ahead.takes_back,
+        "ctc_features": ctc["projection.weight"].size(1) if ctc else 0,
     }
     args = argparse.Namespace(**config)
     reading = {name: config.get(name) for name in READING}
@@ -151,6 +159,14 @@ def validation_text(config: Mapping[str, Any]) -> List[List[str]]:
     if not (paths and paths[0].is_file()):
         return []
     return [value.split() for _, value in read_keyed_lines(paths[0]).values()]
+
+
+def _ctc(asr_exp: PathLike, config: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
+    """Weights of the recogniser's CTC; empty where it has none that was trained."""
+    model = config.get("model_conf") or {}
+    if Path(asr_exp).suffix in (".yaml", ".yml") or not model.get("ctc_weight", 0.5):
+        return {}
+    return weights_of_recogniser(load_state(find_files(asr_exp, ASR_FILES)[1]))
 
 
 def _text_forms(

@@ -16,6 +16,7 @@ import torch
 from typeguard import typechecked
 
 from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.fusion.ctc_ends import CTCEnds, CTCPrefix
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.ngram import LogProbLM
 from espnet_bayeslm.lm.scoring import Step
@@ -27,7 +28,12 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.mixture_weights import check_weights
 
 # The look-ahead rules an end out that is so many nats less likely than the likeliest token
-END_MARGIN = 6.0
+END_MARGIN = 8.0
+# CTC rules an end out whose ln p is below this
+CTC_END = -15.0
+
+# Words after which the prefixes of earlier utterances are forgotten
+MOST_PAID = 500
 
 Words = Tuple[Any, ...]
 """State of each component after some words."""
@@ -40,17 +46,25 @@ class FusionState(NamedTuple):
 
     Attributes:
         words: State of each component after the complete words.
+        due: Complete words that are not paid yet.
+        owed: What the look-ahead gave these words, in nats.
         piece: Letters of the word that has begun.
+        spent: What the look-ahead gave this word, in nats.
         ahead: State of the look-ahead.
-        spent: What the look-ahead gave the word that has begun, in nats.
-        row: What it gives each next token, (V,); None before the first token.
+        row: What the look-ahead gives each next token, (V,); None before the first token.
+        length: Number of tokens.
+        heard: The tokens as the recogniser's CTC has heard them; None: no CTC is asked.
     """
 
     words: Words
+    due: Tuple[Payment, ...] = ()
+    owed: float = 0.0
     piece: str = ""
-    ahead: Any = None
     spent: float = 0.0
+    ahead: Any = None
     row: Optional[torch.Tensor] = None
+    length: int = 0
+    heard: Optional[CTCPrefix] = None
 
 
 class _Loaded:
@@ -92,6 +106,10 @@ class FusionLM(LogProbLM):
         takes_back: True if the look-ahead's part of a word is taken back when the word is paid.
         end_margin: The look-ahead rules an end out that is so many nats less likely than the
             likeliest token.
+        ctc_features: Size of the output of the recogniser's encoder, whose CTC rules ends out too;
+            0: no CTC is asked.
+        interval: Words are paid at each so many tokens of a hypothesis, and before its end: a large
+            LM reads the words of several tokens in the time of one.
 
     Raises:
         InputError: The tokens make no words, a component is missing or has changed, or the
@@ -116,6 +134,8 @@ class FusionLM(LogProbLM):
         ahead_weight: float = 0.5,
         takes_back: bool = True,
         end_margin: float = END_MARGIN,
+        ctc_features: int = 0,
+        interval: int = 1,
     ):
         super().__init__()
         if not components or tokens is None or len(tokens) != vocab_size:
@@ -127,8 +147,12 @@ class FusionLM(LogProbLM):
         self.ahead: Optional[MixtureLM] = None
         if ahead is not None:
             self.ahead = MixtureLM(vocab_size, components=ahead, tokens=tokens)
+        self.ctc = CTCEnds(vocab_size, ctc_features) if ctc_features else None
+        self._encoded: Optional[torch.Tensor] = None
         self.ahead_weight, self.takes_back = ahead_weight, takes_back
-        self.end_margin = end_margin
+        self.end_margin, self.interval = end_margin, interval
+        self._begun: Dict[str, Words] = {}
+        self._num_paid = 0
         self._words = TokenWords(tokens)
         self._normalization = Normalization(normalize)
         self._loaded = _Loaded(ComponentOptions(**components), text_forms or {})
@@ -146,28 +170,47 @@ class FusionLM(LogProbLM):
 
     def zero_state(self) -> FusionState:
         """State before the first token."""
+        device = str(self.like.device)
+        if device not in self._begun or self._num_paid > MOST_PAID:
+            # utterances share prefixes that are kept, of one batch too
+            components = self._components()
+            self._begun = {device: tuple(component.scorer.begin() for component in components)}
+            self._num_paid = 0
         ahead = None if self.ahead is None else self.ahead.zero_state()
-        components = self._components()
-        return FusionState(tuple(c.scorer.begin() for c in components), ahead=ahead)
+        return FusionState(self._begun[device], ahead=ahead)
+
+    @torch.no_grad()
+    def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
+        """Score the next token of each hypothesis; `xs` is the encoder's output, (B, T, D)."""
+        # of one utterance: frames of padding would mislead CTC
+        is_one = isinstance(xs, torch.Tensor) and (len(xs) == 1 or xs.stride(0) == 0)
+        self._encoded = xs[0] if is_one and self.ctc is not None else None
+        return super().batch_score(ys, states, xs)
 
     def advance(self, tokens: torch.Tensor, states: List[FusionState]) -> Step:
         """Score the next token after one more token of each hypothesis."""
         rows, ahead = self._look_ahead(tokens, states)
         moved = [self._moved(*pair) for pair in zip(tokens.tolist(), states, strict=True)]
-        # each hypothesis pays for a word that is complete; one that may end pays for all
-        due = [payments for *_, payments in moved]
-        for (new, *_), can_end in zip(moved, self._can_end(rows), strict=True):
-            last = self._payments(new.words, new.piece) if can_end else []
-            due.append([*last, (self._after(new.words, last), END)] if can_end else [])
+        heard = self._heard(tokens.tolist(), states)
+        can_end = self._can_end(rows, heard)
+        # a hypothesis that may end pays for all its words, its last one and the end
+        pays = [
+            end or new.length % self.interval == 0 for new, end in zip(moved, can_end, strict=True)
+        ]
+        due = [new.due if now else () for new, now in zip(moved, pays, strict=True)]
+        for new, end in zip(moved, can_end, strict=True):
+            last = self._payments(new.words, new.piece) if end else []
+            due.append((*last, (self._after(new.words, last), END)) if end else ())
         paid = self._paid(due)
         found, after = rows.clone(), []
-        for n, (new, back, _) in enumerate(moved):
-            found[n] += paid[n] - back
-            end = found[n, -1] + paid[len(moved) + n]
-            if self.takes_back:
-                end -= new.spent + rows[n, -1]
-            found[n, -1] = end if due[len(moved) + n] else -torch.inf
-            after.append(new._replace(ahead=ahead[n], row=rows[n]))
+        for n, new in enumerate(moved):
+            new = new._replace(ahead=ahead[n], row=rows[n], heard=heard[n])
+            if pays[n]:
+                found[n] += paid[n] - new.owed
+                new = new._replace(due=(), owed=0.0)
+            ends = paid[len(moved) + n] - new.spent - (rows[n, -1] if self.takes_back else 0.0)
+            found[n, -1] = found[n, -1] + ends if can_end[n] else -torch.inf
+            after.append(new)
         found[:, 0] = -torch.inf
         return found, after
 
@@ -193,22 +236,51 @@ class FusionLM(LogProbLM):
         log_probs, ahead = self.ahead.advance(tokens, [state.ahead for state in states])
         return self.ahead_weight * log_probs, ahead
 
-    def _can_end(self, rows: torch.Tensor) -> List[bool]:
-        """True for each hypothesis whose end the look-ahead does not rule out."""
-        near = rows[:, -1] > rows[:, 1:].max(1).values - self.end_margin * self.ahead_weight
-        return near.tolist()
+    def _heard(
+        self, tokens: Sequence[int], states: Sequence[FusionState]
+    ) -> Sequence[Optional[CTCPrefix]]:
+        """Hypotheses with one more token each, as the recogniser's CTC has heard them."""
+        encoded, ctc = self._encoded, self.ctc
+        if encoded is None or ctc is None:
+            return [None] * len(states)
+        known = [state.heard for state in states]
+        if any(prefix is None or len(prefix.log_probs) != len(encoded) for prefix in known):
+            # an utterance begins, or more of it has been spoken
+            ids = [prefix.tokens if prefix is not None else () for prefix in known]
+            found: List[Any] = [ctc.begin(encoded)] * len(states)
+            for column in zip(*ids, strict=True):
+                found = ctc.after(found, column)
+            known = found
+        if any(state.row is None for state in states):  # the start of a sentence
+            return known
+        return ctc.after(known, tokens)
 
-    def _moved(self, token: int, state: FusionState) -> Tuple[FusionState, float, List[Payment]]:
-        """A hypothesis after one more token, what is taken back, and the words that have ended."""
+    def _can_end(self, rows: torch.Tensor, heard: Sequence[Optional[CTCPrefix]]) -> List[bool]:
+        """True for each hypothesis whose end neither the look-ahead nor CTC rules out."""
+        near = rows[:, -1] > rows[:, 1:].max(1).values - self.end_margin * self.ahead_weight
+        return [
+            can_end and (prefix is None or prefix.end_log_prob > CTC_END)
+            for can_end, prefix in zip(near.tolist(), heard, strict=True)
+        ]
+
+    def _moved(self, token: int, state: FusionState) -> FusionState:
+        """A hypothesis after one more token."""
         if state.row is None:  # the start of a sentence
-            return state, 0.0, []
-        gain, text = float(state.row[token]), self._words.texts[token]
+            return state
+        gain = float(state.row[token]) if self.takes_back else 0.0
+        text, length = self._words.texts[token], state.length + 1
         if not (self._words.opens[token] and state.piece):
-            return state._replace(piece=state.piece + text, spent=state.spent + gain), 0.0, []
+            piece, spent = state.piece + text, state.spent + gain
+            return state._replace(piece=piece, spent=spent, length=length)
         payments = self._payments(state.words, state.piece)
-        words = self._after(state.words, payments)
-        back = state.spent if self.takes_back else 0.0
-        return state._replace(words=words, piece=text, spent=gain), back, payments
+        return state._replace(
+            words=self._after(state.words, payments),
+            due=(*state.due, *payments),
+            owed=state.owed + state.spent,
+            piece=text,
+            spent=gain,
+            length=length,
+        )
 
     def _payments(self, words: Words, piece: str) -> List[Payment]:
         """Words of some letters, as LMs read them, each after the words before it."""
@@ -231,6 +303,7 @@ class FusionLM(LogProbLM):
         payments = [payment for own in due for payment in own]
         if not payments:
             return [0.0] * len(due)
+        self._num_paid += len(payments)
         states, words = zip(*payments, strict=True)
         components = self._components()
         columns = zip(*states, strict=True)

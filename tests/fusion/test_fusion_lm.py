@@ -94,10 +94,10 @@ def look_ahead(num_tokens):
     return [{**part, "lm": "bayes_transformer", "lm_conf": conf}] if num_tokens else None
 
 
-@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("ahead, interval", [(False, 1), (True, 1), (True, 3)])
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("name", ["n-gram", "own LM of letters", "causal LM", "mixture"])
-def test_a_finished_hypothesis_has_the_score_of_its_text(name, cut, ahead, sources):
+def test_a_finished_hypothesis_has_the_score_of_its_text(name, cut, ahead, interval, sources):
     tokens, cuts = CUTS[cut]
     weights = [0.3, 0.7] if name == "mixture" else [1.0]
     components = {**sources[name], "text_form": "lower", "max_oov_rate": 1.0}
@@ -108,7 +108,8 @@ def test_a_finished_hypothesis_has_the_score_of_its_text(name, cut, ahead, sourc
         components,
         weights=weights,
         ahead=look_ahead(len(tokens) if ahead else 0),
-        end_margin=1e9,
+        end_margin=1e9 if interval == 1 else 50.0,
+        interval=interval,
     ).eval()
     loaded = ComponentOptions(**components).components()
     expected = expected_scores(loaded, weights, [text.split() for text in cuts])
@@ -202,6 +203,7 @@ def asr_exp(tmp_path_factory):
         "valid_data_path_and_name_and_type": [[f"{folder}/dev", "text", "text"]],
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    torch.save({}, folder / "valid.acc.best.pth")
     return folder
 
 
