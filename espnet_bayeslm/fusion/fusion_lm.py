@@ -223,6 +223,13 @@ class FusionLM(LogProbLM):
             columns.append(scores)
         return torch.stack(columns, dim=1), states
 
+    def text_log_probs(self, hypotheses: Sequence[Sequence[int]]) -> List[float]:
+        """Ln P by the components of the texts of some token sequences, without the look-ahead."""
+        texts = [self._normalization.words(self._words.words(ids)) for ids in hypotheses]
+        scores = [component.scorer.word_scores(texts) for component in self._components()]
+        rows = (np.stack([s.log_probs for s in own]) for own in zip(*scores, strict=True))
+        return [float(combined(row, self.weights).sum()) for row in rows]
+
     def _components(self) -> List[Component]:
         """Components where the look-ahead is."""
         return self._loaded.on(str(self.like.device))

@@ -7,7 +7,7 @@ import models
 import numpy as np
 import pytest
 import soundfile
-from test_asr_fusion import CHUNK, OPTIONS, SEARCH
+from test_asr_fusion import CHUNK, OPTIONS, SEARCH, best
 
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.scoring.interpolation import combined
@@ -64,3 +64,19 @@ def test_streaming(lm, expected, decode, recogniser, hypotheses, tmp_path):
     assert len(complete) > 5 * len(homophones.SENTENCES)
     found = [float(hyp.scores["lm"]) for hyp in complete]
     assert found == pytest.approx(expected([h.yseq[1:-1].tolist() for h in complete]), abs=1e-4)
+
+
+def test_tuning_by_decoding(lm, recogniser, speech, tmp_path, decode, capsys):
+    from tiny_training import words
+
+    from espnet_bayeslm.bin import tune_fusion
+
+    files = {"asr_exp": recogniser, "lm": lm(models.FUSION), "audio": speech / "wav.scp"}
+    output = tmp_path / "tuned"
+    tune_fusion.main(words(**files, ref=speech / "text", output=output, num_rounds=2))
+    table = capsys.readouterr().out
+    assert "no LM" in table and "round 1" in table and " 0.00" in table
+    options = {"config": output / "decode.yaml", "lm": output, "nbest": 3}
+    assert best(decode("asr_inference", tmp_path / "out", recogniser, **options)) == (
+        homophones.SENTENCES
+    )
