@@ -44,6 +44,13 @@ class ExportOptions(SubtractOptions):
         False,
         group=FUSION,
     )
+    interval: int = option(
+        "Words are paid at each so many tokens: a large LM reads the words of several tokens in the"
+        " time of one",
+        1,
+        group=FUSION,
+        least=1,
+    )
     normalize: str = option(
         "Steps that a word of the recogniser goes through before the LMs read it, as of `bayeslm"
         " rescore`",
@@ -121,6 +128,7 @@ def _export_fusion(options: ExportOptions) -> None:
         asr_exp=options.asr_exp,
         options=part_of(MixtureOptions, options),
         ahead=LookAhead(options.ahead, options.ahead_weight, not options.ahead_stays),
+        interval=options.interval,
         normalize=options.normalize,
         sentences=None if sentences is None else [*sentences],
     )

@@ -64,6 +64,7 @@ def write_fusion(
     asr_exp: PathLike,
     options: MixtureOptions,
     ahead: LookAhead,
+    interval: int = 1,
     normalize: str = "",
     sentences: Optional[Sequence[Sequence[str]]] = None,
 ) -> None:
@@ -77,6 +78,7 @@ def write_fusion(
         asr_exp: The recogniser's experiment, a checkpoint in it, or its config.yaml.
         options: The LMs and n-grams with their weights.
         ahead: The look-ahead.
+        interval: Words are paid at each so many tokens of a hypothesis.
         normalize: What is done to a word before an LM reads it, as `--normalize`.
         sentences: Sentences of the recogniser's domain, as it writes them. They choose the text
             form of pretrained LMs, and show LMs that do not know the recogniser's words. None: the
@@ -121,6 +123,7 @@ def write_fusion(
         "ahead": parts,
         "ahead_weight": ahead.weight,
         "takes_back": ahead.takes_back,
+        "interval": interval,
         "ctc_features": ctc["projection.weight"].size(1) if ctc else 0,
     }
     args = argparse.Namespace(**config)

@@ -93,9 +93,7 @@ def prepare(
             voice = sorted(speech.VOICES)[number % len(speech.VOICES)]
             utt = f"{voice}_{utt}"
             others = random.Random(utt).sample(noise, BABBLE)
-            rows.append(
-                (folder / f"{utt}.flac", voice, (utt, words), others, snr_of(utt, *snr))
-            )
+            rows.append((folder / f"{utt}.flac", voice, (utt, words), others, snr_of(utt, *snr)))
         tasks = [rows[n : n + TASKS] for n in range(0, len(rows), TASKS)]
         with (
             concurrent.futures.ProcessPoolExecutor(nj) as pool,
