@@ -250,14 +250,13 @@ class FusionLM(LogProbLM):
         encoded, ctc = self._encoded, self.ctc
         if encoded is None or ctc is None:
             return [None] * len(states)
-        known = [state.heard for state in states]
-        if any(prefix is None or len(prefix.log_probs) != len(encoded) for prefix in known):
+        known = [state.heard for state in states if state.heard is not None]
+        if len(known) < len(states) or len(known[0].log_probs) != len(encoded):
             # an utterance begins, or more of it has been spoken
-            ids = [prefix.tokens if prefix is not None else () for prefix in known]
-            found: List[Any] = [ctc.begin(encoded)] * len(states)
+            ids = [prefix.tokens for prefix in known]
+            known = [ctc.begin(encoded)] * len(states)
             for column in zip(*ids, strict=True):
-                found = ctc.after(found, column)
-            known = found
+                known = ctc.after(known, column)
         if any(state.row is None for state in states):  # the start of a sentence
             return known
         return ctc.after(known, tokens)

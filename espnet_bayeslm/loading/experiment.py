@@ -84,8 +84,8 @@ def check_own_tokens(path: PathLike) -> None:
             "a pretrained LM, whose tokens differ from the recogniser's, where an LM of ESPnet was"
             " expected",
             path=str(path),
-            remedy="Write it for the search: bayeslm export --format fusion; or rescore N-best lists"
-            " with it: bayeslm rescore --lm.",
+            remedy="Write it for the search (bayeslm export --format fusion), or rescore N-best"
+            " lists with it (bayeslm rescore --lm).",
         )
 
 

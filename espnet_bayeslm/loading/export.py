@@ -221,7 +221,7 @@ def write_mixture(
     *,
     lms: Sequence[PathLike],
     ngrams: Sequence[PathLike] = (),
-    weights: Optional[PathLike] = None,
+    weights: Union[PathLike, Sequence[float], None] = None,
     subtract_lms: Sequence[PathLike] = (),
     subtract_weights: Sequence[float] = (),
 ) -> None:
