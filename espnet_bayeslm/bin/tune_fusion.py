@@ -1,4 +1,4 @@
-"""`bayeslm tune_fusion`: weights of a fusion in ESPnet's beam search, tuned by decoding."""
+"""`bayeslm tune_fusion`: weights of an LM in ESPnet's beam search, tuned by decoding."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Mapping
 
 from espnet_bayeslm.bin.nbest import check_recording, find_recordings, read_samples
 from espnet_bayeslm.evaluation.transcripts import read_transcripts
+from espnet_bayeslm.lm import FUSION
 from espnet_bayeslm.loading.component_options import GPUOptions
 from espnet_bayeslm.loading.experiment import find_files
 from espnet_bayeslm.utils.cli import Tool, device_of, progress
@@ -23,19 +24,21 @@ class TuneFusionOptions(GPUOptions, ToolOptions):
     """Options of `bayeslm tune_fusion`."""
 
     asr_exp: str = option("ESPnet's recogniser: its experiment folder or checkpoint")
-    lm: str = option("The folder that `bayeslm export --format fusion` has written")
+    lm: str = option(
+        "An LM of the recogniser's tokens: the folder that `bayeslm export --format fusion` has"
+        " written, or an experiment of `bayeslm train --asr_exp`"
+    )
     audio: str = option("Recordings to tune on: a wav.scp, or a folder of .wav and .flac files")
     ref: str = option("Their transcripts, a Kaldi text")
-    output: str = option("The folder to write: the fusion with tuned weights, and decode.yaml")
+    output: str = option("The folder to write: the LM with tuned weights, and decode.yaml")
     beam_size: int = option("Beam of the search, and hypotheses of a list", 10, least=2)
     ctc_weight: float = option("Weight of CTC in the search", 0.3, least=0, most=1)
-    num_rounds: int = option("Decodings with the fusion, at most", 3, least=1)
+    num_rounds: int = option("Decodings with the LM, at most", 3, least=1)
     num_utts: int = option("Utterances to tune on, spread over the set; 0: all", 0, least=0)
 
 
 def tune_fusion(options: TuneFusionOptions) -> None:
     """Decode, tune and decode again; write the weights of the best round."""
-    from espnet_bayeslm.fusion.fusion_lm import FusionLM
     from espnet_bayeslm.fusion.fusion_tuning import FusionTuning
     from espnet_bayeslm.recognition.recognisers import BeamSearch
     from espnet_bayeslm.report.table import Table
@@ -47,12 +50,6 @@ def tune_fusion(options: TuneFusionOptions) -> None:
     alone = BeamSearch(options.asr_exp, lm_weight=0.0, **how)
     # parts of weight 0 are left out by ESPnet: these weights are set in each round
     search = BeamSearch(options.asr_exp, lm=options.lm, lm_weight=1.0, penalty=1.0, **how)
-    if not isinstance(search.lm, FusionLM):
-        raise InputError(
-            "no fusion",
-            path=options.lm,
-            remedy="Write one: bayeslm export --format fusion --asr_exp EXP.",
-        )
     for path in paths.values():
         check_recording(path, search.rate)
     recordings = {utt: lambda path=path: read_samples(path) for utt, path in paths.items()}
@@ -63,7 +60,7 @@ def tune_fusion(options: TuneFusionOptions) -> None:
     for number, row in enumerate(tuning.rounds):
         name = "no LM" if number == 0 else f"round {number}"
         name += " *" if row is best else ""
-        weights = [f"{value:.3f}" for value in row.weights] if number else ["", "", ""]
+        weights = [f"{value:.3f}" if value else "" for value in row.weights]
         rows.append([name, *weights, f"{100 * row.errors / num_words:.2f}", f"{row.seconds:.2f}"])
     header = ["search", "lm_weight", "penalty", "look-ahead", "WER %", "s/utterance"]
     print(Table(f"{len(recordings)} utterances, {num_words} words", header, rows).text())
@@ -85,10 +82,11 @@ def _chosen(
 
 
 def _write(options: TuneFusionOptions, weights: Mapping[str, float]) -> None:
-    """Write the fusion with its tuned look-ahead, and the options of ESPnet's search."""
+    """Write the LM, a fusion with its tuned look-ahead, and the options of ESPnet's search."""
     config, checkpoint = find_files(options.lm)
     content = read_yaml_mapping(config)
-    content["lm_conf"]["ahead_weight"] = weights["ahead_weight"]
+    if content["lm"] == FUSION:
+        content["lm_conf"]["ahead_weight"] = weights["ahead_weight"]
     decode = {name: getattr(options, name) for name in ("beam_size", "ctc_weight")}
     decode.update(lm_weight=weights["lm_weight"], penalty=weights["penalty"])
     with staged(options.output) as folder:
@@ -106,7 +104,7 @@ def _write(options: TuneFusionOptions, weights: Mapping[str, float]) -> None:
 
 TOOL = Tool(
     "tune_fusion",
-    "Tune a fusion of LMs in ESPnet's beam search, by decoding",
+    "Tune the weights of an LM in ESPnet's beam search, by decoding",
     tune_fusion,
     TuneFusionOptions,
 )

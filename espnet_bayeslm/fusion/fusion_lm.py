@@ -230,6 +230,11 @@ class FusionLM(LogProbLM):
         rows = (np.stack([s.log_probs for s in own]) for own in zip(*scores, strict=True))
         return [float(combined(row, self.weights).sum()) for row in rows]
 
+    @property
+    def ahead_stays(self) -> bool:
+        """True if the look-ahead's scores stay in the totals."""
+        return self.ahead is not None and not self.takes_back
+
     def _components(self) -> List[Component]:
         """Components where the look-ahead is."""
         return self._loaded.on(str(self.like.device))

@@ -83,7 +83,7 @@ class FusionTuning:
     """Rounds of decoding, and the hypotheses of all of them.
 
     Args:
-        search: The recogniser with the fusion.
+        search: The recogniser with an LM: a fusion, or another LM of the recogniser's tokens.
         alone: The recogniser without an LM.
         recordings: The development set.
         refs: Utterance id -> words that were said.
@@ -100,18 +100,20 @@ class FusionTuning:
         progress: Callable[..., Any] = lambda items, **_: items,
     ):
         self._search, self._alone, self._progress = search, alone, progress
-        self._lm: FusionLM = search.lm
+        self._fusion = search.lm if isinstance(search.lm, FusionLM) else None
         self._recordings, self._refs = recordings, refs
         self.lists: Dict[str, Dict[Ids, Heard]] = {utt: {} for utt in recordings}
         self.rounds: List[Round] = []
 
     def run(self, num_rounds: int) -> Round:
         """Best of some rounds, which follow the search without an LM."""
-        weights = FusionWeights(0.0, 0.0, self._lm.ahead_weight)
+        fusion = self._fusion
+        weights = FusionWeights(0.0, 0.0, 0.0 if fusion is None else fusion.ahead_weight)
+        ahead_stays = fusion is not None and fusion.ahead_stays
         self._decode(weights)
         for _ in range(num_rounds):
             before = weights
-            weights = best_weights(self.lists, before, ahead_stays=not self._lm.takes_back)
+            weights = best_weights(self.lists, before, ahead_stays=ahead_stays)
             if np.allclose(weights, before, rtol=SAME_WEIGHTS, atol=SAME_WEIGHTS):
                 break
             self._decode(weights)
@@ -121,7 +123,8 @@ class FusionTuning:
         """Decode the set by some weights, and keep hypotheses and errors."""
         search = self._search if weights.lm_weight else self._alone
         search.set_weights(lm=weights.lm_weight, length_bonus=weights.penalty)
-        self._lm.ahead_weight = weights.ahead_weight
+        if self._fusion is not None:
+            self._fusion.ahead_weight = weights.ahead_weight
         errors, seconds = 0, 0.0
         for utt, read in self._progress(self._recordings.items(), desc="decode", unit="utt"):
             samples, ref = read(), self._refs[utt]
@@ -142,10 +145,16 @@ class FusionTuning:
     def _score(self, heard: Dict[Ids, Heard]) -> None:
         """Score the new hypotheses of a list by the LMs, and by a look-ahead that stays."""
         new = [ids for ids, item in heard.items() if item.log_prob is None]
-        ahead = [0.0] * len(new)
-        if new and self._lm.ahead is not None and not self._lm.takes_back:
-            ahead = score_hypotheses(self._lm.ahead, [[list(ids) for ids in new]])[0]
-        for ids, log_prob, own in zip(new, self._lm.text_log_probs(new), ahead, strict=True):
+        if not new:
+            return
+        tokens, fusion, ahead = [[list(ids) for ids in new]], self._fusion, [0.0] * len(new)
+        if fusion is None:
+            log_probs = score_hypotheses(self._search.lm, tokens)[0]
+        else:
+            log_probs = fusion.text_log_probs(new)
+            if fusion.ahead_stays:
+                ahead = score_hypotheses(fusion.ahead, tokens)[0]
+        for ids, log_prob, own in zip(new, log_probs, ahead, strict=True):
             heard[ids] = heard[ids]._replace(log_prob=log_prob, ahead=own)
 
 

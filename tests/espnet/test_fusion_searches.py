@@ -66,12 +66,13 @@ def test_streaming(lm, expected, decode, recogniser, hypotheses, tmp_path):
     assert found == pytest.approx(expected([h.yseq[1:-1].tolist() for h in complete]), abs=1e-4)
 
 
-def test_tuning_by_decoding(lm, recogniser, speech, tmp_path, decode, capsys):
+@pytest.mark.parametrize("name", [models.FUSION, "bayes_lstm"])
+def test_tuning_by_decoding(name, lm, recogniser, speech, tmp_path, decode, capsys):
     from tiny_training import words
 
     from espnet_bayeslm.bin import tune_fusion
 
-    files = {"asr_exp": recogniser, "lm": lm(models.FUSION), "audio": speech / "wav.scp"}
+    files = {"asr_exp": recogniser, "lm": lm(name), "audio": speech / "wav.scp"}
     output = tmp_path / "tuned"
     tune_fusion.main(words(**files, ref=speech / "text", output=output, num_rounds=2))
     table = capsys.readouterr().out

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
+from espnet_bayeslm.fusion.fusion_lm import FusionLM
 from espnet_bayeslm.fusion.fusion_tuning import (
     FusionTuning,
     FusionWeights,
@@ -67,12 +69,12 @@ class Recogniser:
         return {ids: Hypothesis(words[ids], items[ids].am_score) for ids in best}
 
 
-class FixedLM:
+class FixedLM(FusionLM):
     """A fusion whose ln P of each text is known."""
 
-    ahead, takes_back, ahead_weight = None, True, 0.5
-
     def __init__(self, lists):
+        torch.nn.Module.__init__(self)
+        self.ahead, self.takes_back, self.ahead_weight = None, True, 0.5
         self.known = {ids: item.log_prob for items in lists.values() for ids, item in items.items()}
 
     def text_log_probs(self, hypotheses):
