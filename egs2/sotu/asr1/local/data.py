@@ -26,7 +26,7 @@ import data as text_data  # noqa: E402
 import speech  # noqa: E402
 
 from espnet_bayeslm.utils.cli import progress, run_tool, tool_parser  # noqa: E402
-from espnet_bayeslm.utils.files import staged  # noqa: E402
+from espnet_bayeslm.utils.files import atomic_write, staged  # noqa: E402
 
 Utterance = Tuple[str, List[str]]
 BABBLE = 4  # voices of the noise
@@ -82,6 +82,9 @@ def prepare(
 ) -> None:
     """Write the sets."""
     sets = text_data.read_sets(0)
+    for name in ("train", "dev"):  # all sentences are text for LMs
+        with atomic_write(Path(output) / f"lm_{name}.txt") as f:
+            f.writelines(" ".join(words) + "\n" for _, words in sets[name])
     numbers = {"train": num_train, "dev": num_test, "test": num_test}
     noise = choose(sets["train"], num=2000, most_words=20)
     for name, utterances in sets.items():
