@@ -3,46 +3,65 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional, Sequence
+from typing import Optional
 
+from espnet_bayeslm.evaluation.transcripts import read_sentences
+from espnet_bayeslm.loading.component_options import MixtureOptions, SubtractOptions
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import ToolOptions, option
+from espnet_bayeslm.utils.options import option, part_of
+
+FUSION = "fusion"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportOptions(ToolOptions):
+class ExportOptions(SubtractOptions):
     """Options of `bayeslm export`."""
 
-    lms: Sequence[str] = option(
-        "A trained LM: its experiment folder or checkpoint (repeatable, for a mixture)",
-        (),
-        name="lm",
-    )
-    ngrams: Sequence[str] = option(
-        "An ARPA file or KenLM binary, for a mixture (repeatable)", (), name="ngram"
-    )
-    weights: Optional[str] = option(
-        "A mixture's weights.yaml of `bayeslm interpolate`, or W,W,..", None
-    )
     format: str = option(
-        "espnet: a checkpoint that ESPnet loads; peft: the adapter of an adapted pretrained LM;"
-        " hf: a pretrained LM, such as a GGUF file, as a folder of transformers in float16",
+        "espnet: a checkpoint that ESPnet loads; fusion: LMs with tokens of their own as an LM for"
+        " the search of --asr_exp; peft: the adapter of an adapted pretrained LM; hf: a pretrained"
+        " LM, such as a GGUF file, as a folder of transformers in float16",
         "espnet",
-        choices=("espnet", "peft", "hf"),
+        choices=("espnet", "fusion", "peft", "hf"),
     )
-    base: Optional[str] = option(
-        "Base model of the LM for peft, where it is not at the path that the LM names", None
+    asr_exp: Optional[str] = option(
+        "The recogniser whose search the LMs take part in: its experiment", None, group=FUSION
     )
-    subtract_lms: Sequence[str] = option(
-        "An LM or n-gram of the recogniser's training text, subtracted log-linearly in the search"
-        " (repeatable)",
-        (),
-        name="subtract_lm",
+    ahead: Optional[str] = option(
+        "An LM that scores the recogniser's tokens while a word is not complete: an experiment of"
+        " `bayeslm train --asr_exp`, or an ARPA file of `bayeslm ngram --asr_exp`",
+        None,
+        group=FUSION,
     )
-    subtract_weights: Sequence[float] = option(
-        "Weight of a --subtract_lm, at or below zero (repeatable)", (), name="subtract_weight"
+    ahead_weight: float = option(
+        "Weight of --ahead, where that of the LMs is 1", 0.5, group=FUSION, least=0
+    )
+    ahead_stays: bool = option(
+        "true: scores of --ahead stay, log-linearly; false: they are taken back when a word is"
+        " complete, and a hypothesis has the LMs' ln P",
+        False,
+        group=FUSION,
+    )
+    interval: int = option(
+        "Words are paid at each so many tokens: a large LM reads the words of several tokens in the"
+        " time of one",
+        1,
+        group=FUSION,
+        least=1,
+    )
+    normalize: str = option(
+        "Steps that a word of the recogniser goes through before the LMs read it, as of `bayeslm"
+        " rescore`",
+        "",
+        group=FUSION,
+    )
+    text: Optional[str] = option(
+        "Sentences as the recogniser writes them, one a line: they choose the form of the text of"
+        " pretrained LMs. Default: the validation text of the recogniser's training",
+        None,
+        group=FUSION,
     )
     output: str = option("The folder to write")
 
@@ -62,7 +81,9 @@ def export(options: ExportOptions) -> None:
     if options.base and options.format != "peft":
         raise InputError("--base, and no --format peft", remedy="Leave it out.")
     subtracts = options.subtract_lms or options.subtract_weights
-    if options.format != "espnet":
+    if options.format == "fusion":
+        _export_fusion(options)
+    elif options.format != "espnet":
         if len(lms) != 1 or ngrams or subtracts or options.weights is not None:
             raise InputError(f"--format {options.format}: expected one pretrained LM and no more")
         if options.format == "peft":
@@ -83,6 +104,34 @@ def export(options: ExportOptions) -> None:
             subtract_weights=options.subtract_weights,
         )
     LOG.info(f"Wrote {output}")
+
+
+def _export_fusion(options: ExportOptions) -> None:
+    """Write LMs with tokens of their own as an LM for the search of a recogniser."""
+    from espnet_bayeslm.fusion.fusion_export import LookAhead, write_fusion
+
+    if options.asr_exp is None:
+        raise InputError(
+            "--format fusion without --asr_exp",
+            remedy="Give the recogniser's experiment: it has the tokens.",
+        )
+    if options.ahead is None:
+        raise InputError(
+            "--format fusion without --ahead: hypotheses that complete no word would cost nothing",
+            remedy="Make one in seconds: bayeslm ngram --asr_exp EXP --text TEXT --arpa FILE.",
+        )
+    if options.subtract_lms or options.subtract_weights:
+        raise InputError("--subtract_lm with --format fusion", remedy="Leave it out.")
+    sentences = options.text and read_sentences(options.text, keyed=False).values()
+    write_fusion(
+        options.output,
+        asr_exp=options.asr_exp,
+        options=part_of(MixtureOptions, options),
+        ahead=LookAhead(options.ahead, options.ahead_weight, not options.ahead_stays),
+        interval=options.interval,
+        normalize=options.normalize,
+        sentences=None if sentences is None else [*sentences],
+    )
 
 
 TOOL = Tool("export", "Trained LMs as an ordinary checkpoint", export, ExportOptions)

@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import Any, Dict, Optional
 
+import numpy as np
+
 from espnet_bayeslm.loading.component_options import GPUOptions
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.types import NBest
@@ -118,6 +120,12 @@ def check_recording(path: Path, rate: int, max_seconds: float = math.inf) -> Non
         raise InputError(problem, path=path, remedy="Cut it into sentences.")
 
 
+def read_samples(path: Path) -> np.ndarray:
+    """Samples of a recording, between -1 and 1, (T,)."""
+    samples: np.ndarray = _opened(path, "read", dtype="float32")[0]
+    return samples
+
+
 def _opened(path: Path, function: str, **options: Any) -> Any:
     """Call a function of soundfile on a recording; one that it cannot read is an InputError."""
     import soundfile
@@ -139,7 +147,7 @@ def nbest(options: NbestOptions) -> None:
     count = 0
     with nbest_writer(options.output, format=options.nbest_format) as add:
         for utt, path in progress(recordings.items(), desc="recognise", unit="utt"):
-            hypotheses = tuple(recogniser(_opened(path, "read", dtype="float32")[0]))
+            hypotheses = tuple(recogniser(read_samples(path)))
             add(NBest(utt, hypotheses))
             count += len(hypotheses)
     LOG.info(f"{options.output}: {len(recordings)} lists, {count} hypotheses")

@@ -37,7 +37,11 @@ __getattr__ = lazy_names(
 )
 
 MIXTURE = "mixture"
-"""Name that a configuration gives our LM of several LMs, the only one that is not trained."""
+"""Name that a configuration gives our LM of several LMs, which is not trained."""
+FUSION = "fusion"
+"""Name of an LM that brings words of LMs with other tokens into a search."""
+UNTRAINED = (MIXTURE, FUSION)
+"""Names of LMs that `bayeslm export` writes, and no training."""
 
 
 def _fault_of_lm(name: str, lm: Any) -> str:
@@ -58,6 +62,7 @@ LMS: Registry[Type[AbsLM]] = Registry(
         "bayes_espnet": "espnet_bayeslm.lm.espnet:BayesESPnetLM",
         "pretrained": "espnet_bayeslm.pretrained.adapted:AdaptedLM",
         MIXTURE: "espnet_bayeslm.lm.mixture:MixtureLM",
+        FUSION: "espnet_bayeslm.fusion.fusion_lm:FusionLM",
     },
     fault_of=_fault_of_lm,
 )

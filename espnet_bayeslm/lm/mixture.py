@@ -68,9 +68,10 @@ class MixtureLM(LogProbLM):
         self._used = [k for k, weight in enumerate(self.weights) if weight]
 
     @property
-    def is_less(self) -> bool:
-        """True if a component is subtracted: scores are no probabilities then."""
-        return min(self.weights) < 0
+    def only_decodes(self) -> str:
+        """Why the scores are no probabilities; "" if they are."""
+        is_less = min(self.weights) < 0
+        return "an LM is subtracted in it, so its scores are no probabilities" if is_less else ""
 
     def _lms(self) -> List[Any]:
         """Components that are computed."""

@@ -99,7 +99,8 @@ def other_tokens_error(path: PathLike) -> InputError:
         "a pretrained LM, whose tokens differ from the recogniser's, where an LM of ESPnet was"
         " expected",
         path=str(path),
-        remedy="Rescore N-best lists with it: bayeslm rescore --lm.",
+        remedy="Write it for the search (bayeslm export --format fusion), or rescore N-best lists"
+        " with it (bayeslm rescore --lm).",
     )
 
 

@@ -86,7 +86,7 @@ def export_lm(path: PathLike, output: PathLike) -> None:
     config = point_config(args, path=trained_config)
     state = load_lm(path).model.state_dict()
     means = {k: state[k] for k in build_model(argparse.Namespace(**config)).state_dict()}
-    _write(output, args, config, means, read_unk_size(trained_config.parent), {})
+    write_folder(output, args, config, means, read_unk_size(trained_config.parent), {})
 
 
 def check_target(output: PathLike, *, sources: Sequence[PathLike]) -> None:
@@ -140,7 +140,7 @@ def point_uncertainty(uncertainty: Optional[Mapping[str, Any]], *, path: Path) -
     return {entry: form for entry, form in forms.items() if form is not None}
 
 
-def _write(
+def write_folder(
     output: PathLike,
     args: argparse.Namespace,
     config: Dict[str, Any],
@@ -221,7 +221,7 @@ def write_mixture(
     *,
     lms: Sequence[PathLike],
     ngrams: Sequence[PathLike] = (),
-    weights: Optional[PathLike] = None,
+    weights: Union[PathLike, Sequence[float], None] = None,
     subtract_lms: Sequence[PathLike] = (),
     subtract_weights: Sequence[float] = (),
 ) -> None:
@@ -261,7 +261,7 @@ def write_mixture(
     values = found.tolist()
     every = list(zip(names, [*values, *subtract_weights], sources, strict=True))
     # what is subtracted with weight 0 would not be computed
-    parts = [_part(*item) for n, item in enumerate(every) if n < len(own) or item[1]]
+    parts = [mixture_part(*item) for n, item in enumerate(every) if n < len(own) or item[1]]
     args = read_config(trained[0].config)
     reading = {name: getattr(args, name, None) for name in READING}
     reading.update({"model": "lm", "model_conf": {}, "init": None, "optim": None})
@@ -277,7 +277,7 @@ def write_mixture(
             copies[f"{NGRAMS}/{name}"] = source
             part["path"] = str(Path(folder) / NGRAMS / name)
     size = mixed_unk_size(trained, values)
-    _write(folder, args, {"lm": MIXTURE, "lm_conf": conf, **reading}, state, size, copies)
+    write_folder(folder, args, {"lm": MIXTURE, "lm_conf": conf, **reading}, state, size, copies)
 
 
 def _check_subtraction(names: Sequence[str], weights: Sequence[float]) -> None:
@@ -320,7 +320,7 @@ def _check_component(trained: TrainedLM, first: TrainedLM) -> None:
         raise InputError(problem, path=trained.config, remedy=remedy)
 
 
-def _part(name: str, weight: float, source: Source) -> Tuple[Dict[str, Any], Source]:
+def mixture_part(name: str, weight: float, source: Source) -> Tuple[Dict[str, Any], Source]:
     """Component of a mixture, as `lm_conf` has it, and its source."""
     part = {"name": name, "kind": "ngram", "weight": weight}
     if not isinstance(source, TrainedLM):

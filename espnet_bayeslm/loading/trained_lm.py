@@ -24,7 +24,7 @@ from espnet2.text.word_tokenizer import WordTokenizer
 from espnet_bayeslm import register
 from espnet_bayeslm.bayes import Posterior
 from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
-from espnet_bayeslm.lm import LMS, MIXTURE
+from espnet_bayeslm.lm import LMS, UNTRAINED
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.loading.experiment import (
     check_token_list,
@@ -181,8 +181,8 @@ def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:
             from espnet2.tasks.lm import LMTask
         return LMTask.build_model(args)
     size = len(args.token_list)
-    # a mixture's has the names of files and tokens; `export` wrote it
-    lm_conf = args.lm_conf if args.lm == MIXTURE else as_numbers(args.lm_conf, cls)
+    # an LM that `export` wrote has the names of files and tokens
+    lm_conf = args.lm_conf if args.lm in UNTRAINED else as_numbers(args.lm_conf, cls)
     lm = cls(vocab_size=size, **lm_conf)
     # how a model is trained is of no account here
     ignore_id = (getattr(args, "model_conf", None) or {}).get("ignore_id", 0)

@@ -169,7 +169,11 @@ class BeamSearch:
         lm: An LM of ESPnet's or ours for the search.
         lm_weight: Its weight.
         ctc_weight: The weight of CTC; the decoder has the rest.
+        penalty: Bonus of each token.
         size: Hypotheses of a list, at most, and the beam.
+
+    Attributes:
+        lm: The LM; None without one.
 
     Raises:
         InputError: Files are missing, the LM has other tokens, or the recogniser cannot tell the
@@ -183,6 +187,7 @@ class BeamSearch:
         lm: Optional[PathLike] = None,
         lm_weight: float,
         ctc_weight: float,
+        penalty: float = 0.0,
         size: int,
         device: str = "cpu",
     ):
@@ -201,8 +206,10 @@ class BeamSearch:
         with quiet_imports():
             from espnet2.bin.asr_inference import Speech2Text
         weights = {} if lm is None else {"lm_weight": lm_weight}
-        search = {"beam_size": size, "nbest": size, "ctc_weight": ctc_weight, **weights}
-        self._search: Any = Speech2Text(**files, **search, device=device)
+        search = {"beam_size": size, "nbest": size, "ctc_weight": ctc_weight, "penalty": penalty}
+        self._search: Any = Speech2Text(**files, **search, **weights, device=device)
+        scorers = getattr(self._search.beam_search, "scorers", {})
+        self.lm: Any = scorers.get("lm")
         self._ctc_weight = ctc_weight
         self.rate = _rate(self._search.asr_train_args)
         LOG.info(f"{checkpoint}: {self.rate} samples a second")
@@ -214,6 +221,15 @@ class BeamSearch:
         LM's ln P; `decoder_score` and `ctc_score` stand beside them.
         """
         return [self._hypothesis(*found) for found in self._search(samples)]
+
+    def set_weights(self, **weights: float) -> None:
+        """Set weights of the search's parts, such as `lm` and `length_bonus`, that are not 0."""
+        own = self._search.beam_search.weights
+        own.update({name: value for name, value in weights.items() if name in own})
+
+    def with_tokens(self, samples: np.ndarray) -> Dict[Tuple[int, ...], Hypothesis]:
+        """Hypotheses of a recording by their tokens, the best first."""
+        return {tuple(found[2]): self._hypothesis(*found) for found in self._search(samples)}
 
     def _hypothesis(self, text: Optional[str], tokens: Any, ids: Any, hyp: Any) -> Hypothesis:
         # a hypothesis that had to end may hold the end as a word

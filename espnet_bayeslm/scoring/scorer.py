@@ -281,11 +281,10 @@ def token_scorer(
         unk_size: Number of words that share the probability of `<unk>`, where tokens are words.
         **options: Options of `LMScorer`.
     """
-    if getattr(trained.lm, "is_less", False):
+    if reason := getattr(trained.lm, "only_decodes", ""):
         raise InputError(
-            f"{trained.name}: an LM is subtracted in it, so its scores are no probabilities:"
-            " it is for ESPnet's decoding alone",
-            remedy="Give its LMs apart, by --lm and --subtract_lm.",
+            f"{trained.name}: {reason}: it is for ESPnet's decoding alone",
+            remedy="Give its LMs apart, by --lm, --ngram and --subtract_lm.",
         )
     options["unk_size"] = unk_size if trained.token_type == "word" else 1.0
     tree_lm = ESPnetTreeLM(trained.lm, max_tokens=max_tokens, name=trained.name)

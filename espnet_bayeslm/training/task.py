@@ -18,7 +18,7 @@ from espnet2.train.abs_espnet_model import AbsESPnetModel
 from espnet2.train.distributed_utils import get_node_rank, get_rank
 
 from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
-from espnet_bayeslm.lm import LMS, MIXTURE, UncertainLM
+from espnet_bayeslm.lm import LMS, UNTRAINED, UncertainLM
 from espnet_bayeslm.lm.espnet import BACKBONES
 from espnet_bayeslm.lm.uncertain import drop_posterior
 from espnet_bayeslm.loading.experiment import (
@@ -173,7 +173,7 @@ def chosen_classes(args: argparse.Namespace) -> Dict[str, Any]:
 def complete(args: argparse.Namespace) -> argparse.Namespace:
     """Choose the model where none is named; make numbers of words as `1e-3` in all `*_conf`."""
     if args.model is None:
-        args.model = MODEL if args.lm in LMS and args.lm != MIXTURE else "lm"
+        args.model = MODEL if args.lm in LMS and args.lm not in UNTRAINED else "lm"
     chosen = chosen_classes(args)
     for option, value in vars(args).items():
         if option.endswith("_conf") and isinstance(value, dict):
@@ -215,9 +215,9 @@ class BayesLMTask(LMTask):
     @classmethod
     def main_worker(cls, args: argparse.Namespace) -> None:
         """Train in this process."""
-        if args.lm == MIXTURE:
+        if args.lm in UNTRAINED:
             raise InputError(
-                "--lm mixture is not trained",
+                f"--lm {args.lm} is not trained",
                 remedy="Train its LMs and join them by `bayeslm export --lm EXP --lm EXP"
                 " --weights FILE --output DIR`.",
             )

@@ -12,6 +12,7 @@ import yaml
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+sys.path.insert(1, str(HERE.parent / "pretrained"))
 if importlib.util.find_spec("warprnnt_pytorch") is None:
     sys.path.append(str(HERE / "standins"))
 
@@ -105,7 +106,7 @@ def recogniser(recogniser_of):
 
 
 @pytest.fixture(scope="session")
-def lm(train, tmp_path_factory):
+def lm(train, recogniser, speech, tmp_path_factory):
     """Return a function that returns the experiment of a trained LM, by name."""
     from espnet_bayeslm.loading.export import write_mixture
 
@@ -115,6 +116,8 @@ def lm(train, tmp_path_factory):
 
     @functools.cache
     def get(name):
+        if name == models.FUSION:
+            return fusion(get("bayes_lstm"), recogniser, speech, tmp_path_factory.mktemp("exp"))
         if name in models.MIXTURES:
             folder = tmp_path_factory.mktemp("exp") / name
             lms, others = models.MIXTURES[name]
@@ -124,6 +127,22 @@ def lm(train, tmp_path_factory):
         return train("lm_train", models.LM | config, name, files)
 
     return get
+
+
+def fusion(ahead, recogniser, speech, folder):
+    """Return the folder of word-level fusion of an n-gram and a causal LM."""
+    from tiny_models import write_model
+
+    from espnet_bayeslm.bin import export, ngram
+
+    (folder / "text").write_text("\n".join(homophones.SENTENCES * 3) + "\n")
+    options = {"text": folder / "text", "order": 3, "discount_fallback": "true"}
+    ngram.main(words(**options, arpa=folder / "words.arpa"))
+    files = {"asr_exp": recogniser, "ahead": ahead, "ngram": folder / "words.arpa"}
+    files["lm"] = f"hf:{write_model(folder / 'llama')}"
+    options = {"format": "fusion", "weights": "0.1,0.9", "text_form": "lower,newline,blank"}
+    export.main(words(**files, **options, output=folder / "fusion"))
+    return folder / "fusion"
 
 
 @pytest.fixture(scope="session")
@@ -150,3 +169,18 @@ def decode(espnet, speech, read_nbest):
         return read_nbest(output)
 
     return run
+
+
+@pytest.fixture
+def hypotheses(monkeypatch):
+    """Return the list of all hypotheses that ESPnet's program makes results of."""
+    from espnet2.bin.asr_inference_streaming import Speech2TextStreaming
+
+    kept, assemble = [], Speech2TextStreaming.assemble_hyps
+
+    def keep(self, hyps):
+        kept.extend(hyps)
+        return assemble(self, hyps)
+
+    monkeypatch.setattr(Speech2TextStreaming, "assemble_hyps", keep)
+    return kept

@@ -96,6 +96,8 @@ MIXTURES = {
     ),
 }
 """LMs, by name, and their weights."""
+FUSION = "fusion"
+"""Words of an n-gram and of a causal LM, with bayes_lstm as the look-ahead."""
 OURS = [*LMS, "mixture"]
 """The LMs that each test runs with."""
 ESPNETS = {

@@ -160,21 +160,6 @@ def long_recording(speech, tmp_path_factory):
     return folder / "wav.scp"
 
 
-@pytest.fixture
-def hypotheses(monkeypatch):
-    """Return the list of all hypotheses that ESPnet's program makes results of."""
-    from espnet2.bin.asr_inference_streaming import Speech2TextStreaming
-
-    kept, assemble = [], Speech2TextStreaming.assemble_hyps
-
-    def keep(self, hyps):
-        kept.extend(hyps)
-        return assemble(self, hyps)
-
-    monkeypatch.setattr(Speech2TextStreaming, "assemble_hyps", keep)
-    return kept
-
-
 @pytest.mark.parametrize("name, chunk", [("bayes_lstm", 0), ("mixture", CHUNK)])
 def test_streaming(name, chunk, lm, decode, recogniser, hypotheses, long_recording, tmp_path):
     experiment = lm(name)

@@ -120,6 +120,7 @@ def search(decode, speech, tmp_path, recogniser_of):
         *[pytest.param(*search, "bayes_lstm", marks=pytest.mark.slow) for search in OTHERS],
         pytest.param(*OTHERS[-1], "mixture", marks=pytest.mark.slow),
         (*SEARCHES[0], "subtracted"),  # an LSTM less another
+        *[(*search, "fusion") for search in (SEARCHES[0], SEARCHES[-1])],
         pytest.param(*OTHERS[-1], "subtracted", marks=pytest.mark.slow),
     ],
 )

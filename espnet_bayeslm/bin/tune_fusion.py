@@ -1,0 +1,116 @@
+"""`bayeslm tune_fusion`: weights of an LM in ESPnet's beam search, tuned by decoding."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any, Dict, List, Mapping
+
+from espnet_bayeslm.bin.nbest import check_recording, find_recordings, read_samples
+from espnet_bayeslm.evaluation.transcripts import read_transcripts
+from espnet_bayeslm.lm import FUSION
+from espnet_bayeslm.loading.component_options import GPUOptions
+from espnet_bayeslm.loading.experiment import find_files
+from espnet_bayeslm.utils.cli import Tool, device_of, progress
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_yaml_mapping, write_yaml
+from espnet_bayeslm.utils.folders import staged
+from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.options import ToolOptions, option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TuneFusionOptions(GPUOptions, ToolOptions):
+    """Options of `bayeslm tune_fusion`."""
+
+    asr_exp: str = option("ESPnet's recogniser: its experiment folder or checkpoint")
+    lm: str = option(
+        "An LM of the recogniser's tokens: the folder that `bayeslm export --format fusion` has"
+        " written, or an experiment of `bayeslm train --asr_exp`"
+    )
+    audio: str = option("Recordings to tune on: a wav.scp, or a folder of .wav and .flac files")
+    ref: str = option("Their transcripts, a Kaldi text")
+    output: str = option("The folder to write: the LM with tuned weights, and decode.yaml")
+    beam_size: int = option("Beam of the search, and hypotheses of a list", 10, least=2)
+    ctc_weight: float = option("Weight of CTC in the search", 0.3, least=0, most=1)
+    num_rounds: int = option("Decodings with the LM, at most", 3, least=1)
+    num_utts: int = option("Utterances to tune on, spread over the set; 0: all", 0, least=0)
+
+
+def tune_fusion(options: TuneFusionOptions) -> None:
+    """Decode, tune and decode again; write the weights of the best round."""
+    from espnet_bayeslm.fusion.fusion_tuning import FusionTuning
+    from espnet_bayeslm.recognition.recognisers import BeamSearch
+    from espnet_bayeslm.report.table import Table
+
+    refs = read_transcripts(options.ref)
+    paths = _chosen(find_recordings(options.audio), refs, options)
+    how: Dict[str, Any] = {"ctc_weight": options.ctc_weight, "size": options.beam_size}
+    how["device"] = device_of(options.ngpu)
+    alone = BeamSearch(options.asr_exp, lm_weight=0.0, **how)
+    # parts of weight 0 are left out by ESPnet: these weights are set in each round
+    search = BeamSearch(options.asr_exp, lm=options.lm, lm_weight=1.0, penalty=1.0, **how)
+    for path in paths.values():
+        check_recording(path, search.rate)
+    recordings = {utt: lambda path=path: read_samples(path) for utt, path in paths.items()}
+    tuning = FusionTuning(search, alone, recordings, refs, progress=progress)
+    best = tuning.run(options.num_rounds)
+    num_words = sum(len(refs[utt]) for utt in recordings)
+    rows: List[List[str]] = []
+    for number, row in enumerate(tuning.rounds):
+        name = "no LM" if number == 0 else f"round {number}"
+        name += " *" if row is best else ""
+        weights = [f"{value:.3f}" if value else "" for value in row.weights]
+        rows.append([name, *weights, f"{100 * row.errors / num_words:.2f}", f"{row.seconds:.2f}"])
+    header = ["search", "lm_weight", "penalty", "look-ahead", "WER %", "s/utterance"]
+    print(Table(f"{len(recordings)} utterances, {num_words} words", header, rows).text())
+    _write(options, best.weights._asdict())
+
+
+def _chosen(
+    paths: Mapping[str, Path], refs: Mapping[str, Any], options: TuneFusionOptions
+) -> Dict[str, Path]:
+    """Recordings to tune on."""
+    lacking = [utt for utt in paths if utt not in refs]
+    if lacking:
+        raise InputError(
+            f"no transcript of {len(lacking)} of {len(paths)} recordings, such as {lacking[0]}",
+            path=options.ref,
+        )
+    step = max(len(paths) // options.num_utts, 1) if options.num_utts else 1
+    return dict([*paths.items()][::step][: options.num_utts or None])
+
+
+def _write(options: TuneFusionOptions, weights: Mapping[str, float]) -> None:
+    """Write the LM, a fusion with its tuned look-ahead, and the options of ESPnet's search."""
+    config, checkpoint = find_files(options.lm)
+    content = read_yaml_mapping(config)
+    if content["lm"] == FUSION:
+        content["lm_conf"]["ahead_weight"] = weights["ahead_weight"]
+    decode = {name: getattr(options, name) for name in ("beam_size", "ctc_weight")}
+    decode.update(lm_weight=weights["lm_weight"], penalty=weights["penalty"])
+    with staged(options.output) as folder:
+        write_yaml(folder / config.name, content)
+        shutil.copyfile(checkpoint, folder / checkpoint.name)
+        write_yaml(folder / "decode.yaml", decode)
+    LOG.info(f"Wrote {options.output}")
+    output = Path(options.output)
+    print(
+        "Decode: python -m espnet_bayeslm -m espnet2.bin.asr_inference"
+        f" --config {output / 'decode.yaml'} --lm_train_config {output / config.name}"
+        f" --lm_file {output / checkpoint.name} ..."
+    )
+
+
+TOOL = Tool(
+    "tune_fusion",
+    "Tune the weights of an LM in ESPnet's beam search, by decoding",
+    tune_fusion,
+    TuneFusionOptions,
+)
+get_parser, main = TOOL.parser, TOOL.main
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""Fusion written as an LM of a recogniser's tokens: `lm_train_config` and `lm_file` of ESPnet."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+
+from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.fusion.ctc_ends import weights_of_recogniser
+from espnet_bayeslm.lm import FUSION, UNTRAINED
+from espnet_bayeslm.loading.component_options import ComponentOptions, MixtureOptions
+from espnet_bayeslm.loading.components import is_ngram
+from espnet_bayeslm.loading.experiment import (
+    check_token_list,
+    find_bpemodel,
+    find_files,
+    load_state,
+    token_difference,
+)
+from espnet_bayeslm.loading.export import (
+    NGRAMS,
+    READING,
+    check_target,
+    mixture_part,
+    write_folder,
+)
+from espnet_bayeslm.loading.token_text import check_ngram
+from espnet_bayeslm.loading.trained_lm import load_lm
+from espnet_bayeslm.loading.weights_file import forms_of_weights, read_weights
+from espnet_bayeslm.pretrained.text_forms import AUTO, first_sentences
+from espnet_bayeslm.recognition.recognisers import ASR_FILES
+from espnet_bayeslm.scoring.unknown_words import UnknownWords, mending_lines
+from espnet_bayeslm.scoring.word_scores import Component, WordScores
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_keyed_lines, read_yaml_mapping
+from espnet_bayeslm.utils.options import part_of
+
+# Fields of `ComponentOptions` that say which components there are and how they score
+KEPT = ("lms", "ngrams", "num_samples", "unk_size", "precision", "base", "max_tokens")
+
+
+class LookAhead(NamedTuple):
+    """A small LM of the recogniser's tokens.
+
+    Attributes:
+        path: Experiment or checkpoint of an LM, or an n-gram over the tokens.
+        weight: Its weight where the words' mixture has weight 1.
+        takes_back: True if its part of a word is taken back when the word is paid.
+    """
+
+    path: PathLike
+    weight: float
+    takes_back: bool
+
+
+def write_fusion(
+    folder: PathLike,
+    *,
+    asr_exp: PathLike,
+    options: MixtureOptions,
+    ahead: LookAhead,
+    interval: int = 1,
+    normalize: str = "",
+    sentences: Optional[Sequence[Sequence[str]]] = None,
+) -> None:
+    """Write LMs of any tokens as one LM over the tokens of a recogniser, which ESPnet loads.
+
+    The folder has `config.yaml`, `valid.loss.ave.pth` with the weights of the look-ahead, and the
+    n-grams in `ngrams/`. LMs stay where they are, and the configuration names them.
+
+    Args:
+        folder: Folder to write.
+        asr_exp: The recogniser's experiment, a checkpoint in it, or its config.yaml.
+        options: The LMs and n-grams with their weights.
+        ahead: The look-ahead.
+        interval: Words are paid at each so many tokens of a hypothesis.
+        normalize: What is done to a word before an LM reads it, as `--normalize`.
+        sentences: Sentences of the recogniser's domain, as it writes them. They choose the text
+            form of pretrained LMs, and show LMs that do not know the recogniser's words. None: the
+            validation text that the recogniser's configuration names.
+
+    Raises:
+        InputError: The recogniser's tokens make no words, an LM is missing or knows too few of the
+            words, weights are missing, or the look-ahead has other tokens.
+    """
+    config, tokens = recogniser_config(asr_exp)
+    check_target(folder, sources=[lm for lm in options.lms if Path(str(lm)).exists()])
+    if sentences is None:
+        sentences = validation_text(config)
+    components = part_of(ComponentOptions, options).components()
+    names, digests = [c.name for c in components], [c.fingerprint for c in components]
+    weights = read_weights(options.weights, names, fingerprints=digests)
+    if weights is None:
+        raise InputError(
+            f"no weights for the {len(names)} components {', '.join(names)}",
+            remedy="Give --weights, the file that `bayeslm interpolate` writes.",
+        )
+    read = [Normalization(normalize).words(words) for words in sentences]
+    forms = _text_forms(options, components, read)
+    for component in components:
+        _check_words(component, read, options.max_oov_rate)
+    parts, state, copies = _look_ahead(ahead, asr_exp, tokens)
+    ctc = _ctc(asr_exp, config)
+    state.update({f"lm.ctc.{name}": value for name, value in ctc.items()})
+    files: Dict[str, PathLike] = {f"{NGRAMS}/{Path(path).name}": path for path in options.ngrams}
+    if len(files) < len(options.ngrams):
+        raise InputError("two n-grams have one file name", remedy="Rename one.")
+    kept = {name: getattr(options, name) for name in KEPT}
+    kept["lms"] = list(map(str, options.lms))
+    kept["ngrams"] = [str(Path(folder) / name) for name in files]
+    conf: Dict[str, Any] = {
+        "tokens": tokens,
+        "components": kept,
+        "text_forms": forms,
+        "weights": weights.tolist(),
+        "digests": dict(zip(names, digests, strict=True)),
+        "normalize": normalize,
+        "ahead": parts,
+        "ahead_weight": ahead.weight,
+        "takes_back": ahead.takes_back,
+        "interval": interval,
+        "ctc_features": ctc["projection.weight"].size(1) if ctc else 0,
+    }
+    args = argparse.Namespace(**config)
+    reading = {name: config.get(name) for name in READING}
+    reading.update({"model": "lm", "model_conf": {}, "init": None, "optim": None})
+    for name, path in copies.items():
+        files[name] = path
+        parts[0]["path"] = str(Path(folder) / name)
+    write_folder(folder, args, {"lm": FUSION, "lm_conf": conf, **reading}, state, None, files)
+
+
+def recogniser_config(asr_exp: PathLike) -> Tuple[Dict[str, Any], List[str]]:
+    """Configuration of a recogniser, with the path of its BPE model, and its tokens."""
+    path = Path(asr_exp)
+    if path.suffix not in (".yaml", ".yml"):
+        path = (path.parent if path.is_file() else path) / "config.yaml"
+    config = read_yaml_mapping(path)
+    tokens = config.get("token_list")
+    if not isinstance(tokens, list):
+        raise InputError(
+            "no `token_list` in it",
+            path=path,
+            remedy="Give the experiment of an ESPnet recogniser.",
+        )
+    tokens = list(map(str, tokens))
+    check_token_list(tokens, path=str(path))
+    if config.get("bpemodel"):
+        config["bpemodel"] = str(find_bpemodel(config["bpemodel"], path) or config["bpemodel"])
+    return config, tokens
+
+
+def validation_text(config: Mapping[str, Any]) -> List[List[str]]:
+    """Sentences of the validation text of a recogniser's training; none where it is not there."""
+    sets = config.get("valid_data_path_and_name_and_type") or []
+    paths = [Path(path) for path, name, *_ in sets if name == "text"]
+    if not (paths and paths[0].is_file()):
+        return []
+    return [value.split() for _, value in read_keyed_lines(paths[0]).values()]
+
+
+def _ctc(asr_exp: PathLike, config: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
+    """Weights of the recogniser's CTC; empty where it has none that was trained."""
+    model = config.get("model_conf") or {}
+    if Path(asr_exp).suffix in (".yaml", ".yml") or not model.get("ctc_weight", 0.5):
+        return {}
+    return weights_of_recogniser(load_state(find_files(asr_exp, ASR_FILES)[1]))
+
+
+def _text_forms(
+    options: MixtureOptions, components: Sequence[Component], sentences: Sequence[Sequence[str]]
+) -> Dict[str, str]:
+    """Form in which each pretrained LM reads text, by its name.
+
+    It is that of the weights' file, else the one that is given, else the one that the sentences
+    choose.
+    """
+    kept = {row.name: row.form for row in forms_of_weights(options.weights, components)}
+    some, forms = first_sentences(sentences), {}
+    for component in components:
+        if component.pretrained is None:
+            continue
+        known = kept.get(component.name)
+        if options.text_form == AUTO and known is None and not some:
+            raise InputError(
+                f"{component.name}: no sentences that choose the form of the text",
+                remedy="Give --text FILE, a sentence a line, or --text_form FORM.",
+            )
+        forms[component.name] = str(component.pretrained.prepare(some, known).form)
+    return forms
+
+
+def _check_words(
+    component: Component, sentences: Sequence[Sequence[str]], max_oov_rate: float
+) -> None:
+    """Check that a component knows the words of the recogniser's domain."""
+    count = UnknownWords(component.name, max_oov_rate)
+    unknown = [np.array([*component.scorer.unknown(words), False]) for words in sentences]
+    count.add(sentences, [WordScores(np.zeros(len(oov)), oov) for oov in unknown])
+    count.check(functools.partial(mending_lines, scorer=component.scorer), report=True)
+
+
+def _look_ahead(
+    ahead: LookAhead, asr_exp: PathLike, tokens: Sequence[str]
+) -> Tuple[List[Dict[str, Any]], Dict[str, Any], Dict[str, PathLike]]:
+    """Components of the look-ahead as `MixtureLM` has them, their weights, and files to copy."""
+    if is_ngram(ahead.path):
+        check_ngram(ahead.path, tokens, whose=asr_exp)
+        name = f"{NGRAMS}/ahead_{Path(ahead.path).name}"
+        part = {"name": "ahead", "kind": "ngram", "weight": 1.0, "path": str(ahead.path)}
+        return [part], {}, {name: ahead.path}
+    trained = load_lm(ahead.path)
+    problem = token_difference(trained.token_list, tokens, whose=str(asr_exp))
+    if problem:
+        raise InputError(
+            problem,
+            path=trained.config,
+            remedy="Train the look-ahead with the recogniser's tokens: bayeslm train --asr_exp.",
+        )
+    part, _ = mixture_part("ahead", 1.0, trained)
+    if part["lm"] in UNTRAINED:
+        raise InputError(
+            f"the look-ahead is lm: {part['lm']}, and one LM or n-gram of the recogniser's tokens"
+            " was expected",
+            path=trained.config,
+        )
+    state = trained.model.state_dict()
+    places = {key: f"lm.ahead.components.0.{key.removeprefix('lm.')}" for key in state}
+    return [part], {places[key]: value for key, value in state.items()}, {}

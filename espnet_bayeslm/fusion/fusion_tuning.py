@@ -1,0 +1,191 @@
+"""Weights of a fusion, by decoding a development set again and again.
+
+Each round decodes the set, adds its N-best lists to those of all rounds before, and takes the
+weights with the fewest errors on the union (`rescoring.weight_search`). The round with the fewest
+errors wins, the search without an LM among them.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from espnet_bayeslm.evaluation.wer import word_errors
+from espnet_bayeslm.fusion.fusion_lm import FusionLM
+from espnet_bayeslm.recognition.recognisers import BeamSearch
+from espnet_bayeslm.rescoring.features import LM
+from espnet_bayeslm.rescoring.weight_search import make_problem, mert, normalised
+from espnet_bayeslm.scoring.sequences import score_hypotheses
+from espnet_bayeslm.utils.log import LOG
+
+# Weights that differ by less than this, absolute and relative, are the same
+SAME_WEIGHTS = 0.05
+# Weights of the LMs from which the search on lists starts
+STARTS = (0.1, 0.3, 0.6, 1.0)
+FEATURES = ("am_score", LM, "tokens", "ahead")
+
+Ids = Tuple[int, ...]
+Recordings = Mapping[str, Callable[[], np.ndarray]]
+"""Utterance id -> function that reads its samples."""
+
+
+class FusionWeights(NamedTuple):
+    """Weights of a search.
+
+    Attributes:
+        lm_weight: Of the LMs that are fused.
+        penalty: Bonus of each token, as ESPnet's option `penalty`.
+        ahead_weight: Of the look-ahead, where that of the LMs is 1.
+    """
+
+    lm_weight: float
+    penalty: float
+    ahead_weight: float
+
+
+class Round(NamedTuple):
+    """One decoding of the development set.
+
+    Attributes:
+        weights: Weights of the search.
+        errors: Word errors of the best hypotheses.
+        seconds: Mean time of an utterance.
+    """
+
+    weights: FusionWeights
+    errors: int
+    seconds: float
+
+
+class Heard(NamedTuple):
+    """A hypothesis of some round.
+
+    Attributes:
+        am_score: Weighted sum of the recogniser's own scores.
+        errors: Word errors.
+        log_prob: Ln P of its text by the LMs; None: not computed yet.
+        ahead: Ln P of its tokens by the look-ahead, where that stays.
+    """
+
+    am_score: float
+    errors: int
+    log_prob: Optional[float] = None
+    ahead: float = 0.0
+
+
+Lists = Mapping[str, Mapping[Ids, Heard]]
+"""Utterance id -> its hypotheses, of all rounds, the best of the last round first."""
+
+
+class FusionTuning:
+    """Rounds of decoding, and the hypotheses of all of them.
+
+    Args:
+        search: The recogniser with an LM: a fusion, or another LM of the recogniser's tokens.
+        alone: The recogniser without an LM.
+        recordings: The development set.
+        refs: Utterance id -> words that were said.
+        progress: Progress bar around the recordings of a round.
+    """
+
+    def __init__(
+        self,
+        search: BeamSearch,
+        alone: BeamSearch,
+        recordings: Recordings,
+        refs: Mapping[str, Sequence[str]],
+        *,
+        progress: Callable[..., Any] = lambda items, **_: items,
+    ):
+        self._search, self._alone, self._progress = search, alone, progress
+        self._fusion = search.lm if isinstance(search.lm, FusionLM) else None
+        self._recordings, self._refs = recordings, refs
+        self.lists: Dict[str, Dict[Ids, Heard]] = {utt: {} for utt in recordings}
+        self.rounds: List[Round] = []
+
+    def run(self, num_rounds: int) -> Round:
+        """Best of some rounds, which follow the search without an LM."""
+        fusion = self._fusion
+        weights = FusionWeights(0.0, 0.0, 0.0 if fusion is None else fusion.ahead_weight)
+        ahead_stays = fusion is not None and fusion.ahead_stays
+        self._decode(weights)
+        for _ in range(num_rounds):
+            before = weights
+            weights = best_weights(self.lists, before, ahead_stays=ahead_stays)
+            if np.allclose(weights, before, rtol=SAME_WEIGHTS, atol=SAME_WEIGHTS):
+                break
+            self._decode(weights)
+        return min(self.rounds, key=lambda item: item.errors)
+
+    def _decode(self, weights: FusionWeights) -> None:
+        """Decode the set by some weights, and keep hypotheses and errors."""
+        search = self._search if weights.lm_weight else self._alone
+        search.set_weights(lm=weights.lm_weight, length_bonus=weights.penalty)
+        if self._fusion is not None:
+            self._fusion.ahead_weight = weights.ahead_weight
+        errors, seconds = 0, 0.0
+        for utt, read in self._progress(self._recordings.items(), desc="decode", unit="utt"):
+            samples, ref = read(), self._refs[utt]
+            begin = time.perf_counter()
+            found = search.with_tokens(samples)
+            seconds += time.perf_counter() - begin
+            heard = {
+                ids: Heard(hyp.am_score or 0.0, word_errors(ref, hyp.words).errors)
+                for ids, hyp in found.items()
+            }
+            errors += next((item.errors for item in heard.values()), len(ref))
+            # a hypothesis of an earlier round keeps its scores
+            self.lists[utt] = {**heard, **self.lists[utt]}
+            self._score(self.lists[utt])
+        self.rounds.append(Round(weights, errors, seconds / len(self._recordings)))
+        LOG.info(f"round {len(self.rounds)}: {weights}: {errors} word errors")
+
+    def _score(self, heard: Dict[Ids, Heard]) -> None:
+        """Score the new hypotheses of a list by the LMs, and by a look-ahead that stays."""
+        new = [ids for ids, item in heard.items() if item.log_prob is None]
+        if not new:
+            return
+        tokens, fusion, ahead = [[list(ids) for ids in new]], self._fusion, [0.0] * len(new)
+        if fusion is None:
+            log_probs = score_hypotheses(self._search.lm, tokens)[0]
+        else:
+            log_probs = fusion.text_log_probs(new)
+            if fusion.ahead_stays:
+                ahead = score_hypotheses(fusion.ahead, tokens)[0]
+        for ids, log_prob, own in zip(new, log_probs, ahead, strict=True):
+            heard[ids] = heard[ids]._replace(log_prob=log_prob, ahead=own)
+
+
+def best_weights(lists: Lists, before: FusionWeights, *, ahead_stays: bool) -> FusionWeights:
+    """Weights with the fewest word errors on lists, by the line search that rescoring has.
+
+    Where the recogniser's own scores would have no weight, those `before` are returned.
+    """
+    names = FEATURES[: 4 if ahead_stays else 3]
+    filled = [list(heard.items()) for heard in lists.values() if heard]
+    sizes = np.array([len(items) for items in filled])
+    features = np.zeros((len(filled), sizes.max(), len(names)))
+    errors = np.zeros(features.shape[:2])
+    for row, items in enumerate(filled):
+        values = [(h.am_score, h.log_prob, len(ids) + 1, h.ahead) for ids, h in items]
+        features[row, : len(items)] = np.array(values)[:, : len(names)]
+        errors[row, : len(items)] = [h.errors for _, h in items]
+    problem = make_problem(features, errors, sizes)
+    problem = problem._replace(names=tuple((name,) for name in names))
+
+    def vector(weights: FusionWeights) -> np.ndarray:
+        """Weights of the features, in units of their spread."""
+        lm, penalty, ahead = weights
+        return np.array([1.0, lm, penalty, lm * ahead][: len(names)]) * problem.spreads
+
+    starts = [before, *(before._replace(lm_weight=lm) for lm in STARTS)]
+    vectors = [vector(start) for start in starts]
+    found = mert(problem, vectors, normalised(vectors[2 if before.lm_weight == 0 else 0]))
+    raw = found / np.where(problem.spreads > 0, problem.spreads, np.inf)
+    if raw[0] <= 0:
+        return before
+    lm, penalty = raw[1] / raw[0], raw[2] / raw[0]
+    ahead = max(raw[3] / raw[1], 0.0) if ahead_stays and raw[1] > 0 else before.ahead_weight
+    return FusionWeights(*(round(float(value), 3) for value in (lm, penalty, ahead)))

@@ -1,0 +1,301 @@
+"""Fusion pays words as rescoring scores them, whatever the tokens, components and look-ahead."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "pretrained"))
+from tiny_models import write_model
+from tiny_training import words
+
+from espnet_bayeslm.bin import export, ngram, train
+from espnet_bayeslm.fusion.fusion_lm import FusionLM
+from espnet_bayeslm.loading.component_options import ComponentOptions
+from espnet_bayeslm.loading.trained_lm import load_lm
+from espnet_bayeslm.scoring.interpolation import combined
+from espnet_bayeslm.scoring.token_words import TokenWords
+
+SENTENCES = ["so we could put it there", "yes we could", "the remote is on the table", "yes"]
+SPECIAL = ("<blank>", "<unk>")
+PIECES = "▁so ▁we ▁could ▁p ut ▁it ▁the re ▁ y es ▁remote ▁is ▁on ▁table".split()  # noqa: SIM905
+LETTERS = sorted(set("".join(SENTENCES)) - {" "})
+CUTS = {
+    "pieces": (
+        [*SPECIAL, *PIECES, "<sos/eos>"],
+        {
+            SENTENCES[0]: "▁so ▁we ▁could ▁p ut ▁it ▁the re",
+            SENTENCES[1]: "▁ y es ▁we ▁could",
+            SENTENCES[2]: "▁the ▁remote ▁is ▁on ▁the ▁table",
+            SENTENCES[3]: "y es",  # a search may leave the first blank out
+        },
+    ),
+    "letters": (
+        [*SPECIAL, "<space>", *LETTERS, "<sos/eos>"],
+        {text: " ".join("<space>" if c == " " else c for c in text) for text in SENTENCES},
+    ),
+    "words": (
+        [*SPECIAL, *sorted({w for text in SENTENCES for w in text.split()}), "<sos/eos>"],
+        {text: text for text in SENTENCES},
+    ),
+    "bytes": (
+        [*SPECIAL, "<|en|>", *(p.replace("▁", "Ġ") for p in PIECES), "<sos/eos>"],
+        {text: cut for text, cut in ((SENTENCES[2], "<|en|> Ġthe Ġremote Ġis Ġon Ġthe Ġtable"),)},
+    ),
+}
+"""Sort of tokens -> the token list, and each sentence in these tokens."""
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """Return {name: a component's options} of LMs with other tokens than the recogniser."""
+    folder = tmp_path_factory.mktemp("sources")
+    text = folder / "text"
+    text.write_text("\n".join(SENTENCES * 10) + "\n")
+    arpa = folder / "words.arpa"
+    ngram.main(words(text=text, order=2, arpa=arpa, discount_fallback="true"))
+    files = {"train_text": text, "valid_text": text, "exp": folder / "letters"}
+    options = {"token_type": "char", "config": "point_lstm", "size": "small", "max_epoch": 1}
+    train.main(words(**files, **options, lm_conf="unit=8"))
+    found = {
+        "n-gram": {"ngrams": [str(arpa)]},
+        "own LM of letters": {"lms": [str(folder / "letters")]},
+        "causal LM": {"lms": [f"hf:{write_model(folder / 'llama')}"]},
+    }
+    found["mixture"] = {"lms": [found["causal LM"]["lms"][0]], "ngrams": [str(arpa)]}
+    return found
+
+
+def expected_scores(components, weights, sentences):
+    """Return ln P of each sentence as rescoring has it, by the mixture."""
+    scores = [component.scorer.word_scores(sentences) for component in components]
+    return [
+        combined(np.stack([s.log_probs for s in own]), np.array(weights)).sum()
+        for own in zip(*scores, strict=True)
+    ]
+
+
+def total(lm, ids):
+    """Return the sum that a beam search adds up for a finished hypothesis."""
+    sequence, sum_, states = [lm.vocab_size - 1, *ids, lm.vocab_size - 1], 0.0, [None]
+    for n, token in enumerate(sequence[1:], 1):
+        row, states = lm.batch_score(torch.tensor([sequence[:n]]), states, None)
+        sum_ += float(row[0, token])
+    return sum_
+
+
+def look_ahead(num_tokens):
+    """Return a small LM of random weights as the look-ahead has it."""
+    conf = {"att_unit": 8, "head": 2, "unit": 16, "layer": 1}
+    part = {"name": "ahead", "kind": "lm", "weight": 1.0}
+    return [{**part, "lm": "bayes_transformer", "lm_conf": conf}] if num_tokens else None
+
+
+@pytest.mark.parametrize("ahead, interval", [(False, 1), (True, 1), (True, 3)])
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("name", ["n-gram", "own LM of letters", "causal LM", "mixture"])
+def test_a_finished_hypothesis_has_the_score_of_its_text(name, cut, ahead, interval, sources):
+    tokens, cuts = CUTS[cut]
+    weights = [0.3, 0.7] if name == "mixture" else [1.0]
+    components = {**sources[name], "text_form": "lower", "max_oov_rate": 1.0}
+    torch.manual_seed(1)
+    lm = FusionLM(
+        len(tokens),
+        tokens,
+        components,
+        weights=weights,
+        ahead=look_ahead(len(tokens) if ahead else 0),
+        end_margin=1e9 if interval == 1 else 50.0,
+        interval=interval,
+    ).eval()
+    loaded = ComponentOptions(**components).components()
+    expected = expected_scores(loaded, weights, [text.split() for text in cuts])
+    for (text, pieces), value in zip(cuts.items(), expected, strict=True):
+        ids = [tokens.index(piece) for piece in pieces.split()]
+        assert lm._words.words(ids) == text.split()
+        assert total(lm, ids) == pytest.approx(value, abs=1e-4)
+
+
+def test_what_stays_of_the_look_ahead_is_added(sources):
+    tokens, cuts = CUTS["pieces"]
+    options = {"weights": [1.0], "ahead": look_ahead(1), "end_margin": 1e9}
+    torch.manual_seed(1)
+    lm = FusionLM(len(tokens), tokens, sources["n-gram"], takes_back=False, **options).eval()
+    loaded = ComponentOptions(**sources["n-gram"]).components()
+    texts = [text.split() for text in cuts]
+    for cut, value in zip(cuts.values(), expected_scores(loaded, [1.0], texts), strict=True):
+        ids = [tokens.index(piece) for piece in cut.split()]
+        assert total(lm, ids) == pytest.approx(value + 0.5 * total(lm.ahead, ids), abs=1e-4)
+
+
+def test_hypotheses_of_many_utterances_at_once(sources):
+    tokens, cuts = CUTS["pieces"]
+    components = {**sources["mixture"], "text_form": "lower"}
+    torch.manual_seed(1)
+    options = {"weights": [0.5, 0.5], "ahead": look_ahead(1), "end_margin": 1e9}
+    lm = FusionLM(len(tokens), tokens, components, **options).eval()
+    rows = [[tokens.index(p) for p in cut.split()][:3] for cut in cuts.values()][:3] * 2
+    alone = [
+        lm.batch_score(torch.tensor([[len(tokens) - 1, *row]]), [None], None)[0] for row in rows
+    ]
+    sequences = torch.tensor([[len(tokens) - 1, *row] for row in rows])
+    states = [None] * len(rows)
+    for n in range(1, sequences.size(1) + 1):
+        found, states = lm.batch_score(sequences[:, :n], states, None)
+    torch.testing.assert_close(found, torch.cat(alone), atol=1e-4, rtol=0)
+
+
+def test_an_end_that_the_look_ahead_rules_out_costs_nothing(sources, monkeypatch):
+    tokens, _ = CUTS["pieces"]
+    lm = FusionLM(len(tokens), tokens, sources["n-gram"], ahead=look_ahead(1), end_margin=0.0)
+    lm.eval()
+    asked = []
+    scorer = lm._loaded.on("cpu")[0].scorer
+    next_words = scorer.next_words
+
+    def watched(states, asked_words):
+        asked.extend(asked_words)
+        return next_words(states, asked_words)
+
+    monkeypatch.setattr(scorer, "next_words", watched)
+    ids = [len(tokens) - 1, tokens.index("▁so"), tokens.index("▁we")]
+    found, _ = lm.batch_score(torch.tensor([ids]), [None], None)
+    with torch.no_grad():
+        ahead = lm.ahead(torch.tensor([ids]), None)[0][0, -1]
+    assert asked == ["so"] and ahead.argmax() != len(tokens) - 1
+    assert found[0, -1] == -torch.inf
+
+
+def test_words_of_tokens():
+    whisper = TokenWords(["<blank>", "<|en|>", "Ġna", "Ã¯", "ve", "<sos/eos>"])
+    assert whisper.is_bytes and whisper.words([1, 2, 3, 4]) == ["naïve"]
+    chinese = TokenWords(["<blank>", "<unk>", "你", "好", "<sos/eos>"])
+    assert chinese.words([2, 3, 1]) == ["你", "好", "<unk>"]
+
+
+@pytest.mark.parametrize(
+    "tokens, message",
+    [
+        (["<blank>", "<unk>", "<sos/eos>"], "the 3 tokens make no words"),
+        (["<blank>", "▁in▁the", "▁of", "<sos/eos>"], "'▁in▁the' has a blank within it"),
+    ],
+)
+def test_tokens_that_make_no_words(tokens, message, sources):
+    from espnet_bayeslm.utils.errors import InputError
+
+    with pytest.raises(InputError, match=message):
+        FusionLM(len(tokens), tokens, sources["n-gram"])
+
+
+# `bayeslm export --format fusion`
+
+
+@pytest.fixture(scope="module")
+def asr_exp(tmp_path_factory):
+    """Return the folder of a recogniser's configuration."""
+    folder = tmp_path_factory.mktemp("asr")
+    (folder / "dev").write_text("".join(f"u{n} {t}\n" for n, t in enumerate(SENTENCES)))
+    config = {
+        **{"token_list": CUTS["letters"][0], "token_type": "char", "use_preprocessor": True},
+        "valid_data_path_and_name_and_type": [[f"{folder}/dev", "text", "text"]],
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    torch.save({}, folder / "valid.acc.best.pth")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ahead(asr_exp, tmp_path_factory):
+    """Return an n-gram of the recogniser's tokens."""
+    folder = tmp_path_factory.mktemp("ahead")
+    (folder / "text").write_text("\n".join(SENTENCES) + "\n")
+    options = {"text": folder / "text", "order": 2, "discount_fallback": "true"}
+    ngram.main(words(asr_exp=asr_exp, arpa=folder / "tokens.arpa", **options))
+    return folder / "tokens.arpa"
+
+
+def export_options(sources, asr_exp, ahead, output):
+    """Return the options of an export of a causal LM and an n-gram."""
+    lm, arpa = sources["mixture"]["lms"], sources["mixture"]["ngrams"]
+    files = {"asr_exp": asr_exp, "ahead": ahead, "lm": lm, "ngram": arpa, "output": output}
+    return {"format": "fusion", "weights": "0.4,0.6", **files}
+
+
+def test_what_espnet_loads(sources, asr_exp, ahead, tmp_path):
+    from espnet2.tasks.lm import LMTask
+
+    from espnet_bayeslm import register
+
+    register()
+    export.main(words(**export_options(sources, asr_exp, ahead, tmp_path / "fusion")))
+    files = [tmp_path / "fusion" / name for name in ("config.yaml", "valid.loss.ave.pth")]
+    model, args = LMTask.build_model_from_file(*map(str, files), "cpu")
+    assert args.token_list == CUTS["letters"][0]
+    tokens, cuts = CUTS["letters"]
+    lm = model.lm.eval()
+    lm.end_margin = 1e9
+    loaded = lm._loaded.on("cpu")
+    texts = [text.split() for text in cuts]
+    for cut, value in zip(cuts.values(), expected_scores(loaded, [0.4, 0.6], texts), strict=True):
+        assert total(lm, [tokens.index(p) for p in cut.split()]) == pytest.approx(value, abs=1e-4)
+    # the form was chosen by the recogniser's validation text
+    assert args.lm_conf["text_forms"]["llama"].startswith(("lower", "as_is", "sentence"))
+    assert load_lm(tmp_path / "fusion").token_list == tokens
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"asr_exp": None}, "--format fusion without --asr_exp"),
+        ({"ahead": None}, "--format fusion without --ahead"),
+        ({"weights": None}, "no weights for the 2 components llama, words"),
+        ({"lm": "no/folder"}, "no/folder"),
+        ({"ahead": "words"}, "are no tokens of"),
+        ({"ahead": "letters"}, "ids stand for other tokens"),
+        ({"normalize": "upper"}, "unknown step 'upper'"),
+    ],
+)
+def test_bad_input(change, message, sources, asr_exp, ahead, tmp_path, fails):
+    options = export_options(sources, asr_exp, ahead, tmp_path / "fusion")
+    for name, value in change.items():
+        known = {
+            "words": sources["n-gram"]["ngrams"][0],
+            "letters": sources["own LM of letters"]["lms"][0],
+        }
+        options[name] = known.get(value, value)
+    if change == {"ahead": "letters"}:
+        # the same letters, in another order
+        config = yaml.safe_load((asr_exp / "config.yaml").read_text())
+        (tmp_path / "asr").mkdir()
+        config["token_list"] = [*SPECIAL, *LETTERS, "<space>", "<sos/eos>"]
+        (tmp_path / "asr" / "config.yaml").write_text(yaml.safe_dump(config))
+        options["asr_exp"] = tmp_path / "asr"
+    command = words(**{name: value for name, value in options.items() if value is not None})
+    assert message in fails(export.main, command)
+    assert not (tmp_path / "fusion").exists()
+
+
+def test_words_that_an_lm_does_not_know(sources, asr_exp, ahead, tmp_path, fails):
+    (tmp_path / "text").write_text("\n".join(SENTENCES).upper() + "\n")
+    options = export_options(sources, asr_exp, ahead, tmp_path / "fusion")
+    options["text"] = tmp_path / "text"
+    assert "words does not know 16 of 16 words" in fails(export.main, words(**options))
+    export.main(words(**options, normalize="lower"))
+
+
+def test_a_component_that_has_gone_or_changed(sources, asr_exp, ahead, tmp_path):
+    from espnet_bayeslm.utils.errors import InputError
+
+    (arpa,) = sources["n-gram"]["ngrams"]
+    options = export_options(sources, asr_exp, ahead, tmp_path / "fusion")
+    export.main(words(**options))
+    copy = tmp_path / "fusion" / "ngrams" / "words.arpa"
+    copy.write_text(Path(arpa).read_text().replace("yes", "yea"))
+    with pytest.raises(InputError, match="words: its files have changed"):
+        load_lm(tmp_path / "fusion")
+    copy.unlink()
+    with pytest.raises(InputError, match=r"words\.arpa"):
+        load_lm(tmp_path / "fusion")

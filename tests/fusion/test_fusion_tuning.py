@@ -1,0 +1,118 @@
+"""Weights of a fusion from the lists of all rounds."""
+
+import numpy as np
+import pytest
+import torch
+
+from espnet_bayeslm.fusion.fusion_lm import FusionLM
+from espnet_bayeslm.fusion.fusion_tuning import (
+    FusionTuning,
+    FusionWeights,
+    Heard,
+    best_weights,
+)
+from espnet_bayeslm.nbest.types import Hypothesis
+
+TRUE = FusionWeights(0.5, 0.8, 0.6)
+
+
+def random_lists(num_lists, *, ahead_stays):
+    """Return lists whose hypotheses have fewer errors the higher their true total is."""
+    rng = np.random.default_rng(0)
+    lists = {}
+    for n in range(num_lists):
+        heard = {}
+        for k in range(8):
+            ids = tuple(range(k, k + int(rng.integers(3, 9))))
+            am, lm, ahead = rng.normal(size=3) * (4, 8, 8)
+            total = am + TRUE.lm_weight * lm + TRUE.penalty * (len(ids) + 1)
+            total += TRUE.lm_weight * TRUE.ahead_weight * ahead * ahead_stays
+            heard[ids] = Heard(am, total, lm, ahead)
+        order = sorted(heard, key=lambda ids: -heard[ids].errors)
+        lists[f"u{n}"] = {
+            ids: heard[ids]._replace(errors=order.index(ids)) for ids in sorted(heard)
+        }
+    return lists
+
+
+@pytest.mark.parametrize("ahead_stays", [False, True])
+def test_weights_that_make_the_fewest_errors_are_found(ahead_stays):
+    lists = random_lists(300, ahead_stays=ahead_stays)
+    start = FusionWeights(0.0, 0.0, 0.5)
+    found = best_weights(lists, start, ahead_stays=ahead_stays)
+    assert found.lm_weight == pytest.approx(TRUE.lm_weight, rel=0.2)
+    assert found.penalty == pytest.approx(TRUE.penalty, abs=0.3)
+    expected = TRUE.ahead_weight if ahead_stays else start.ahead_weight
+    assert found.ahead_weight == pytest.approx(expected, rel=0.2)
+
+
+class Recogniser:
+    """A search over a fixed set of hypotheses of each recording, by true weights."""
+
+    def __init__(self, lists, lm):
+        self.lists, self.lm, self.weights, self.asked = lists, lm, {}, []
+
+    def set_weights(self, **weights):
+        self.weights = weights
+        self.asked.append(weights)
+
+    def with_tokens(self, utt):
+        """Return the best two hypotheses, as a beam search would."""
+        lm, bonus = (self.weights[name] for name in ("lm", "length_bonus"))
+        items = self.lists[utt]
+
+        def total(ids):
+            return items[ids].am_score + lm * items[ids].log_prob + bonus * (len(ids) + 1)
+
+        best = sorted(items, key=total, reverse=True)[:2]
+        words = {ids: tuple("x" * items[ids].errors) for ids in best}
+        return {ids: Hypothesis(words[ids], items[ids].am_score) for ids in best}
+
+
+class FixedLM(FusionLM):
+    """A fusion whose ln P of each text is known."""
+
+    def __init__(self, lists):
+        torch.nn.Module.__init__(self)
+        self.ahead, self.takes_back, self.ahead_weight = None, True, 0.5
+        self.known = {ids: item.log_prob for items in lists.values() for ids, item in items.items()}
+
+    def text_log_probs(self, hypotheses):
+        return [self.known[ids] for ids in hypotheses]
+
+
+def test_rounds_get_better_and_the_best_one_wins():
+    lists = random_lists(200, ahead_stays=False)
+    # ids of lists must differ, for the LM
+    lists = {
+        utt: {(n + 100, *ids): item for ids, item in items.items()}
+        for n, (utt, items) in enumerate(lists.items())
+    }
+    search = Recogniser(lists, FixedLM(lists))
+    recordings = {utt: lambda utt=utt: utt for utt in lists}
+    tuning = FusionTuning(search, Recogniser(lists, None), recordings, {utt: () for utt in lists})
+    best = tuning.run(4)
+    errors = [item.errors for item in tuning.rounds]
+    assert best.errors == min(errors) < 0.5 * errors[0]
+    assert tuning.rounds[0].weights.lm_weight == 0 and len(tuning.rounds) > 1
+    assert best.weights.lm_weight == pytest.approx(TRUE.lm_weight, rel=0.4)
+    # the union has hypotheses that no single round has
+    assert max(len(items) for items in tuning.lists.values()) > 2
+
+
+def test_an_lm_that_knows_nothing_is_not_taken():
+    lists = random_lists(200, ahead_stays=False)
+    rng = np.random.default_rng(1)
+    lists = {
+        utt: {(n + 100, *ids): i._replace(log_prob=float(rng.normal())) for ids, i in items.items()}
+        for n, (utt, items) in enumerate(lists.items())
+    }
+    for items in lists.values():
+        order = sorted(items, key=lambda ids: -items[ids].am_score)
+        for ids in items:
+            items[ids] = items[ids]._replace(errors=order.index(ids))
+    search = Recogniser(lists, FixedLM(lists))
+    recordings = {utt: lambda utt=utt: utt for utt in lists}
+    tuning = FusionTuning(search, Recogniser(lists, None), recordings, {utt: () for utt in lists})
+    best = tuning.run(2)
+    assert best is tuning.rounds[0] and best.errors == 0
