@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, List, Optional, Sequence, Union
 
 from espnet_bayeslm.evaluation.leakage import warn_leakage
-from espnet_bayeslm.pretrained.text_forms import AUTO, check_form
+from espnet_bayeslm.pretrained.text_forms import AUTO, TextForm
 from espnet_bayeslm.scoring import MAX_TOKENS
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
@@ -71,7 +71,7 @@ class LMOptions(ToolOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.text_form != AUTO:
-            check_form(self.text_form)
+            TextForm.parse(self.text_form)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

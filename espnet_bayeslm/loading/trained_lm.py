@@ -43,7 +43,7 @@ from espnet_bayeslm.pretrained.names import (
     base_not_found,
     check_is_base,
 )
-from espnet_bayeslm.pretrained.text_forms import AUTO, check_form
+from espnet_bayeslm.pretrained.text_forms import AUTO, TextForm
 from espnet_bayeslm.scoring.scorer import LMScorer, token_scorer
 from espnet_bayeslm.scoring.unknown_words import usual_unk_size
 from espnet_bayeslm.utils.errors import InputError
@@ -133,7 +133,8 @@ def load_adapted(
     LM reads text in the form of its training; another `text_form` is a warning. The `base` model
     may stand elsewhere than in training.
     """
-    check_form(text_form)
+    if text_form != AUTO:
+        TextForm.parse(text_form)
     config, checkpoint = find_files(path)
     args = read_config(config)
     named = args.lm_conf.get("model")

@@ -41,7 +41,7 @@ from espnet_bayeslm.pretrained.names import (
     need,
     other_options,
 )
-from espnet_bayeslm.pretrained.text_forms import AUTO, Reader, TextForm, check_form
+from espnet_bayeslm.pretrained.text_forms import AUTO, Reader, TextForm
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
@@ -126,7 +126,8 @@ def load_causal_lm(
         InputError: It is not found, not whole, not a causal LM, has no tokenizer that fits, or
             needs code of its own.
     """
-    check_form(text_form)
+    if text_form != AUTO:
+        TextForm.parse(text_form)
     if precision not in PRECISIONS:
         raise InputError(f"precision {precision!r}: valid are {', '.join(PRECISIONS)}")
     named = str(source)

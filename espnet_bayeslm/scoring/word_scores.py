@@ -100,9 +100,11 @@ class WordScorer:
         """Scores of the hypotheses of an utterance, in each of some recordings.
 
         Histories are those of the recordings, as `extended` returned them; None: the beginning.
+        By default they change no score, and equal hypotheses are scored once.
         """
-        found = iter(self.word_scores([words for group in groups for words in group]))
-        return [[next(found) for _ in group] for group in groups]
+        distinct = list(dict.fromkeys(tuple(words) for group in groups for words in group))
+        known = dict(zip(distinct, self.word_scores(distinct), strict=True))
+        return [[known[tuple(words)] for words in group] for group in groups]
 
     def extended(self, histories: Sequence[Any], sentences: Sequence[Sequence[str]]) -> List[Any]:
         """Histories after one more sentence of each recording."""
@@ -157,28 +159,19 @@ class Component(NamedTuple):
     pretrained: Optional[Any] = None
 
 
-def word_sums(values: np.ndarray, starts: Sequence[int]) -> np.ndarray:
-    """(..., n + 1) sums of values over the tokens of each word and of `</s>`, which have starts.
+def word_sums(
+    values: np.ndarray, starts: Sequence[int], openings: Optional[np.ndarray] = None
+) -> np.ndarray:
+    """(..., n + 1) sums over the tokens of each word and of `</s>`; of ln p the words' ln p.
 
-    The values are of tokens and `</s>`, (..., number of tokens + 1). A word without tokens has 0.
+    Args:
+        values: Values of the tokens and `</s>`, (..., number of tokens + 1), such as ln p.
+        starts: Where each word, and `</s>`, begins. A word without tokens has the sum 0.
+        openings: Ln e in the context of each token, as `values`; None: e is 1.
     """
     sums = np.add.reduceat(values, starts, axis=-1)
     # reduceat takes the next value for an empty run
     sums[..., :-1][..., np.diff(starts) == 0] = 0
-    return sums
-
-
-def word_log_probs(
-    log_probs: np.ndarray, starts: Sequence[int], openings: Optional[np.ndarray] = None
-) -> np.ndarray:
-    """(..., n + 1) ln p of each word and of `</s>`, from their tokens' ln p.
-
-    Args:
-        log_probs: Ln p of the tokens and `</s>`, (..., number of tokens + 1).
-        starts: Where each word, and `</s>`, begins.
-        openings: Ln e in the context of each token, as `log_probs`; None: e is 1.
-    """
-    sums = word_sums(log_probs, starts)
     if openings is not None:
         ends = np.where(np.array(starts) > 0, openings[..., starts], 0.0)
         sums += np.diff(ends, axis=-1, append=0.0)
