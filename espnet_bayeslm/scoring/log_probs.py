@@ -1,4 +1,4 @@
-"""Ln p of tokens from logits or inputs of the output layer.
+"""Ln p of tokens from logits or inputs of the output layer, and sums over words.
 
 The logits of many contexts never exist all at once: the targets' logits are looked up, and ln Z is
 summed in blocks.
@@ -7,7 +7,7 @@ summed in blocks.
 from __future__ import annotations
 
 import math
-from typing import Any, Optional, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -96,6 +96,25 @@ def log_probs_of_outputs(
     if openings is not None:
         found = torch.stack([found, masses[contexts]])
     return found - (z if log_z is not None else z[contexts])
+
+
+def word_sums(
+    values: np.ndarray, starts: Sequence[int], openings: Optional[np.ndarray] = None
+) -> np.ndarray:
+    """(..., n + 1) sums over the tokens of each word and of `</s>`; of ln p the words' ln p.
+
+    Args:
+        values: Values of the tokens and `</s>`, (..., number of tokens + 1), such as ln p.
+        starts: Where each word, and `</s>`, begins. A word without tokens has the sum 0.
+        openings: Ln e in the context of each token, as `values`; None: e is 1.
+    """
+    sums = np.add.reduceat(values, starts, axis=-1)
+    # reduceat takes the next value for an empty run
+    sums[..., :-1][..., np.diff(starts) == 0] = 0
+    if openings is not None:
+        ends = np.where(np.array(starts) > 0, openings[..., starts], 0.0)
+        sums += np.diff(ends, axis=-1, append=0.0)
+    return sums
 
 
 def check_log_probs(log_probs: np.ndarray) -> None:

@@ -7,6 +7,7 @@ reader and one `TreeLM`.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from typing import (
     TYPE_CHECKING,
@@ -109,6 +110,13 @@ class TokenReader(WordReader):
         else:
             tokens, starts = tokens_of_words(words, trained.tokenize, self._tokens)
         return Encoded([*trained.ids(tokens), *self.end], starts)
+
+
+def log_unk_size(unk_size: float) -> float:
+    """Natural log of the number of words that share the probability of `<unk>`."""
+    if not 1 <= unk_size < math.inf:
+        raise InputError(f"--unk_size {unk_size:g}: expected the number of words, 1 or more")
+    return math.log(unk_size)
 
 
 def check_is_plain(

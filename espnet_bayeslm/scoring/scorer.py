@@ -14,9 +14,16 @@ import numpy as np
 
 from espnet_bayeslm.lm.tree import Ids
 from espnet_bayeslm.scoring import MAX_CONTEXT, MAX_TOKENS
-from espnet_bayeslm.scoring.reader import Encoded, TokenReader, WordReader, check_is_plain
+from espnet_bayeslm.scoring.log_probs import word_sums
+from espnet_bayeslm.scoring.reader import (
+    Encoded,
+    TokenReader,
+    WordReader,
+    check_is_plain,
+    log_unk_size,
+)
 from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM, Passage, TreeLM
-from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores, log_unk_size, word_sums
+from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 

@@ -20,9 +20,8 @@ from torch import nn
 
 from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.scoring import MAX_TOKENS
-from espnet_bayeslm.scoring.log_probs import BLOCKS, check_log_probs
+from espnet_bayeslm.scoring.log_probs import BLOCKS, check_log_probs, word_sums
 from espnet_bayeslm.scoring.tree_lm import Passage, TreeLM, tokens_with_logits
-from espnet_bayeslm.scoring.word_scores import word_sums
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG

@@ -13,7 +13,6 @@ probability that the LM gives to tokens with which no sentence starts is lost.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
@@ -52,13 +51,6 @@ def sentences_of(texts: Sequence[Text]) -> List[List[str]]:
             remedy="Give [text], or call `score`.",
         )
     return list(map(words_of, texts))
-
-
-def log_unk_size(unk_size: float) -> float:
-    """Natural log of the number of words that share the probability of `<unk>`."""
-    if not 1 <= unk_size < math.inf:
-        raise InputError(f"--unk_size {unk_size:g}: expected the number of words, 1 or more")
-    return math.log(unk_size)
 
 
 class WordScorer:
@@ -157,22 +149,3 @@ class Component(NamedTuple):
     scorer: WordScorer
     fingerprint: str = ""
     pretrained: Optional[Any] = None
-
-
-def word_sums(
-    values: np.ndarray, starts: Sequence[int], openings: Optional[np.ndarray] = None
-) -> np.ndarray:
-    """(..., n + 1) sums over the tokens of each word and of `</s>`; of ln p the words' ln p.
-
-    Args:
-        values: Values of the tokens and `</s>`, (..., number of tokens + 1), such as ln p.
-        starts: Where each word, and `</s>`, begins. A word without tokens has the sum 0.
-        openings: Ln e in the context of each token, as `values`; None: e is 1.
-    """
-    sums = np.add.reduceat(values, starts, axis=-1)
-    # reduceat takes the next value for an empty run
-    sums[..., :-1][..., np.diff(starts) == 0] = 0
-    if openings is not None:
-        ends = np.where(np.array(starts) > 0, openings[..., starts], 0.0)
-        sums += np.diff(ends, axis=-1, append=0.0)
-    return sums

@@ -23,7 +23,7 @@ from espnet_bayeslm.scoring.reader import opening_tokens, tokens_of_words
 from espnet_bayeslm.scoring.scorer import token_scorer
 from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM
 from espnet_bayeslm.scoring.unknown_words import ZIPF_SHARE, unknown_words, usual_unk_size
-from espnet_bayeslm.scoring.word_scores import END
+from espnet_bayeslm.scoring.word_scores import END, WordScorer, WordScores
 from espnet_bayeslm.utils.errors import InputError
 
 TEXT = "the cat sat on the mat\nthe dog sat on the cat\na dog and a cat met on a mat\n" * 4
@@ -370,3 +370,18 @@ def test_a_size_that_is_none(size, tmp_path):
         token_scorer(make("word", tmp_path), unk_size=size)
     with pytest.raises(InputError, match="--unk_size"):
         NgramScorer(tmp_path / "any.arpa", unk_size=size)
+
+
+def test_equal_hypotheses_are_scored_once_without_context():
+    """An n-gram scores the lists of recordings without what was said before."""
+    asked = []
+
+    class Counts(WordScorer):
+        def word_scores(self, sentences):
+            asked.extend(sentences)
+            return [WordScores(np.zeros(len(words) + 1), np.zeros(0)) for words in sentences]
+
+    groups = [[("a", "b"), ["a", "b"], ()], [["c"], ("a", "b")]]
+    found = Counts().scores_in_context(groups, [None, None])
+    assert asked == [("a", "b"), (), ("c",)]
+    assert [[len(s.log_probs) for s in group] for group in found] == [[3, 3, 1], [2, 3]]
