@@ -342,7 +342,7 @@ class CheckedLists:
         self.refs: Dict[str, Tuple[str, ...]] = {}
         unscored: List[str] = []
         self.firsts = Subset()
-        for item in self._lists(report=True):
+        for item in self:
             self.utts[item.utt] = None
             self.firsts.add(item.utt, item.hypotheses[0].words)
             if item.hypotheses[0].am_score is None:
@@ -358,8 +358,8 @@ class CheckedLists:
             )
 
     def __iter__(self) -> Iterator[NBest]:
-        return self._lists(report=False)
-
-    def _lists(self, *, report: bool) -> Iterator[NBest]:
         lists = self._read(self.path)
-        return normalized(lists, self.normalization, report=report) if self.normalization else lists
+        if not self.normalization:
+            return lists
+        # the first reading reports what it changes
+        return normalized(lists, self.normalization, report=not self.utts)

@@ -44,8 +44,8 @@ def entered(call):
 
 # Most functions and files from a command line to what it prints and writes, the parser and all
 # folders of the package among them: bounds to be lowered as the paths get shorter.
-SENTENCE = {"point": (168, 37), "bayes": (188, 38), "pretrained": (150, 32)}
-LIST = (366, 66)
+SENTENCE = {"point": (157, 37), "bayes": (177, 38), "pretrained": (133, 32)}
+LIST = (342, 64)
 
 
 def check_path(pairs, most):
