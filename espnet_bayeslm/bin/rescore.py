@@ -32,7 +32,6 @@ from espnet_bayeslm.nbest.formats import (
     CheckedLists,
     format_option,
     nbest_writer,
-    written_format,
 )
 from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.decision import (
@@ -180,8 +179,8 @@ def checked_inputs(options: RescoreCommand) -> Inputs:
     how: Any = dict(size=options.nbest_size, normalization=normalization)
     lists = CheckedLists(options.nbest, options.nbest_format, **how)
     LOG.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, lists.path)
-    if (written := written_format(lists.format)) != lists.format:
-        LOG.info("lists of the format %s are written as %s", lists.format, written)
+    if lists.written_format != lists.format:
+        LOG.info("lists of the format %s are written as %s", lists.format, lists.written_format)
     tuning_refs = references_of(options.tune_ref, lists) if given is None else None
     if tuning_refs is None:
         options.check_untuned()
@@ -336,7 +335,7 @@ def write(
         for item in written_lists(
             folder,
             rescoring.lists,
-            format=written_format(lists.format),
+            format=lists.written_format,
             token_scores=options.token_scores,
             subtracted=bool(weighting.scales.subtracted),
             write_best=options.write_best,

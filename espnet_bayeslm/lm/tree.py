@@ -96,7 +96,15 @@ class TreeAttention:
         before = torch.where(before < 0, before, self.rows[before])
         # queries: (blocks, BLOCK); keys: (blocks, K), the path to the first node and the block
         queries = torch.arange(len(self.order), device=device).view(-1, BLOCK)
-        keys = torch.cat([_paths(before, queries[:, 0], len(tree.levels)), queries], dim=1)
+        path: List[torch.Tensor] = []
+        ancestor, on_cpu = queries[:, 0], device.type == "cpu"
+        # on a CPU as few as possible; elsewhere the depth is known without waiting
+        while bool((ancestor >= 0).any()) if on_cpu else len(path) < len(tree.levels):
+            ancestor = torch.where(ancestor < 0, ancestor, before[ancestor])
+            path.append(ancestor)
+        # kernels want whole vectors
+        path += [torch.full_like(ancestor, -1)] * (-len(path) % 8)
+        keys = torch.cat([torch.stack(path, dim=1), queries], dim=1)
         exists = (keys >= 0) & (keys < count)
         self.keys = keys.clamp(0, count - 1)
         ends = (own + tree.sizes[preorder])[self.keys]  # of their subtrees
@@ -124,19 +132,3 @@ class TreeAttention:
             y = F.scaled_dot_product_attention(queries, taken[0], taken[1], attn_mask=mask)
             found.append(y.transpose(1, 2).flatten(2).flatten(0, 1))
         return torch.cat(found)
-
-
-def _paths(before: torch.Tensor, nodes: torch.Tensor, depth: int) -> torch.Tensor:
-    """Ancestors of some nodes, (N, P) with -1 for none; P is a multiple of 8.
-
-    On a CPU P is as small as possible; elsewhere it follows from `depth`, which is known without
-    waiting.
-    """
-    found: List[torch.Tensor] = []
-    on_cpu = nodes.device.type == "cpu"
-    while bool((nodes >= 0).any()) if on_cpu else len(found) < depth:
-        nodes = torch.where(nodes < 0, nodes, before[nodes])
-        found.append(nodes)
-    # kernels want whole vectors
-    found += [torch.full_like(nodes, -1)] * (-len(found) % 8)
-    return torch.stack(found, dim=1)

@@ -100,11 +100,6 @@ def check_format(format: str) -> None:
         raise InputError(f"unknown N-best format {format!r}", remedy=remedy)
 
 
-def written_format(format: str) -> str:
-    """Format that lists of a format are written in: the same where it has a writer, else jsonl."""
-    return format if format in WRITERS else "jsonl"
-
-
 def format_of(path: PathLike, format: Optional[str] = None) -> str:
     """Format of lists or lattices: the one that is given, else the one that their files show."""
     if format:
@@ -319,6 +314,7 @@ class CheckedLists:
 
     Attributes:
         format: Format of the lists.
+        written_format: Format that they are written in: the same where it has a writer, else jsonl.
         utts: The utterances, in their order.
         refs: Utterance id -> words of the reference, for utterances that have one.
         scales: Scales of lattices, and their first utterances; empty for lists.
@@ -337,6 +333,7 @@ class CheckedLists:
         self.path, self.normalization = path, normalization
         self.scales: LatticeScales = {}
         self.format = format_of(path, format)
+        self.written_format = self.format if self.format in WRITERS else "jsonl"
         self._read = _reader(self.format, size, self.scales)
         self.utts: Dict[str, None] = {}
         self.refs: Dict[str, Tuple[str, ...]] = {}
