@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
-from espnet_bayeslm.ngram.ngram_files import arpa_ngrams, load_kenlm, log10_of, stated_counts
+from espnet_bayeslm.ngram.ngram_files import arpa_ngrams, arpa_order, load_kenlm, log10_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
@@ -38,7 +38,7 @@ def read_arpa(path: PathLike, wanted: Set[bytes]) -> Tuple[Dict[bytes, int], Lis
         Ids of the words that the file has, `_UNK_ID` for the unknown word; the n-grams by order.
     """
     ids = dict.fromkeys(_UNKNOWN, _UNK_ID)
-    parts = [(array("q"), array("f"), array("f")) for _ in stated_counts(path)]
+    parts = [(array("q"), array("f"), array("f")) for _ in range(arpa_order(path))]
     for line in arpa_ngrams(path):
         order, fields = line.order, line.fields
         if order == 1 and fields[1] in wanted:
@@ -194,7 +194,7 @@ def load_table(path: PathLike, *, words: Sequence[str], history: Sequence[str]) 
 
     `words` are predicted, and `history` has them as they stand in a context, (V,) each.
     """
-    order = len(stated_counts(path))
+    order = arpa_order(path)
     if order:
         load_kenlm(path)  # for its checks
     table: Table = (ArpaTable if order else KenlmTable)(path, words=words, history=history)

@@ -16,7 +16,7 @@ from espnet_bayeslm.loading.experiment import (
     trained_tokens,
 )
 from espnet_bayeslm.loading.trained_lm import text_reader
-from espnet_bayeslm.ngram.ngram_files import arpa_ngrams, log10_of, stated_counts
+from espnet_bayeslm.ngram.ngram_files import arpa_ngrams, arpa_order, log10_of
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
 from espnet_bayeslm.scoring.reader import MARKED, check_is_plain
 from espnet_bayeslm.scoring.word_scores import WordScores
@@ -119,7 +119,7 @@ def check_ngram(path: PathLike, tokens: Collection[str], *, whose: object) -> No
 
     A KenLM binary does not tell its words.
     """
-    if not stated_counts(path):
+    if not arpa_order(path):
         return
     known, others, share = {*tokens, "<s>", "</s>", "<UNK>"}, [], 0.0
     for line in itertools.takewhile(lambda line: line.order == 1, arpa_ngrams(path)):

@@ -53,8 +53,8 @@ def not_an_ngram(reason: str, path: PathLike, line: Optional[int] = None) -> Inp
     )
 
 
-def stated_counts(path: PathLike) -> List[int]:
-    """Number of n-grams of each order that an ARPA file's header states; none of another file."""
+def _stated_counts(path: PathLike) -> List[int]:
+    """Numbers of n-grams by order in an ARPA file's header; empty if it is no ARPA file."""
     counts: Dict[int, int] = {}
     with contextlib.suppress(*DAMAGED), open_unpacked(path) as lines:
         for number, line in enumerate(itertools.islice(lines, _MAX_HEADER), 1):
@@ -65,6 +65,11 @@ def stated_counts(path: PathLike) -> List[int]:
             if count := _COUNT.match(line):
                 counts[int(count[1])] = int(count[2])
     return []
+
+
+def arpa_order(path: PathLike) -> int:
+    """Highest order that an ARPA file's header states; 0 if it is no ARPA file."""
+    return len(_stated_counts(path))
 
 
 def arpa_ngrams(path: PathLike) -> Iterator[ArpaLine]:
@@ -107,7 +112,7 @@ def log10_of(field: bytes, path: PathLike, number: int) -> float:
 
 def write_normalized(path: PathLike, output: IO[bytes]) -> None:
     """Write an ARPA file as KenLM wants it: tabs, empty lines and at least two orders."""
-    stated = stated_counts(path)
+    stated = _stated_counts(path)
     found = [0] * len(stated)
     words: Set[bytes] = set()
     missing = [0] * (_MIN_ORDER - len(stated))
@@ -157,7 +162,7 @@ def load_kenlm(path: PathLike) -> kenlm.Model:
     An ARPA file that KenLM refuses is rewritten in KenLM's spelling to a temporary file.
     """
     _check_file(path)
-    order = len(stated_counts(path))
+    order = arpa_order(path)
     if order:
         _check_unigrams(path)
     if order != 1:

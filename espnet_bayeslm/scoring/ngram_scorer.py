@@ -8,7 +8,7 @@ from typing import Iterable, List, Optional, Sequence
 import kenlm
 import numpy as np
 
-from espnet_bayeslm.ngram.ngram_files import load_kenlm, ngram_name, stated_counts
+from espnet_bayeslm.ngram.ngram_files import arpa_order, load_kenlm, ngram_name
 from espnet_bayeslm.scoring.reader import log_unk_size
 from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores
 from espnet_bayeslm.utils.files import PathLike
@@ -28,7 +28,7 @@ class NgramScorer(WordScorer):
         self._log_unk_size = log_unk_size(unk_size)
         self._model = load_kenlm(path)
         self.name = ngram_name(path)
-        self.order = len(stated_counts(path)) or self._model.order
+        self.order = arpa_order(path) or self._model.order
         LOG.info("Loaded %s: %d-gram", path, self.order)
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
