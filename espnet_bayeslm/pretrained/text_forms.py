@@ -118,7 +118,7 @@ class Reader(WordReader):
         self.tokenizer, self.form = tokenizer, form
         self.unk = -1 if tokenizer.unk_token_id is None else tokenizer.unk_token_id
         if form.marks == "newline":
-            self.start = self.end = tokenizer.encode("\n", add_special_tokens=False)
+            self.start = self.end = tokenizer("\n", add_special_tokens=False)["input_ids"]
         else:
             start = tokenizer.bos_token_id
             end = tokenizer.eos_token_id
@@ -166,7 +166,8 @@ class Reader(WordReader):
             opens[index] &= not (continues and token.startswith(CONTINUES))
         _, stop = self.form.words(["a"])
         short, long = (
-            self.tokenizer.encode(text, add_special_tokens=False) for text in ("a", f"a{stop}")
+            self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            for text in ("a", f"a{stop}")
         )
         opens[[*long[len(short) :][:1], *self.end[:1]]] = True
         return opens
