@@ -333,7 +333,7 @@ def along_trees(model: nn.Module) -> Callable[[], Any]:
     """Return the work of rescoring a list over its prefix tree."""
     text, lengths = make_batch()
     lists = [sorted(row[:n].tolist() for row, n in zip(text, lengths.tolist(), strict=True))]
-    tree = build_tree(lists, VOCAB - 1)[0].to(CUDA)
+    tree = build_tree(lists, VOCAB - 1, CUDA)[0]
     model.eval()
 
     def work() -> None:

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 from pathlib import Path
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
+from typing import (
+    IO,
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import yaml
 
@@ -17,12 +29,33 @@ from espnet_bayeslm.evaluation.wer import (
     warn_without_blanks,
 )
 from espnet_bayeslm.loading.component_options import PRELOAD, TrainTextOptions
-from espnet_bayeslm.nbest.formats import NBEST_SIZE, CheckedLists, format_option, written_format
+from espnet_bayeslm.nbest.fields import hypothesis_key
+from espnet_bayeslm.nbest.formats import (
+    NBEST_SIZE,
+    CheckedLists,
+    format_option,
+    nbest_writer,
+)
 from espnet_bayeslm.report.score_results import error_text
-from espnet_bayeslm.rescoring.decision import CONTROL, ListTally, calibration_text
+from espnet_bayeslm.rescoring.decision import (
+    BEST,
+    BEST_LISTS,
+    BEST_TRN,
+    CONFIDENCE,
+    CONTROL,
+    COSTS,
+    DIGITS,
+    MEASURES,
+    SUBTRACTED_COSTS,
+    UNCERTAINTY,
+    WITHOUT_LM,
+    WORD_COSTS,
+    ListTally,
+    RescoredList,
+    calibration_text,
+)
 from espnet_bayeslm.rescoring.features import LM
 from espnet_bayeslm.rescoring.list_worker import scored_lists
-from espnet_bayeslm.rescoring.output_files import written_lists
 from espnet_bayeslm.rescoring.rescore import Rescoring, tune_and_choose
 from espnet_bayeslm.rescoring.rescore_options import NO_LMWT, SharedRescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
@@ -148,8 +181,8 @@ def checked_inputs(options: RescoreCommand) -> Inputs:
     how: Any = dict(size=options.nbest_size, normalization=normalization)
     lists = CheckedLists(options.nbest, options.nbest_format, **how)
     LOG.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, lists.path)
-    if (written := written_format(lists.format)) != lists.format:
-        LOG.info("lists of the format %s are written as %s", lists.format, written)
+    if lists.written_format != lists.format:
+        LOG.info("lists of the format %s are written as %s", lists.format, lists.written_format)
     tuning_refs = references_of(options.tune_ref, lists) if given is None else None
     if tuning_refs is None:
         options.check_untuned()
@@ -166,9 +199,9 @@ def checked_inputs(options: RescoreCommand) -> Inputs:
     warn_of_spelling(refs or {}, lists.firsts.texts, options.counting, given=normalization.steps)
     if refs is not None:
         options.warn_leakage(options.lms, refs.values(), what=options.ref or "the references")
-    # the lists come normalised
-    work = options.with_scales(given)
-    work = dataclasses.replace(work, normalize="", ignore_words=options.counting.ignored)
+    # the lists come normalised, and there is one source of scales
+    own: Any = dict(scales=given, lmwt=None, word_penalty=None, normalize="")
+    work = dataclasses.replace(options, **own, ignore_words=options.counting.ignored)
     return Inputs(lists, work, tuning_refs, refs, replaces)
 
 
@@ -220,6 +253,76 @@ def references_of(path: Optional[str], lists: CheckedLists) -> Optional[Refs]:
     return lists.refs or None
 
 
+def lines_of(item: RescoredList, *, token_scores: bool) -> Iterator[Tuple[str, str]]:
+    """Yield the lines of a rescored list, each with the name of its file."""
+    utt, hyps = item.nbest.utt, item.nbest.hypotheses
+    costs: Dict[str, Iterable[Iterable[float]]] = {COSTS: ([score] for score in item.lm_scores)}
+    if token_scores:
+        costs[WORD_COSTS] = (row.tolist() for row in item.word_log_probs)
+    if item.subtracted:
+        costs[SUBTRACTED_COSTS] = zip(*item.subtracted.values(), strict=True)
+    for name, rows in costs.items():
+        for rank, row in enumerate(rows, 1):
+            values = (f"{-value:.{DIGITS}f}" for value in row)
+            yield name, " ".join((hypothesis_key(utt, rank), *values))
+    for rank, (hyp, uncertainty) in enumerate(zip(hyps, item.uncertainty, strict=False), 1):
+        shown = {name: getattr(uncertainty, of) for name, of in MEASURES.items()}
+        yield UNCERTAINTY, json_line(utt, hyp.words, shown, rank=rank)
+    if item.masses is not None:
+        shown = {"confidence": item.confidences, "posterior": item.masses}
+        expected = round(item.expected_errors or 0.0, DIGITS)
+        yield CONFIDENCE, json_line(utt, item.words, shown, expected_errors=expected)
+    if item.control is not None:
+        control = (item.nbest.source or item.nbest).hypotheses[item.control]
+        yield WITHOUT_LM, " ".join((utt, *control.words))
+    yield BEST, " ".join((utt, *item.text))
+    yield BEST_TRN, " ".join((*item.text, f"({utt})"))
+
+
+def json_line(utt: str, words: Sequence[str], values: Mapping[str, Any], **more: Any) -> str:
+    """Line of JSON: words, and rounded values of each."""
+    rounded = {name: array.round(DIGITS).tolist() for name, array in values.items()}
+    return json.dumps({"utt": utt, **more, "words": list(words), **rounded})
+
+
+def written_lists(
+    folder: Path,
+    items: Iterable[RescoredList],
+    *,
+    format: str,
+    token_scores: bool,
+    subtracted: bool = False,
+    write_best: Optional[int] = None,
+) -> Iterator[RescoredList]:
+    """Write rescored lists to a folder (`lmwt.nn`, `text`, `trn`, ..), and yield each when written.
+
+    With `token_scores` there are the costs of the words too, with `subtracted` those under
+    subtracted LMs, a column for each, and with `write_best` lists of so many hypotheses.
+    """
+    whole_control = True
+    files: Dict[str, IO[str]] = {}
+    # these are there without a list too
+    names = [COSTS, BEST, BEST_TRN, *[WORD_COSTS] * token_scores, *[SUBTRACTED_COSTS] * subtracted]
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            files[name] = stack.enter_context((folder / name).open("w", encoding="utf-8"))
+        add_list = stack.enter_context(nbest_writer(folder, format=format))
+        if write_best is not None:
+            add_best = stack.enter_context(nbest_writer(folder / BEST_LISTS, format=format))
+        for item in items:
+            add_list(item.nbest.source or item.nbest)
+            if write_best is not None:
+                add_best(item.best_hypotheses(write_best))
+            for name, line in lines_of(item, token_scores=token_scores):
+                if name not in files:
+                    files[name] = stack.enter_context((folder / name).open("w", encoding="utf-8"))
+                files[name].write(f"{line}\n")
+            whole_control &= item.control is not None
+            yield item
+    if not whole_control:
+        (folder / WITHOUT_LM).unlink(missing_ok=True)
+
+
 def write(
     rescoring: Rescoring,
     lists: CheckedLists,
@@ -235,9 +338,9 @@ def write(
         for item in written_lists(
             folder,
             rescoring.lists,
-            format=written_format(lists.format),
+            format=lists.written_format,
             token_scores=options.token_scores,
-            subtracted=bool(weighting.subtracted),
+            subtracted=bool(weighting.scales.subtracted),
             write_best=options.write_best,
         ):
             tally.add(item)

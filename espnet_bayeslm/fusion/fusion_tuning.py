@@ -15,8 +15,8 @@ import numpy as np
 from espnet_bayeslm.evaluation.wer import word_errors
 from espnet_bayeslm.fusion.fusion_lm import FusionLM
 from espnet_bayeslm.recognition.recognisers import BeamSearch
-from espnet_bayeslm.rescoring.features import LM
-from espnet_bayeslm.rescoring.weight_search import make_problem, mert, normalised
+from espnet_bayeslm.rescoring.features import LM, make_problem
+from espnet_bayeslm.rescoring.weight_search import mert, normalised
 from espnet_bayeslm.scoring.sequences import score_hypotheses
 from espnet_bayeslm.utils.log import LOG
 

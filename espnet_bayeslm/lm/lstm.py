@@ -105,7 +105,7 @@ class RecurrentLM(UncertainLM):
 
         On a CPU the gates' part of each distinct token is computed once.
         """
-        tokens, which, levels = tree.tokens, None, tree.levels()
+        tokens, which, levels = tree.tokens, None, tree.levels
         if tokens.device.type == "cpu":  # another device would be waited for
             tokens, which = tokens.unique(return_inverse=True)
         return self._along_tree(self.encoder(tokens), tree.parents, levels, state, which)

@@ -94,7 +94,7 @@ class AttentionLM(UncertainLM):
         Computed with the mean or the sample of `drawn`, in evaluation mode. A node's position is
         its depth.
         """
-        x = self.embed_at(tree.tokens, tree.depths, len(tree.level_sizes))
+        x = self.embed_at(tree.tokens, tree.depths, len(tree.levels))
         nodes = TreeAttention(tree, x.dtype)
 
         def attend(layer: int, *heads: torch.Tensor) -> torch.Tensor:

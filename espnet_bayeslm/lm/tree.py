@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Iterator, List, NamedTuple, Sequence, Tuple, TypeVar
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 Ids = Tuple[int, ...]
-Item = TypeVar("Item", bound=Any)
 BLOCK = 64
 # The most keys that are gathered at once: long sentences would need much memory
 MAX_KEYS = 1 << 16
@@ -25,7 +24,7 @@ class TokenTree(NamedTuple):
         depths: (T,), 0 for a root.
         sizes: (T,), number of nodes of the subtree of a node, the node included.
         preorder: (T,), the nodes depth first, tree by tree.
-        level_sizes: Number of nodes of each depth.
+        levels: The nodes of each depth.
     """
 
     tokens: torch.Tensor
@@ -33,29 +32,18 @@ class TokenTree(NamedTuple):
     depths: torch.Tensor
     sizes: torch.Tensor
     preorder: torch.Tensor
-    level_sizes: Tuple[int, ...]
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def to(self, device: torch.device) -> TokenTree:
-        """Tree with its tensors on a device."""
-        return TokenTree(*(t.to(device) for t in self[:-1]), self.level_sizes)  # type: ignore
-
-    def levels(self) -> List[slice]:
-        """Nodes of each depth."""
-        ends = np.cumsum(self.level_sizes)
-        return [slice(int(e) - n, int(e)) for e, n in zip(ends, self.level_sizes, strict=True)]
+    levels: Tuple[slice, ...]
 
 
 def build_tree(
-    groups: Sequence[Sequence[Sequence[int]]], sos: int
+    groups: Sequence[Sequence[Sequence[int]]], sos: int, device: Optional[torch.device] = None
 ) -> Tuple[TokenTree, List[np.ndarray]]:
     """Prefix trees of groups of sequences, a tree for each group.
 
     Args:
         groups: Token ids without <sos/eos>; within a group in lexical order.
         sos: The token of the roots.
+        device: Where the trees are put; None: on the CPU.
 
     Returns:
         The trees; for each sequence of all groups its n + 1 nodes, the root first.
@@ -70,56 +58,20 @@ def build_tree(
     table[:, 1:][valid[:, 1:]] = np.fromiter((t for ids in rows for t in ids), int)
     new = valid.copy()
     new[1:] &= np.logical_or.accumulate(table[1:] != table[:-1], axis=1)
-    level_sizes = new.sum(axis=0)
+    ends = np.cumsum(new.sum(axis=0))
     # nodes are numbered level by level; a row's node is the last new one of its column
-    ids = np.cumsum(new, axis=0) - 1 + (np.cumsum(level_sizes) - level_sizes)
+    ids = np.cumsum(new, axis=0) - 1 + [0, *ends[:-1]]
     level, row = np.nonzero(new.T)
     parents = np.where(level > 0, ids[row, level - 1], -1)
     sizes = np.ones_like(parents)
+    levels = tuple(itertools.starmap(slice, itertools.pairwise([0, *ends.tolist()])))
     # from the deepest level up
-    for first, end in reversed([*itertools.pairwise(np.cumsum(level_sizes))]):
-        np.add.at(sizes, parents[first:end], sizes[first:end])
+    for nodes in levels[:0:-1]:
+        np.add.at(sizes, parents[nodes], sizes[nodes])
     fields = (np.where(level > 0, table[row, level], sos), parents, level, sizes, ids[new])
-    tensors = map(torch.from_numpy, map(np.ascontiguousarray, fields))
-    tree = TokenTree(*tensors, tuple(level_sizes.tolist()))  # type: ignore
+    tensors = (torch.from_numpy(np.ascontiguousarray(field)).to(device) for field in fields)
+    tree = TokenTree(*tensors, levels)  # type: ignore
     return tree, [ids[s, : length + 1] for s, length in enumerate(lengths)]
-
-
-def tree_batches(
-    sequences: Sequence[Item], *, max_tokens: int, key: Callable[[Item], Ids] = tuple
-) -> Iterator[Sequence[Item]]:
-    """Yield runs of sequences whose prefix tree has at most `max_tokens` nodes.
-
-    The sequences are in lexical order, each once; a longer one is a batch by itself. The `key` of a
-    sequence is its tokens.
-    """
-    start, size = 0, 0
-    before: Ids = ()
-    for end, item in enumerate(sequences):
-        ids, common = key(item), -1
-        if end > start:
-            pairs = zip(before, ids, strict=False)
-            common = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
-        if end > start and size + len(ids) - common > max_tokens:
-            yield sequences[start:end]
-            start, size, common = end, 0, -1
-        size += len(ids) - common
-        before = ids
-    if start < len(sequences):
-        yield sequences[start:]
-
-
-def padded_batches(
-    sequences: Sequence[Item], *, max_tokens: int, key: Callable[[Item], Ids] = tuple
-) -> Iterator[Sequence[Item]]:
-    """Yield runs of sequences, sorted by length, whose padded size is at most `max_tokens`."""
-    start = 0
-    for end, item in enumerate(sequences):
-        if end > start and (end + 1 - start) * len(key(item)) > max_tokens:
-            yield sequences[start:end]
-            start = end
-    if start < len(sequences):
-        yield sequences[start:]
 
 
 class TreeAttention:
@@ -135,7 +87,7 @@ class TreeAttention:
     """
 
     def __init__(self, tree: TokenTree, dtype: torch.dtype):
-        preorder, count, device = tree.preorder, len(tree), tree.preorder.device
+        preorder, count, device = tree.preorder, len(tree.tokens), tree.preorder.device
         self.order = F.pad(preorder, (0, -count % BLOCK))
         own = torch.arange(count, device=device)
         self.rows = torch.empty_like(preorder)
@@ -144,7 +96,15 @@ class TreeAttention:
         before = torch.where(before < 0, before, self.rows[before])
         # queries: (blocks, BLOCK); keys: (blocks, K), the path to the first node and the block
         queries = torch.arange(len(self.order), device=device).view(-1, BLOCK)
-        keys = torch.cat([_paths(before, queries[:, 0], len(tree.level_sizes)), queries], dim=1)
+        path: List[torch.Tensor] = []
+        ancestor, on_cpu = queries[:, 0], device.type == "cpu"
+        # on a CPU as few as possible; elsewhere the depth is known without waiting
+        while bool((ancestor >= 0).any()) if on_cpu else len(path) < len(tree.levels):
+            ancestor = torch.where(ancestor < 0, ancestor, before[ancestor])
+            path.append(ancestor)
+        # kernels want whole vectors
+        path += [torch.full_like(ancestor, -1)] * (-len(path) % 8)
+        keys = torch.cat([torch.stack(path, dim=1), queries], dim=1)
         exists = (keys >= 0) & (keys < count)
         self.keys = keys.clamp(0, count - 1)
         ends = (own + tree.sizes[preorder])[self.keys]  # of their subtrees
@@ -172,19 +132,3 @@ class TreeAttention:
             y = F.scaled_dot_product_attention(queries, taken[0], taken[1], attn_mask=mask)
             found.append(y.transpose(1, 2).flatten(2).flatten(0, 1))
         return torch.cat(found)
-
-
-def _paths(before: torch.Tensor, nodes: torch.Tensor, depth: int) -> torch.Tensor:
-    """Ancestors of some nodes, (N, P) with -1 for none; P is a multiple of 8.
-
-    On a CPU P is as small as possible; elsewhere it follows from `depth`, which is known without
-    waiting.
-    """
-    found: List[torch.Tensor] = []
-    on_cpu = nodes.device.type == "cpu"
-    while bool((nodes >= 0).any()) if on_cpu else len(found) < depth:
-        nodes = torch.where(nodes < 0, nodes, before[nodes])
-        found.append(nodes)
-    # kernels want whole vectors
-    found += [torch.full_like(nodes, -1)] * (-len(found) % 8)
-    return torch.stack(found, dim=1)

@@ -18,7 +18,7 @@ from espnet_bayeslm.loading.experiment import (
 from espnet_bayeslm.loading.trained_lm import text_reader
 from espnet_bayeslm.ngram.ngram_files import arpa_ngrams, arpa_order, log10_of
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
-from espnet_bayeslm.scoring.reader import check_is_plain, marked_tokens
+from espnet_bayeslm.scoring.reader import MARKED, check_is_plain
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping
@@ -59,7 +59,8 @@ class TokenText:
         self._known = frozenset(self.token_list)
         self.unknown: Counter[str] = Counter()
         self.num_tokens = 0
-        self._marked = marked_tokens(self.token_list if self.token_type != "word" else ())
+        pieces = self.token_list if self.token_type != "word" else ()
+        self._marked = frozenset(filter(MARKED.match, pieces))
         self._lines: List[Sequence[str]] = []
 
     def cut(self, words: Sequence[str]) -> List[str]:

@@ -99,11 +99,6 @@ def check_format(format: str) -> None:
         raise InputError(f"unknown N-best format {format!r}", remedy=remedy)
 
 
-def written_format(format: str) -> str:
-    """Format that lists of a format are written in: the same where it has a writer, else jsonl."""
-    return format if format in WRITERS else "jsonl"
-
-
 def format_of(path: PathLike, format: Optional[str] = None) -> str:
     """Format of lists or lattices: the one that is given, else the one that their files show."""
     if format:
@@ -318,6 +313,7 @@ class CheckedLists:
 
     Attributes:
         format: Format of the lists.
+        written_format: Format that they are written in: the same where it has a writer, else jsonl.
         utts: The utterances, in their order.
         refs: Utterance id -> words of the reference, for utterances that have one.
         scales: Scales of lattices, and their first utterances; empty for lists.
@@ -336,12 +332,13 @@ class CheckedLists:
         self.path, self.normalization = path, normalization
         self.scales: LatticeScales = {}
         self.format = format_of(path, format)
+        self.written_format = self.format if self.format in WRITERS else "jsonl"
         self._read = _reader(self.format, size, self.scales)
         self.utts: Dict[str, None] = {}
         self.refs: Dict[str, Tuple[str, ...]] = {}
         unscored: List[str] = []
         self.firsts = Subset()
-        for item in self._lists(report=True):
+        for item in self:
             self.utts[item.utt] = None
             self.firsts.add(item.utt, item.hypotheses[0].words)
             if item.hypotheses[0].am_score is None:
@@ -357,8 +354,8 @@ class CheckedLists:
             )
 
     def __iter__(self) -> Iterator[NBest]:
-        return self._lists(report=False)
-
-    def _lists(self, *, report: bool) -> Iterator[NBest]:
         lists = self._read(self.path)
-        return normalized(lists, self.normalization, report=report) if self.normalization else lists
+        if not self.normalization:
+            return lists
+        # the first reading reports what it changes
+        return normalized(lists, self.normalization, report=not self.utts)

@@ -95,6 +95,8 @@ def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
 
 DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 """Decoder of JSON texts; a key that comes twice is an error."""
+ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+"""Encoder of JSON texts on one line."""
 
 
 def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
@@ -162,15 +164,10 @@ def _others(content: Mapping[str, Any], keys: Sequence[str]) -> Dict[str, Any]:
     """Values under other keys, if they can be written again."""
     others = {name: value for name, value in content.items() if name not in keys}
     try:
-        _text(others)
+        ENCODER.encode(others).encode()  # to UTF-8
     except (ValueError, RecursionError) as error:
         raise InputError(f"{_shown(others)} cannot be kept: {error}"[:200]) from error
     return others
-
-
-def _text(content: Any) -> bytes:
-    """JSON text of a value, on one line."""
-    return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
 
 
 def nbest_of(
@@ -312,7 +309,8 @@ def jsonl_writer(path: Path) -> Iterator[AddList]:
                 content["ref"] = words_line(nbest.ref)
             if nbest.speaker is not None:
                 content["speaker"] = nbest.speaker
-            write(_text({**content, **_others(nbest.extra, KEYS)}) + b"\n")
+            text = ENCODER.encode({**content, **_others(nbest.extra, KEYS)})
+            write(f"{text}\n".encode())
 
         yield add
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 from torch import nn
 
-from espnet_bayeslm.lm.tree import Ids, TokenTree
-from espnet_bayeslm.pretrained.key_values import KeyValues
+from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.pretrained.loaded_weights import check_finite
 from espnet_bayeslm.scoring.prefixes import PrefixSearch, TokenPrefix
-from espnet_bayeslm.scoring.tree_lm import Passage, Projection, TreeLM, mean_log_probs
+from espnet_bayeslm.scoring.tree_lm import Passage, TreeLM, mean_log_probs
 from espnet_bayeslm.utils.errors import InputError
 
 # More nodes make products of matrices no faster, and attention slower
@@ -66,26 +66,25 @@ class CausalTreeLM(TreeLM):
         self.is_uncertain = sampled is not None
         # peft's model has the one of transformers inside
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model
-        self._decoder: Optional[nn.Linear] = None
+        # the module that gives the outputs, and their name
+        self._body, self._field = model, "logits"
         if projects_linearly(causal):
-            self._body, self._decoder = causal.base_model, causal.get_output_embeddings()
+            self._body, self._field = causal.base_model, "last_hidden_state"
+            self.decoder = causal.get_output_embeddings()
         self.vocab_size = len(model.get_output_embeddings().weight)
         self.takes_trees = self._probe()
         self.reach = attention_window(model)
         # some models count the window in places, not by the mask
         self.max_nodes = min(MAX_NODES, self.reach)
 
-    def sampled(self, index: int) -> ContextManager[None]:
-        """Hold sample number `index` of the random weights."""
-        assert self._sampled is not None
-        return self._sampled(index)
-
-    def projection(self) -> Optional[Projection]:
-        """Weight and bias of the output projection; None: outputs are logits."""
-        if self._decoder is None:
-            return None
-        weight, bias = self._decoder.weight, self._decoder.bias
-        return weight, weight.new_zeros(len(weight)) if bias is None else bias
+    @contextlib.contextmanager
+    def held(self, index: Optional[int] = None) -> Iterator[None]:
+        """Hold a sample of the random weights by its number, or the mean, without gradients."""
+        sample: ContextManager[None] = contextlib.nullcontext()
+        if index is not None and self._sampled is not None:
+            sample = self._sampled(index)
+        with torch.no_grad(), sample:
+            yield
 
     def check(self, passages: Sequence[Passage]) -> None:
         """Raise an InputError where a token or a position is beyond the LM's."""
@@ -107,30 +106,25 @@ class CausalTreeLM(TreeLM):
     def tree_outputs(self, tree: TokenTree, states: Sequence[Any]) -> torch.Tensor:
         """Input of the output projection, or logits, after each node, (T, M)."""
         # each node sees its ancestors and itself
-        seen = torch.eye(len(tree), dtype=torch.bool)
+        seen = torch.eye(len(tree.tokens), dtype=torch.bool)
         parents = tree.parents.cpu()
-        for level in tree.levels()[1:]:
+        for level in tree.levels[1:]:
             seen[level] |= seen[parents[level]]
-        mask = torch.full((1, 1, len(tree), len(tree)), torch.finfo(self.model.dtype).min)
+        mask = torch.full((1, 1, *seen.shape), torch.finfo(self.model.dtype).min)
         mask[0, 0][seen] = 0.0
-        return self._outputs(
+        found: torch.Tensor = self._body(
             input_ids=tree.tokens.unsqueeze(0),
             attention_mask=mask.to(tree.tokens.device, self.model.dtype),
             position_ids=tree.depths.unsqueeze(0),
-        )[0]
+            use_cache=False,
+        )[self._field][0]
+        return found
 
     def padded_outputs(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Outputs after each token of a padded batch, (B, L, M)."""
         mask = torch.arange(tokens.size(1), device=tokens.device) < lengths.unsqueeze(1)
-        return self._outputs(input_ids=tokens, attention_mask=mask.long())
-
-    def _outputs(self, use_cache: bool = False, **inputs: Any) -> torch.Tensor:
-        """Outputs (B, L, M) of the model's inputs."""
-        found: torch.Tensor
-        if self._decoder is None:
-            found = self.model(**inputs, use_cache=use_cache).logits
-        else:
-            found = self._body(**inputs, use_cache=use_cache).last_hidden_state
+        inputs = {"input_ids": tokens, "attention_mask": mask.long()}
+        found: torch.Tensor = self._body(**inputs, use_cache=False)[self._field]
         return found
 
     def step(
@@ -151,8 +145,8 @@ class CausalTreeLM(TreeLM):
         self, prefixes: Sequence[TokenPrefix], num_samples: int
     ) -> Tuple[torch.Tensor, List[Any]]:
         """Ln p and states as of `step`, by one pass over a tree, from keys that are kept."""
-        draws = max(self.num_draws(num_samples), 1)
-        kept = prefixes[0].search.memory.setdefault("keys", [KeyValues() for _ in range(draws)])
+        fresh = [KeyValues() for _ in self.samples(num_samples)]
+        kept = prefixes[0].search.memory.setdefault("keys", fresh)
         size, count = kept[0].size, len(prefixes)
         paths: Dict[Optional[TokenPrefix], Tuple[int, ...]] = {None: ()}
         for row, prefix in enumerate(prefixes, size):
@@ -191,17 +185,18 @@ class CausalTreeLM(TreeLM):
             "position_ids": torch.tensor([[prefix.depth for prefix in prefixes]], device=device),
             "attention_mask": mask[None, None].to(device, self.model.dtype),
         }
-        options = inspect.signature((self.model if self._decoder is None else self._body).forward)
+        options = inspect.signature(self._body.forward)
         # its newer name
         name = "cache" if "cache" in options.parameters else "past_key_values"
 
-        def read(index: int) -> torch.Tensor:
-            cache = kept[index].cache(old)
-            outputs = self._outputs(use_cache=True, **inputs, **{name: cache})[0]
-            kept[index].add(cache, len(prefixes))
-            return self.logits(outputs).log_softmax(-1)
-
-        return mean_log_probs(self.over_draws(num_samples, read))
+        found = []
+        for sample, own in zip(self.samples(num_samples), kept, strict=True):
+            cache = own.cache(old)
+            with sample:
+                outputs = self._body(use_cache=True, **inputs, **{name: cache})[self._field][0]
+                own.add(cache, len(prefixes))
+                found.append(self.logits(outputs).log_softmax(-1))
+        return mean_log_probs(found)
 
     @functools.cached_property
     def keeps_keys(self) -> bool:
@@ -212,7 +207,7 @@ class CausalTreeLM(TreeLM):
         if not self.takes_trees:
             return False
         try:
-            with self.evaluating():
+            with self.held():
                 _, (root.state,) = self._step([root], 0)
                 found, _ = self._step(last, 0)
                 expected, _ = super().step(last, 0)
@@ -223,32 +218,75 @@ class CausalTreeLM(TreeLM):
     def _probe(self) -> bool:
         """True if the model reads a prefix tree as it reads a padded batch; it must be causal."""
         ids = [n % self.vocab_size for n in (5, 9, 7, 11, 13)]
-        rows = [tuple(ids), (*ids[:2], ids[4], ids[3], ids[2]), (*ids[:3], ids[0])]
-        *alone, shorter = self._probe_scores([*rows, rows[0][:3]], as_trees=False)
-        if any(np.isnan(scores).any() for scores in alone):
-            check_finite(self.model, "the LM")
-            raise InputError(
-                "the LM's logits are not finite, though its weights are",
-                remedy="Give --precision float32, or another LM.",
-            )
-        if not np.allclose(alone[0][:2], shorter, atol=TOLERANCE):
-            raise InputError(
-                "the model is not causal: later words change the probabilities of earlier ones",
-                remedy="Give a causal LM (a decoder), and not an encoder.",
-            )
-        try:
-            tree = self._probe_scores(sorted(rows), as_trees=True)
-        except (RuntimeError, ValueError, TypeError, IndexError):
-            return False
-        pairs = zip(tree, (alone[rows.index(row)] for row in sorted(rows)), strict=True)
-        return all(np.allclose(a, b, atol=TOLERANCE) for a, b in pairs)
+        rows = [tuple(ids), (*ids[:2], ids[4], ids[3], ids[2]), (*ids[:3], ids[0]), tuple(ids[:3])]
+        whole, *others = (Passage(0, row, len(row) - 1) for row in rows)
+        with self.held():
+            self.takes_trees = False
+            alone = dict(self._scored([whole, *others]))
+            if any(np.isnan(scores).any() for scores in alone.values()):
+                check_finite(self.model, "the LM")
+                raise InputError(
+                    "the LM's logits are not finite, though its weights are",
+                    remedy="Give --precision float32, or another LM.",
+                )
+            if not np.allclose(alone[whole][:2], alone[others[-1]], atol=TOLERANCE):
+                raise InputError(
+                    "the model is not causal: later words change the probabilities of earlier ones",
+                    remedy="Give a causal LM (a decoder), and not an encoder.",
+                )
+            self.takes_trees = True
+            try:
+                in_trees = dict(self._scored([whole, *others]))
+            except (RuntimeError, ValueError, TypeError, IndexError):
+                return False
+        return all(np.allclose(alone[p], in_trees[p], atol=TOLERANCE) for p in alone)
 
-    def _probe_scores(self, rows: Sequence[Ids], *, as_trees: bool) -> List[np.ndarray]:
-        """Ln p of all tokens but the first of sequences that are read in one of the two ways."""
-        self.takes_trees = as_trees
-        batch = [Passage(0, ids, len(ids) - 1) for ids in rows]
-        with self.evaluating():
-            return [scores for _, scores in self._scored(iter([batch]), None, None, ())]
+
+class KeyValues:
+    """Keys and values at the prefixes of a search, a row for each: those of its last token.
+
+    Attributes:
+        size: Number of rows.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        # of each layer: keys and values, (capacity, heads, size of a head) each
+        self._layers: List[Tuple[torch.Tensor, torch.Tensor]] = []
+
+    def cache(self, rows: Sequence[int]) -> Any:
+        """Cache of `transformers` of one sequence, whose places are these rows."""
+        from transformers import DynamicCache  # takes a while
+
+        found = DynamicCache()
+        for number, (keys, values) in enumerate(self._layers if rows else ()):
+            places = torch.tensor(rows, device=keys.device)
+            # (P, heads, size) -> (1, heads, P, size)
+            found.update(
+                keys[places].transpose(0, 1)[None], values[places].transpose(0, 1)[None], number
+            )
+        return found
+
+    def add(self, cache: Any, count: int) -> None:
+        """Add rows of the last `count` places of a cache."""
+        new = [(x.keys[0, :, -count:], x.values[0, :, -count:]) for x in cache.layers]
+        parts = [(keys.transpose(0, 1), values.transpose(0, 1)) for keys, values in new]
+        if not self._layers:
+            self._layers = [(keys[:0], values[:0]) for keys, values in parts]
+        end = self.size + count
+        if end > len(self._layers[0][0]):
+            # doubled, so that few copies are made
+            self._layers = [(_grown(k, 2 * end), _grown(v, 2 * end)) for k, v in self._layers]
+        for (keys, values), (k, v) in zip(self._layers, parts, strict=True):
+            keys[self.size : end], values[self.size : end] = k, v
+        self.size = end
+
+
+def _grown(rows: torch.Tensor, capacity: int) -> torch.Tensor:
+    """Copy with room for more rows."""
+    found = rows.new_empty((capacity, *rows.shape[1:]))
+    found[: len(rows)] = rows
+    return found
 
 
 @torch.no_grad()

@@ -56,7 +56,7 @@ class PretrainedScorer(LMScorer):
         if not self._is_chosen:
             if kept is not None and self.chooses:
                 self.reader = Reader(self.lm.tokenizer, TextForm.parse(kept))
-            else:
+            elif len(self._readers) > 1:
                 self.reader = self.choose(sentences, self._readers)
             self._is_chosen = True
             if not self.tree_lm.takes_trees:

@@ -13,7 +13,7 @@ import re
 from typing import (
     TYPE_CHECKING,
     Any,
-    FrozenSet,
+    Dict,
     Iterable,
     List,
     NamedTuple,
@@ -23,7 +23,7 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.scoring.reader import Encoded, WordReader, marked_tokens
+from espnet_bayeslm.scoring.reader import Encoded, WordReader
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.words import lower_case
 
@@ -118,7 +118,7 @@ class Reader(WordReader):
         self.tokenizer, self.form = tokenizer, form
         self.unk = -1 if tokenizer.unk_token_id is None else tokenizer.unk_token_id
         if form.marks == "newline":
-            self.start = self.end = self._ids("\n")
+            self.start = self.end = tokenizer("\n", add_special_tokens=False)["input_ids"]
         else:
             start = tokenizer.bos_token_id
             end = tokenizer.eos_token_id
@@ -126,9 +126,6 @@ class Reader(WordReader):
             self.start = self.end if start is None else [start]
         if not self.start or not self.end:
             raise InputError(f"the tokenizer has no token for {form.marks} marks")
-
-    def _ids(self, text: str) -> List[int]:
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def encode(self, words: Sequence[str]) -> Encoded:
         """Tokens of a sentence and its end; all tokens between two blanks are of the word there."""
@@ -149,16 +146,17 @@ class Reader(WordReader):
         return self.encode(words).ids[: -len(self.end)]
 
     @functools.cached_property
-    def marked(self) -> FrozenSet[str]:  # type: ignore[override]
-        """Tokens with the sign of a blank, which plain text has nowhere."""
-        return marked_tokens(self.tokenizer.get_vocab())
+    def vocabulary(self) -> Dict[str, int]:  # type: ignore[override]
+        """Tokens, with their ids."""
+        found: Dict[str, int] = self.tokenizer.get_vocab()
+        return found
 
     @functools.cached_property
     def openings(self) -> torch.Tensor:  # type: ignore[override]
         """(V,) bool, True for the tokens that end the word before them."""
         import torch
 
-        vocabulary = self.tokenizer.get_vocab()
+        vocabulary = self.vocabulary
         opens = torch.zeros(max(vocabulary.values()) + 1, dtype=torch.bool)
         begins = any(token.startswith(BEGINS) for token in vocabulary)
         continues = not begins and any(token.startswith(CONTINUES) for token in vocabulary)
@@ -167,8 +165,11 @@ class Reader(WordReader):
             opens[index] = token.startswith(BEGINS) if begins else True
             opens[index] &= not (continues and token.startswith(CONTINUES))
         _, stop = self.form.words(["a"])
-        after = self._ids(f"a{stop}")[len(self._ids("a")) :] if stop else []
-        opens[[*after[:1], *self.end[:1]]] = True
+        short, long = (
+            self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            for text in ("a", f"a{stop}")
+        )
+        opens[[*long[len(short) :][:1], *self.end[:1]]] = True
         return opens
 
 

@@ -25,7 +25,7 @@ from espnet_bayeslm.quickstart.steps import (
     words,
 )
 from espnet_bayeslm.report.table import Table, signed
-from espnet_bayeslm.rescoring.output_files import WITHOUT_LM
+from espnet_bayeslm.rescoring.decision import WITHOUT_LM
 from espnet_bayeslm.scoring.perplexity import perplexity_text
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text

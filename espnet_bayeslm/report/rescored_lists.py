@@ -21,16 +21,16 @@ from espnet_bayeslm.nbest.fields import hypothesis_key, parse_number
 from espnet_bayeslm.nbest.formats import format_of, normalized, read_nbest
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.inputs import Repeated, expecting, named_paths, typed
-from espnet_bayeslm.rescoring.decision import ScoredList
-from espnet_bayeslm.rescoring.features import LM, SUBTRACTED, hypothesis_features
-from espnet_bayeslm.rescoring.output_files import (
+from espnet_bayeslm.rescoring.decision import (
     BEST,
     COSTS,
     MEASURES,
     SUBTRACTED_COSTS,
     UNCERTAINTY,
     WITHOUT_LM,
+    ScoredList,
 )
+from espnet_bayeslm.rescoring.features import LM, SUBTRACTED, hypothesis_features
 from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import SUFFIXES, read_keyed_lines, read_lines, read_yaml_mapping
@@ -119,7 +119,7 @@ def _scores(
         log_probs = {LM: new[NEW_LM], **{f"{SUBTRACTED}.{n}": v for n, v in subtracted.items()}}
         arrays = {name: np.array(values) for name, values in log_probs.items()}
         features = hypothesis_features(nbest, arrays)
-        columns["total"] = ScoredList(nbest, ()).totals(features, scales).tolist()
+        columns["total"] = ScoredList(nbest, ()).totals(features, scales).values.tolist()
     return {name: values for name, values in columns.items() if None not in values}
 
 

@@ -41,9 +41,8 @@ from espnet_bayeslm.rescoring.features import (
     LM,
     SUBTRACTED,
     Features,
-    first_of_equals,
+    Totals,
     hypothesis_features,
-    size_of,
     totals,
 )
 from espnet_bayeslm.rescoring.scales import Scales, Weighting
@@ -56,6 +55,13 @@ if TYPE_CHECKING:
 # Digits after the point of a written cost. Choices are made with what is written, so that they
 # can be made again from the files.
 DIGITS = 6
+# Files of a rescoring: costs of hypotheses and words, the new best, what is known of words
+COSTS, WORD_COSTS, BEST, BEST_TRN = "lmwt.nn", "lmwt.nn.words", "text", "trn"
+WITHOUT_LM, SUBTRACTED_COSTS, BEST_LISTS = "text_without_lm", "lmwt.subtracted", "best"
+UNCERTAINTY, CONFIDENCE = "uncertainty.ndjson", "confidence.ndjson"
+# Name in `UNCERTAINTY` -> attribute of `scoring.uncertainty.Uncertainty`
+MEASURES = {"log_prob": "log_probs", "entropy": "entropy"}
+MEASURES |= {"mutual_information": "mutual_information", "variance": "variance"}
 # Names of hypotheses in tables; the control are those of scales without the new LMs' scores
 BEFORE, CONTROL, RESCORED, ORACLE = "first pass", "without the LM", "rescored", "oracle"
 
@@ -95,7 +101,7 @@ class ScoredList:
         """
         of_each = of_each or weighting.scales.of_each_lm
         names = [f"{LM}.{name}" if of_each else "" for name in weighting.names]
-        names += [f"{SUBTRACTED}.{name}" for name in weighting.subtracted]
+        names += [f"{SUBTRACTED}.{row.name}" for row in weighting.scales.subtracted]
         words = {LM: mixed or self.mixed(weighting)}
         for k, name in enumerate(names):
             if name:
@@ -107,7 +113,7 @@ class ScoredList:
         }
         return {name: np.array(row) for name, row in written.items()}
 
-    def totals(self, features: Features, scales: Scales) -> np.ndarray:
+    def totals(self, features: Features, scales: Scales) -> Totals:
         """Score that is maximised, (N,): logits of a posterior over the list, up to a factor."""
         try:
             return totals(features, scales.weights(features))
@@ -119,13 +125,11 @@ class ScoredList:
 
         Weights that leave lists as they came do so with every decision.
         """
-        values = self.totals(features, scales)
+        found = self.totals(features, scales)
         if decision == "mbr" and scales.features != FIRST_PASS:
-            return least_risk(
-                list_posterior(values, (scales.posterior or ListPosterior()).sharpness),
-                self.distances,
-            )
-        return int(first_of_equals(values, size_of(features, scales.weights(features))))
+            sharpness = (scales.posterior or ListPosterior()).sharpness
+            return least_risk(list_posterior(found.values, sharpness), self.distances)
+        return int(found.best())
 
 
 class RescoredList(NamedTuple):
@@ -167,11 +171,7 @@ class RescoredList(NamedTuple):
     @property
     def text(self) -> Tuple[str, ...]:
         """The words of the best hypothesis as the list has them, before any normalisation."""
-        return self.text_of(self.best)
-
-    def text_of(self, place: int) -> Tuple[str, ...]:
-        """The words of a hypothesis as the list has them, before any normalisation."""
-        return (self.nbest.source or self.nbest).hypotheses[place].words
+        return (self.nbest.source or self.nbest).hypotheses[self.best].words
 
     def best_hypotheses(self, size: int) -> NBest:
         """The list with so many hypotheses at most: the new best, then the highest totals.
@@ -204,8 +204,8 @@ def choose(item: ScoredList, weighting: Weighting) -> RescoredList:
         item.choice(features, scales, scales.decision),
         item.uncertainty,
         control=best_of_control,
-        subtracted={name: scores[f"{SUBTRACTED}.{name}"] for name in weighting.subtracted},
-        totals=item.totals(features, scales),
+        subtracted={row.name: scores[f"{SUBTRACTED}.{row.name}"] for row in scales.subtracted},
+        totals=item.totals(features, scales).values,
     )
     if not weighting.sure:
         return rescored

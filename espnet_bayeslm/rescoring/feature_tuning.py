@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -18,11 +18,13 @@ from espnet_bayeslm.rescoring.features import (
     LENGTH_TIMES,
     LM,
     Features,
-    best_place,
+    Problem,
     feature_table,
+    make_problem,
     sign_of,
+    totals,
 )
-from espnet_bayeslm.rescoring.weight_search import Problem, folds, make_problem, mert, normalised
+from espnet_bayeslm.rescoring.weight_search import SEED, mert, normalised
 
 AS_IT_CAME = "as it came"
 NUM_FOLDS = 5
@@ -175,41 +177,63 @@ def validate(
     parts = folds(groups, num_folds)
     if len(parts) < 2:  # one recording: utterances are better than nothing
         parts = folds([str(n) for n in range(len(lists))], num_folds)
-    held_out = held_out_errors(problem, sets, parts)
+    held_out = {name: problem.errors[:, 0].copy() for name in [AS_IT_CAME, *sets]}
+    for part in parts if len(parts) > 1 else ():
+        rest = np.setdiff1d(np.arange(len(lists)), part)
+        weights = solve(problem.only(rest), sets)
+        for name, columns in sets.items():
+            held = problem.only(part).columns(columns)
+            held_out[name][part] = held.list_errors(weights[name])
     return Validated(lists, errors, problem, sets, held_out, len(parts))
 
 
-def with_control(every: Validated, without_lm: Validated) -> Tuple[TunedWeights, TunedWeights]:
-    """Weights with the new LMs, and those of the control, which are tuned without them.
+def folds(groups: Sequence[str], num_folds: int) -> List[np.ndarray]:
+    """Index arrays of `num_folds` parts with about as many lists; a group is in one of them.
 
-    Where the gain with the LMs is sure, the control is the candidate without them that has the
-    fewest errors on the tuning lists, of those with no more weights. No rule keeps it at the first
-    pass, so that the gain of length and rank is not credited to the LMs. These are used where they
-    have fewer errors than every candidate without them on held-out lists, and no more than the
-    control on the tuning lists; else both are one.
+    Args:
+        groups: (L,) what must stay together: a recording, a speaker.
+        num_folds: How many; fewer where there are fewer groups.
     """
-    chosen, control = every.chosen(), without_lm.chosen()
-    if chosen.kept == AS_IT_CAME:
-        return control, control
-    size, fewest = len(every.sets[chosen.kept]), without_lm.best()
-    names = [name for name, own in without_lm.sets.items() if len(own) <= size] or [AS_IT_CAME]
-    control = min(map(without_lm.tuned, names), key=lambda tuned: tuned.errors["tuned"])
-    helps = chosen.held_out[chosen.kept] < without_lm.held_out[fewest].sum()
-    no_worse = chosen.errors["tuned"] <= control.errors["tuned"]
-    if helps and no_worse and any(sign_of(name) for name, _ in chosen.weights):
-        return chosen, control
-    control = without_lm.tuned(fewest)
-    return control, control
+    names, counts = np.unique(np.asarray(groups), return_counts=True)
+    num_folds = min(num_folds, len(names))
+    order = np.random.default_rng(SEED).permutation(len(names))
+    order = order[np.argsort(-counts[order], kind="stable")]
+    filled = np.zeros(num_folds, dtype=int)
+    fold_of = {}
+    for k in order:
+        fold = int(filled.argmin())
+        fold_of[names[k]] = fold
+        filled[fold] += counts[k]
+    of_list = np.array([fold_of[name] for name in groups])
+    return [np.flatnonzero(of_list == fold) for fold in range(num_folds)]
 
 
-def unused_line(every: Validated, without_lm: Validated) -> str:
-    """Line that says that the new LMs are not used; empty where the lists are too few to try."""
+def with_control(every: Validated, without_lm: Validated) -> Tuple[TunedWeights, TunedWeights, str]:
+    """Weights with the new LMs, those of the control, and why the new LMs are not used.
+
+    The control is tuned without the new LMs. Where the gain with the LMs is sure, the control is
+    the candidate without them that has the fewest errors on the tuning lists, of those with no more
+    weights. No rule keeps it at the first pass, so that the gain of length and rank is not credited
+    to the LMs. These are used where they have fewer errors than every candidate without them on
+    held-out lists, and no more than the control on the tuning lists; else both are one. The line
+    that says why is empty where the LMs are used, or the lists are too few to try them.
+    """
+    chosen, control, fewest = every.chosen(), without_lm.chosen(), without_lm.best()
+    without = int(without_lm.held_out[fewest].sum())
+    if chosen.kept != AS_IT_CAME:
+        size = len(every.sets[chosen.kept])
+        names = [n for n, own in without_lm.sets.items() if len(own) <= size] or [AS_IT_CAME]
+        control = min(map(without_lm.tuned, names), key=lambda tuned: tuned.errors["tuned"])
+        helps = chosen.held_out[chosen.kept] < without
+        no_worse = chosen.errors["tuned"] <= control.errors["tuned"]
+        if helps and no_worse and any(sign_of(name) for name, _ in chosen.weights):
+            return chosen, control, ""
+        control = without_lm.tuned(fewest)
     if not every.sets:
-        return ""
+        return control, control, ""
     with_lm = int(every.held_out[every.best(every.sets)].sum())
-    without = int(without_lm.held_out[without_lm.best()].sum())
     line = f"the LM is not used: {with_lm} errors on held-out lists with it, {without} without it"
-    return line if with_lm >= without else f"{line}, and the gain is not sure"
+    return control, control, line if with_lm >= without else f"{line}, and the gain is not sure"
 
 
 def chosen_errors(
@@ -217,7 +241,7 @@ def chosen_errors(
 ) -> int:
     """Word errors of the best hypotheses under some weights."""
     pairs = zip(lists, errors, strict=True)
-    return int(sum(counts[best_place(features, weights)] for features, counts in pairs))
+    return int(sum(counts[totals(features, weights).best()] for features, counts in pairs))
 
 
 def make_candidates(
@@ -278,26 +302,15 @@ def _spread_over(
     return normalised(np.array(own) * spreads)
 
 
-def held_out_errors(
-    problem: Problem, sets: Mapping[str, Columns], parts: Sequence[np.ndarray]
-) -> Dict[str, np.ndarray]:
-    """Errors of each list under each candidate, where the list was held out, (L,) each."""
-    errors = problem.errors
-    held_out = {name: errors[:, 0].copy() for name in [AS_IT_CAME, *sets]}
-    for part in parts if len(parts) > 1 else ():
-        rest = np.setdiff1d(np.arange(len(errors)), part)
-        weights = solve(problem.only(rest), sets)
-        for name, columns in sets.items():
-            held = problem.only(part).columns(columns)
-            held_out[name][part] = held.list_errors(weights[name])
-    return held_out
-
-
 def _named(columns: Columns, weights: np.ndarray, spreads: np.ndarray) -> Tuple[Weights, Ranked]:
-    """Weights of features in their own units, and in units of spread with the largest first."""
+    """Weights of features in their own units, and in units of spread with the largest first.
+
+    Only ratios count: in its own unit that of the LM is one, where it is above zero.
+    """
     own: Dict[str, float] = {}
     for column, weight in zip(columns, weights / spreads, strict=True):
         own.update(dict.fromkeys(column, float(weight)))
     pairs = zip(columns, weights.tolist(), strict=True)
     ranked = sorted(pairs, key=lambda pair: -abs(pair[1]))
-    return tuple((name, w) for name, w in own.items() if w), tuple(ranked)
+    unit = own[LM] if own.get(LM, 0.0) > 0 else 1.0
+    return tuple((name, w / unit) for name, w in own.items() if w), tuple(ranked)

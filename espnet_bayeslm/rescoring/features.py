@@ -1,4 +1,4 @@
-"""Features of the hypotheses of an N-best list, and their weighted totals.
+"""Features of the hypotheses of an N-best list, their weighted totals, and tables of them.
 
 | feature | of a hypothesis |
 |---|---|
@@ -15,10 +15,9 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.types import NBest
@@ -37,6 +36,8 @@ FIRST_PASS = (("is_first", 1.0),)
 SAME_TOTAL = 1e-9
 # ln P = -inf counts as so many nats below the lowest of the list.
 IMPOSSIBLE = 100.0
+# Grid of the scaled features: scores that differ by rounding only become equal.
+GRID = 2.0**-20
 # |correlation| of score and length below which scores count as normalised by length.
 UNCORRELATED = 0.5
 
@@ -50,8 +51,16 @@ def hypothesis_features(nbest: NBest, log_probs: Mapping[str, np.ndarray]) -> Fe
     words = np.array([len(hyp.words) for hyp in hyps], dtype=float)
     features: Features = {}
     for name in SCORES:
-        if (values := _scores(nbest, name)) is not None:
-            features[name] = values
+        if (scores := nbest.scores(name)) is None:
+            continue
+        if not np.isfinite(scores).all():
+            place = int(np.flatnonzero(~np.isfinite(scores))[0])
+            raise InputError(
+                f"{name} of hypothesis {place + 1} of {nbest.utt[:80]!r} is {scores[place]},"
+                " and a finite number was expected",
+                remedy="Leave the hypothesis out, or the score out of the whole list.",
+            )
+        features[name] = scores
     if "am_score" in features:
         features[LENGTH_TIMES] = features["am_score"] * (words + 1)
     for name, values in log_probs.items():
@@ -68,26 +77,34 @@ def hypothesis_features(nbest: NBest, log_probs: Mapping[str, np.ndarray]) -> Fe
     return features
 
 
-def _scores(nbest: NBest, name: str) -> Optional[np.ndarray]:
-    """Scores of one name, (N,), all finite; None where no hypothesis has one."""
-    scores = nbest.scores(name)
-    if scores is not None and not np.isfinite(scores).all():
-        place = int(np.flatnonzero(~np.isfinite(scores))[0])
-        raise InputError(
-            f"{name} of hypothesis {place + 1} of {nbest.utt[:80]!r} is {scores[place]},"
-            " and a finite number was expected",
-            remedy="Leave the hypothesis out, or the score out of the whole list.",
-        )
-    return scores
-
-
 def sign_of(name: str) -> int:
     """Sign of a feature's weight: 1 for ln P under an LM, -1 under a subtracted one, 0: either."""
     kind = name.partition(".")[0]
     return (kind == LM) - (kind == SUBTRACTED)
 
 
-def totals(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> np.ndarray:
+class Totals(NamedTuple):
+    """Weighted sums of the features of hypotheses.
+
+    Attributes:
+        values: The sums, (..., N).
+        size: Sum over features of the largest |weight x value|, (...), to which rounding is
+            relative.
+    """
+
+    values: np.ndarray
+    size: Any
+
+    def best(self) -> np.ndarray:
+        """Place of the first total that rounding alone sets below the highest, (...).
+
+        Scores in other units choose the same.
+        """
+        least = self.values.max(axis=-1) - SAME_TOTAL * np.asarray(self.size)
+        return (self.values >= least[..., None]).argmax(axis=-1)
+
+
+def totals(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> Totals:
     """Weighted sum of the features of each hypothesis, (N,)."""
     lacking = [name for name in weights if name not in features]
     if lacking:
@@ -96,30 +113,8 @@ def totals(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> 
             f" (it has {', '.join(features)})",
             remedy="Tune on lists of the same kind, with the same LMs.",
         )
-    return np.sum([weight * features[name] for name, weight in weights.items()], axis=0)
-
-
-def best_place(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> int:
-    """Place of the hypothesis with the highest total, the first of equals.
-
-    Totals are equal where they differ by no more than rounding, so that scores in other units
-    choose the same.
-    """
-    return int(first_of_equals(totals(features, weights), size_of(features, weights)))
-
-
-def size_of(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> float:
-    """Sum over features of the largest |weight x value|, to which rounding is relative."""
-    return sum(abs(w) * float(np.abs(features[name]).max()) for name, w in weights.items())
-
-
-def first_of_equals(sums: np.ndarray, size: ArrayLike) -> np.ndarray:
-    """Place of the first total, of (..., N), that rounding alone sets below the highest, (...).
-
-    The size, (...), is that of `size_of`.
-    """
-    least = sums.max(axis=-1) - SAME_TOTAL * np.asarray(size)
-    return (sums >= least[..., None]).argmax(axis=-1)
+    size = sum(abs(w) * float(np.abs(features[name]).max()) for name, w in weights.items())
+    return Totals(np.sum([w * features[name] for name, w in weights.items()], axis=0), size)
 
 
 def feature_table(lists: Sequence[Features]) -> Tuple[List[str], np.ndarray, np.ndarray]:
@@ -141,6 +136,69 @@ def feature_table(lists: Sequence[Features]) -> Tuple[List[str], np.ndarray, np.
         for column, name in enumerate(names):
             row[: len(features[name]), column] = features[name]
     return names, values, sizes
+
+
+class Problem(NamedTuple):
+    """Features and errors of N-best lists as the search sees them.
+
+    Attributes:
+        features: (L, N, F) relative to the first hypothesis, in units of `spreads`; short lists
+            are filled with copies of their first hypothesis.
+        errors: (L, N) word errors.
+        spreads: (F,) root of the mean variance of a feature within a list.
+        names: Of the features, where these are asked for by their names.
+    """
+
+    features: np.ndarray
+    errors: np.ndarray
+    spreads: np.ndarray
+    names: Tuple[Tuple[str, ...], ...] = ()
+
+    def only(self, lists: np.ndarray) -> Problem:
+        """Problem of some of the lists."""
+        return self._replace(features=self.features[lists], errors=self.errors[lists])
+
+    def columns(self, names: Sequence[Tuple[str, ...]]) -> Problem:
+        """Problem of some of the features."""
+        kept = [self.names.index(name) for name in names]
+        features, spreads = self.features[..., kept], self.spreads[kept]
+        return self._replace(features=features, spreads=spreads, names=tuple(names))
+
+    def list_errors(self, weights: np.ndarray) -> np.ndarray:
+        """Errors of the best hypothesis (the first of equals) of each list, (L,)."""
+        winners = (self.features @ weights).argmax(axis=1)
+        return self.errors[np.arange(len(winners)), winners]
+
+    @property
+    def signs(self) -> np.ndarray:
+        """(F,) 1 for weights at or above zero, those of LMs; -1 for those at or below; else 0."""
+        names = self.names or ((),) * len(self.spreads)
+        return np.array([sum({sign_of(name) for name in column}) for column in names], dtype=int)
+
+
+def make_problem(features: np.ndarray, errors: np.ndarray, sizes: np.ndarray) -> Problem:
+    """Search problem of lists, with features scaled by their standard deviation.
+
+    A score that is multiplied by a number gives the same problem, bit by bit: what rounding
+    leaves of a difference is below the grid.
+
+    Args:
+        features: (L, N, F) in their own units.
+        errors: (L, N).
+        sizes: (L,) hypotheses of each list; what follows them is not read.
+    """
+    real = np.arange(features.shape[1]) < sizes[:, None]
+    relative = np.where(real[..., None], features - features[:, :1], 0.0)
+    counts = sizes[:, None]
+    means = relative.sum(axis=1) / counts
+    within = np.where(real[..., None], relative - means[:, None], 0.0)
+    spreads = np.sqrt(((within**2).sum(axis=1) / counts).mean(axis=0))
+    size = np.abs(features).max(axis=(0, 1), where=real[..., None], initial=0.0)
+    # what is no more than rounding is no spread
+    spreads = np.where(spreads > 1e-12 * size, spreads, 0.0)
+    units = np.where(spreads > 0, spreads, np.inf)
+    scaled = np.round(relative / units / GRID) * GRID
+    return Problem(scaled, np.where(real, errors, errors[:, :1]), spreads)
 
 
 def is_normalised(lists: Sequence[Features]) -> bool:

@@ -94,7 +94,22 @@ class ListWorker(ComponentWorker):
         if not self._in_context:
             # all at once: each list is a recording by itself
             block = [[item] for recording in block for item in recording]
-        lists = self._in_order(block, unknown)
+        scored: List[List[ScoredList]] = [[] for _ in block]
+        histories: List[List[Any]] = [[None] * len(block) for _ in self._scorers]
+        # one utterance of each recording at a time
+        for step in range(max(map(len, block), default=0)):
+            active = [r for r, recording in enumerate(block) if step < len(recording)]
+            before = [[of_lm[r] for r in active] for of_lm in histories]
+            now = self._at_once([block[r][step] for r in active], before, unknown)
+            for r, item in zip(active, now, strict=True):
+                scored[r].append(item)
+            if not self._in_context:
+                break
+            said = [choose(item, self._weighting).words for item in now]
+            for scorer, of_lm, old in zip(self._scorers, histories, before, strict=True):
+                for r, history in zip(active, scorer.extended(old, said), strict=True):
+                    of_lm[r] = history
+        lists = [item for of_recording in scored for item in of_recording]
         uncertainty: List[Tuple[Any, ...]] = [()] * len(lists)
         if self._uncertain is not None:
             sentences = [hyp.words for item in lists for hyp in item.nbest.hypotheses]
@@ -102,24 +117,6 @@ class ListWorker(ComponentWorker):
             uncertainty = [tuple(next(of_words) for _ in item.nbest.hypotheses) for item in lists]
         rows = [np.concatenate(item.log_probs, axis=1) for item in lists]
         return list(zip(rows, uncertainty, strict=True)), unknown
-
-    def _in_order(self, block: Block, unknown: Sequence[UnknownWords]) -> List[ScoredList]:
-        """Lists of a block with their scores, one utterance of each recording at a time."""
-        scored: List[List[ScoredList]] = [[] for _ in block]
-        histories: List[List[Any]] = [[None] * len(block) for _ in self._scorers]
-        for step in range(max(map(len, block), default=0)):
-            active = [r for r, recording in enumerate(block) if step < len(recording)]
-            before = [[of_lm[r] for r in active] for of_lm in histories]
-            lists = self._at_once([block[r][step] for r in active], before, unknown)
-            for r, item in zip(active, lists, strict=True):
-                scored[r].append(item)
-            if not self._in_context:
-                continue
-            said = [choose(item, self._weighting).words for item in lists]
-            for scorer, of_lm, old in zip(self._scorers, histories, before, strict=True):
-                for r, history in zip(active, scorer.extended(old, said), strict=True):
-                    of_lm[r] = history
-        return [item for of_recording in scored for item in of_recording]
 
     def _at_once(
         self,

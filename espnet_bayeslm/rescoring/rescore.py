@@ -89,7 +89,8 @@ def rescore(
         InputError: Something does not fit; lists are checked as they come.
     """
     given = SharedRescoreOptions(**options)
-    given = given.with_scales(given.given_scales(*["tune=True"] * tune))
+    scales = given.given_scales(*["tune=True"] * tune)
+    given = dataclasses.replace(given, scales=scales, lmwt=None, word_penalty=None)
     if tune and refs is None:
         lists = list(lists)
         refs = _own_refs(lists)

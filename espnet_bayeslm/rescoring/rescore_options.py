@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, Mapping, Optional, TypeVar, Union
+from typing import Any, Dict, Mapping, Optional, Union
 
 from espnet_bayeslm.engine.pool import EngineOptions
 from espnet_bayeslm.evaluation.normalization import normalize_option
@@ -19,7 +19,6 @@ from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 
-T = TypeVar("T", bound="RescoreOptions")
 NO_LMWT = "--word_penalty without --lmwt, and lattices have scales of their own"
 
 
@@ -109,10 +108,6 @@ class RescoreOptions(CountingOptions, SubtractOptions):
         if self.scales is not None:
             return self.scales if isinstance(self.scales, Scales) else read_scales(self.scales)
         return Scales(**known) if known else None
-
-    def with_scales(self: T, scales: Optional[Scales]) -> T:
-        """Options whose only source of scales are these."""
-        return dataclasses.replace(self, scales=scales, lmwt=None, word_penalty=None)
 
     def check_untuned(self) -> None:
         """Check options of tuning where nothing is tuned: scales of a tuned run hold its weights.

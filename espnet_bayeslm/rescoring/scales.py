@@ -215,11 +215,6 @@ class Weighting(NamedTuple):
     text_forms: Mapping[str, str] = {}
 
     @property
-    def subtracted(self) -> List[str]:
-        """Names of the subtracted LMs."""
-        return [row.name for row in self.scales.subtracted]
-
-    @property
     def sure(self) -> bool:
         """True if words get confidences."""
         return self.confidence or self.scales.decision == "mbr"

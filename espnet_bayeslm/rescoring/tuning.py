@@ -6,7 +6,6 @@ import dataclasses
 from types import MappingProxyType
 from typing import (
     Any,
-    Dict,
     List,
     Mapping,
     NamedTuple,
@@ -19,6 +18,7 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import ALL_WORDS, Counting, check_same_utterances
+from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import tuned_posterior
 from espnet_bayeslm.rescoring.decision import CONTROL, ScoredList
@@ -27,7 +27,7 @@ from espnet_bayeslm.rescoring.feature_tuning import (
     LISTS_PER_WEIGHT,
     Column,
     TunedWeights,
-    unused_line,
+    folds,
     validate,
     with_control,
 )
@@ -35,15 +35,13 @@ from espnet_bayeslm.rescoring.features import (
     FIRST_PASS,
     LM,
     Features,
-    first_of_equals,
+    Totals,
     hypothesis_features,
     is_normalised,
-    size_of,
     totals,
 )
 from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
-from espnet_bayeslm.rescoring.weight_search import folds
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 
@@ -190,14 +188,9 @@ def tune(
         validate(features, errors, normalised_scores=is_normalised(features), **how)
         for features in (with_lm, without_lm)
     )
-    chosen, control = with_control(every, plain)
-    has_graph = any("graph_score" in features for features in with_lm)
-    subtracted = weighting.scales.subtracted
-    weights = _in_lm_units(dict(chosen.weights))
-    scales = scales_of(weights, has_graph=has_graph, subtracted=subtracted)
-    scales = _calibrated(scales, lists, with_lm, refs)
-    own = scales_of(_in_lm_units(dict(control.weights)), has_graph=has_graph)
-    own = _calibrated(own, lists, without_lm, refs)
+    chosen, control, unused = with_control(every, plain)
+    scales = _tuned_scales(chosen, lists, with_lm, refs, weighting.scales.subtracted)
+    own = _tuned_scales(control, lists, without_lm, refs)
     decision, risk_errors = weighting.scales.decision, None
     if decision == "mbr":
         rows = zip(lists, with_lm, errors, strict=True)
@@ -208,7 +201,7 @@ def tune(
                 " max decides"
             )
             decision = "max"
-    picture = sweep(with_lm, errors, weights=weights, scaled=chosen.scaled)
+    picture = sweep(with_lm, errors, weights=dict(chosen.weights), scaled=chosen.scaled)
     if chosen.kept != AS_IT_CAME and picture.at_edge:
         LOG.warning("the errors are fewest at the edge of the sweep: see sweep.png")
     # words or characters of the references, as the first pass is compared with them
@@ -222,29 +215,26 @@ def tune(
         fingerprints=weighting.digests,
         text_forms=weighting.text_forms,
     )
-    unused = unused_line(every, plain) if chosen is control else ""
     return Tuned(scales, chosen, control, picture, num_words, risk_errors, unused=unused)
 
 
-def _in_lm_units(weights: Mapping[str, float]) -> Dict[str, float]:
-    """Weights of which that of the LM is one, where it has one: only ratios count."""
-    lm = weights.get(LM, 0.0)
-    return {name: weight / (lm if lm > 0 else 1.0) for name, weight in weights.items()}
-
-
-def _calibrated(
-    scales: Scales, lists: Sequence[ScoredList], features: Sequence[Features], refs: Refs
+def _tuned_scales(
+    tuned: TunedWeights,
+    lists: Sequence[ScoredList],
+    features: Sequence[Features],
+    refs: Refs,
+    subtracted: Sequence[NamedWeight] = (),
 ) -> Scales:
-    """Scales with the posterior over a list whose words are calibrated."""
+    """Scales of tuned weights, with the posterior over a list whose words are calibrated."""
+    has_graph = any("graph_score" in own for own in features)
+    scales = scales_of(dict(tuned.weights), has_graph=has_graph, subtracted=subtracted)
     hyps = [[hyp.words for hyp in item.nbest.hypotheses] for item in lists]
     pairs = list(zip(lists, features, strict=True))
     best = [item.choice(own, scales) for item, own in pairs]
     rows = zip(lists, hyps, best, strict=True)
     readings = [closest_reading(refs[item.nbest.utt], words[k]) for item, words, k in rows]
-    totals_of_lists = [item.totals(own, scales) for item, own in pairs]
-    return dataclasses.replace(
-        scales, posterior=tuned_posterior(totals_of_lists, hyps, readings, best)
-    )
+    values = [item.totals(own, scales).values for item, own in pairs]
+    return dataclasses.replace(scales, posterior=tuned_posterior(values, hyps, readings, best))
 
 
 def _groups(nbests: Sequence[NBest], known: Mapping[str, str]) -> List[str]:
@@ -292,13 +282,13 @@ def sweep(
     names = ["+".join(column) for column in parts]
     total = np.zeros((len(FACTORS) if names else 1, len(FACTORS) if len(names) > 1 else 1), int)
     for features, counts in zip(lists, errors, strict=True):
-        grid = totals(features, weights)[None, None, :]
-        size = np.full((1, 1), size_of(features, weights))
+        tuned = totals(features, weights)
+        grid, size = tuned.values[None, None, :], np.full((1, 1), tuned.size)
         for part, more in zip(parts, ((FACTORS - 1)[:, None], FACTORS - 1), strict=False):
-            moved = {name: weights[name] for name in part}
-            grid = grid + more[..., None] * totals(features, moved)
-            size = size + more * size_of(features, moved)
-        total += counts[first_of_equals(grid, size)]
+            moved = totals(features, {name: weights[name] for name in part})
+            grid = grid + more[..., None] * moved.values
+            size = size + more * moved.size
+        total += counts[Totals(grid, size).best()]
     values = [weights[part[0]] * FACTORS for part in parts] + [np.zeros(1), np.zeros(1)]
     labels = [*names, "", ""]
     return Sweep((labels[0], labels[1]), (values[0], values[1]), total)

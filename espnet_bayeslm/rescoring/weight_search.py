@@ -8,11 +8,11 @@ edge of a lucky one, plus a penalty on the distance from where the search is anc
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.rescoring.features import sign_of
+from espnet_bayeslm.rescoring.features import Problem
 
 # Edges that are nearer to each other, as an angle, are one: nothing between them is meant.
 SAME_EDGE = 1e-9
@@ -25,8 +25,6 @@ RANDOM_DIRECTIONS = 2
 SEED = 0
 # Lists on which the starts are tried; the best goes on with all lists.
 EXPLORED = 1000
-# Grid of the scaled features: scores that differ by rounding only become equal.
-GRID = 2.0**-20
 
 
 class Profile(NamedTuple):
@@ -104,69 +102,6 @@ def smoothed_pieces(
     return np.tan(middles) * scale - offset, total / (high - low)
 
 
-class Problem(NamedTuple):
-    """Features and errors of N-best lists as the search sees them.
-
-    Attributes:
-        features: (L, N, F) relative to the first hypothesis, in units of `spreads`; short lists
-            are filled with copies of their first hypothesis.
-        errors: (L, N) word errors.
-        spreads: (F,) root of the mean variance of a feature within a list.
-        names: Of the features, where these are asked for by their names.
-    """
-
-    features: np.ndarray
-    errors: np.ndarray
-    spreads: np.ndarray
-    names: Tuple[Tuple[str, ...], ...] = ()
-
-    def only(self, lists: np.ndarray) -> Problem:
-        """Problem of some of the lists."""
-        return self._replace(features=self.features[lists], errors=self.errors[lists])
-
-    def columns(self, names: Sequence[Tuple[str, ...]]) -> Problem:
-        """Problem of some of the features."""
-        kept = [self.names.index(name) for name in names]
-        features, spreads = self.features[..., kept], self.spreads[kept]
-        return self._replace(features=features, spreads=spreads, names=tuple(names))
-
-    def list_errors(self, weights: np.ndarray) -> np.ndarray:
-        """Errors of the best hypothesis (the first of equals) of each list, (L,)."""
-        winners = (self.features @ weights).argmax(axis=1)
-        return self.errors[np.arange(len(winners)), winners]
-
-    @property
-    def signs(self) -> np.ndarray:
-        """(F,) 1 for weights at or above zero, those of LMs; -1 for those at or below; else 0."""
-        names = self.names or ((),) * len(self.spreads)
-        return np.array([sum({sign_of(name) for name in column}) for column in names], dtype=int)
-
-
-def make_problem(features: np.ndarray, errors: np.ndarray, sizes: np.ndarray) -> Problem:
-    """Search problem of lists, with features scaled by their standard deviation.
-
-    A score that is multiplied by a number gives the same problem, bit by bit: what rounding
-    leaves of a difference is below the grid.
-
-    Args:
-        features: (L, N, F) in their own units.
-        errors: (L, N).
-        sizes: (L,) hypotheses of each list; what follows them is not read.
-    """
-    real = np.arange(features.shape[1]) < sizes[:, None]
-    relative = np.where(real[..., None], features - features[:, :1], 0.0)
-    counts = sizes[:, None]
-    means = relative.sum(axis=1) / counts
-    within = np.where(real[..., None], relative - means[:, None], 0.0)
-    spreads = np.sqrt(((within**2).sum(axis=1) / counts).mean(axis=0))
-    size = np.abs(features).max(axis=(0, 1), where=real[..., None], initial=0.0)
-    # what is no more than rounding is no spread
-    spreads = np.where(spreads > 1e-12 * size, spreads, 0.0)
-    units = np.where(spreads > 0, spreads, np.inf)
-    scaled = np.round(relative / units / GRID) * GRID
-    return Problem(scaled, np.where(real, errors, errors[:, :1]), spreads)
-
-
 def normalised(weights: np.ndarray) -> np.ndarray:
     """Weights of length 1; only their direction counts."""
     return weights / np.linalg.norm(weights)
@@ -218,24 +153,3 @@ def step(
     values[(tried * problem.signs < 0).any(axis=1)] = np.inf
     k = int(values.argmin())
     return (tried[k], float(values[k])) if values[k] < cost - 1e-9 else (weights, cost)
-
-
-def folds(groups: Sequence[str], num_folds: int) -> List[np.ndarray]:
-    """Index arrays of `num_folds` parts with about as many lists; a group is in one of them.
-
-    Args:
-        groups: (L,) what must stay together: a recording, a speaker.
-        num_folds: How many; fewer where there are fewer groups.
-    """
-    names, counts = np.unique(np.asarray(groups), return_counts=True)
-    num_folds = min(num_folds, len(names))
-    order = np.random.default_rng(SEED).permutation(len(names))
-    order = order[np.argsort(-counts[order], kind="stable")]
-    filled = np.zeros(num_folds, dtype=int)
-    fold_of = {}
-    for k in order:
-        fold = int(filled.argmin())
-        fold_of[names[k]] = fold
-        filled[fold] += counts[k]
-    of_list = np.array([fold_of[name] for name in groups])
-    return [np.flatnonzero(of_list == fold) for fold in range(num_folds)]

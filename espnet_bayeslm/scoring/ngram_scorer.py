@@ -9,7 +9,8 @@ import kenlm
 import numpy as np
 
 from espnet_bayeslm.ngram.ngram_files import arpa_order, load_kenlm, ngram_name
-from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores, log_unk_size
+from espnet_bayeslm.scoring.reader import log_unk_size
+from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
 

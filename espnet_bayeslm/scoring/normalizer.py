@@ -6,13 +6,13 @@ softmax: its logits minus the mean ln Z are nearly log-probabilities.
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Sequence
+from typing import List, NamedTuple, Sequence
 
 import numpy as np
 import torch
 
-from espnet_bayeslm.scoring.log_probs import log_normalizers
-from espnet_bayeslm.scoring.tree_lm import Passage, TreeLM, check_log_probs
+from espnet_bayeslm.scoring.log_probs import check_log_probs, log_normalizers
+from espnet_bayeslm.scoring.tree_lm import Passage, TreeLM
 from espnet_bayeslm.utils.log import LOG
 
 NUM_CONTEXTS = 512
@@ -52,15 +52,14 @@ def measure_normalizer(
         if sum(passage.scored for passage in chosen) >= num_contexts:
             break
         chosen.append(texts[index])
-    tree_lm.check(chosen)
-
-    def measure(_: int) -> np.ndarray:
-        projection: Any = tree_lm.projection()
-        outputs = (tree_lm.read(batch)[0] for batch in tree_lm.batches(chosen, num_contexts))
-        found = [log_normalizers(rows, *projection) for rows in outputs]
-        return torch.cat(found).to("cpu", torch.float64).numpy()
-
-    every = np.concatenate(tree_lm.over_draws(num_samples, measure))
+    found, decoder = [], tree_lm.decoder
+    assert decoder is not None  # of an LM with prefix trees
+    for sample in tree_lm.samples(num_samples):
+        with sample:
+            for batch in tree_lm.batches(chosen, num_contexts):
+                outputs, _ = tree_lm.read(batch)
+                found.append(log_normalizers(outputs, decoder.weight, decoder.bias))
+    every = torch.cat(found).to("cpu", torch.float64).numpy()
     check_log_probs(every)
     normalizer = Normalizer(float(every.mean()), float(every.std()))
     LOG.info("ln Z is %.3f +- %.3f over %d contexts", *normalizer, len(every))

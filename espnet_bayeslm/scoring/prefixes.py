@@ -13,8 +13,9 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 import numpy as np
 import torch
 
+from espnet_bayeslm.scoring.log_probs import check_log_probs
 from espnet_bayeslm.scoring.reader import WordReader
-from espnet_bayeslm.scoring.tree_lm import TreeLM, check_log_probs
+from espnet_bayeslm.scoring.tree_lm import TreeLM
 from espnet_bayeslm.scoring.word_scores import END
 
 BATCH_SIZE = 512

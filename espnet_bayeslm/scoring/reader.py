@@ -6,13 +6,15 @@ reader and one `TreeLM`.
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
 from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
     Collection,
     Dict,
-    FrozenSet,
     Iterable,
     List,
     NamedTuple,
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 # a token that opens a word: sentencepiece's mark at its start; ESPnet's character for a space
 WORD_MARK = "\u2581"
 SPACE = "<space>"
-# Signs of a blank in word pieces: sentencepiece's, and GPT-2's
-PIECE_MARKS = (WORD_MARK, "\u0120")
+# Tokens with a sign of a blank, which plain text never has: sentencepiece's, and GPT-2's
+MARKED = re.compile(f"[{WORD_MARK}\u0120]|{SPACE}$")
 
 
 class Encoded(NamedTuple):
@@ -58,7 +60,7 @@ class WordReader:
             with its last token.
         joins: True if the end of a sentence is the start of the next in a text; False: a text has
             one start, and each of its sentences an end.
-        marked: Tokens with the sign of a blank, which plain text has nowhere.
+        vocabulary: Tokens; a word of the text that is a token with the sign of a blank is a token.
     """
 
     start: Sequence[int]
@@ -66,7 +68,7 @@ class WordReader:
     unk: int = -1
     openings: Optional[torch.Tensor] = None
     joins: bool = False
-    marked: Collection[str] = ()
+    vocabulary: Collection[str] = ()
 
     def encode(self, words: Sequence[str]) -> Encoded:
         """Tokens of a sentence and its end; all tokens between two blanks are of the word there."""
@@ -89,7 +91,7 @@ class TokenReader(WordReader):
         self.unk = tokens.index("<unk>")
         self.openings = opening_tokens(tokens, trained.token_type)
         # an LM over words may have pieces as words
-        self.marked = marked_tokens(() if self._is_word else tokens)
+        self.vocabulary = frozenset(() if self._is_word else tokens)
         self._tokens: Dict[str, List[str]] = {}
 
     def encode(self, words: Sequence[str]) -> Encoded:
@@ -110,18 +112,20 @@ class TokenReader(WordReader):
         return Encoded([*trained.ids(tokens), *self.end], starts)
 
 
-def marked_tokens(tokens: Iterable[str]) -> FrozenSet[str]:
-    """Tokens with a tokenizer's sign of a blank, which plain text never has."""
-    return frozenset(t for t in tokens if t.startswith(PIECE_MARKS) or t == SPACE)
+def log_unk_size(unk_size: float) -> float:
+    """Natural log of the number of words that share the probability of `<unk>`."""
+    if not 1 <= unk_size < math.inf:
+        raise InputError(f"--unk_size {unk_size:g}: expected the number of words, 1 or more")
+    return math.log(unk_size)
 
 
 def check_is_plain(
-    sentences: Iterable[Sequence[str]], marked: Collection[str], *, name: str
+    sentences: Iterable[Sequence[str]], vocabulary: Collection[str], *, name: str
 ) -> None:
-    """Raise an InputError if most sentences are in tokens already: they have `marked` tokens."""
+    """Raise an InputError if most sentences are in tokens already: they have marked tokens."""
     filled = [words for words in sentences if words]
-    found = [next((word for word in words if word in marked), None) for words in filled]
-    pieces = [piece for piece in found if piece is not None]
+    marked = ((w for w in words if MARKED.match(w) and w in vocabulary) for words in filled)
+    pieces = [piece for found in marked for piece in itertools.islice(found, 1)]
     if 2 * len(pieces) > len(filled):
         examples = ", ".join(map(repr, dict.fromkeys(pieces[:3])))
         raise InputError(

@@ -8,26 +8,29 @@ dev whether context helps.
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from espnet_bayeslm.lm.tree import Ids
 from espnet_bayeslm.scoring import MAX_CONTEXT, MAX_TOKENS
-from espnet_bayeslm.scoring.normalizer import Normalizer, measure_normalizer
-from espnet_bayeslm.scoring.prefixes import PrefixScorer, WordState
-from espnet_bayeslm.scoring.reader import Encoded, TokenReader, WordReader, check_is_plain
-from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM, Passage, TreeLM
-from espnet_bayeslm.scoring.uncertainty import Uncertainty, token_uncertainty
-from espnet_bayeslm.scoring.word_scores import (
-    WordScorer,
-    WordScores,
+from espnet_bayeslm.scoring.log_probs import word_sums
+from espnet_bayeslm.scoring.reader import (
+    Encoded,
+    TokenReader,
+    WordReader,
+    check_is_plain,
     log_unk_size,
-    word_log_probs,
-    word_sums,
 )
+from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM, Passage, TreeLM
+from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.scoring.normalizer import Normalizer
+    from espnet_bayeslm.scoring.prefixes import WordState
+    from espnet_bayeslm.scoring.uncertainty import Uncertainty
 
 
 class History(NamedTuple):
@@ -96,11 +99,13 @@ class LMScorer(WordScorer):
 
     def check_plain(self, sentences: Sequence[Sequence[str]]) -> None:
         """Raise an InputError if most sentences are in tokens already."""
-        check_is_plain(sentences, self.reader.marked, name=self.name)
+        check_is_plain(sentences, self.reader.vocabulary, name=self.name)
 
     def prepare(self, sentences: Sequence[Sequence[str]]) -> Any:
         """Measure ln Z on these sentences, where one number is taken for it and none is known."""
         if self.self_normalized and self.normalizer is None:
+            from espnet_bayeslm.scoring.normalizer import measure_normalizer
+
             passages = [self._passage(self.reader.encode(words)) for words in sentences]
             self.normalizer = measure_normalizer(
                 self.tree_lm,
@@ -110,7 +115,7 @@ class LMScorer(WordScorer):
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence; a word is OOV where a token of it is `<unk>`."""
-        check_is_plain(sentences, self.reader.marked, name=self.name)
+        check_is_plain(sentences, self.reader.vocabulary, name=self.name)
         self.prepare(sentences)
         encoded = [self.reader.encode(words) for words in sentences]
         passages = [self._passage(item) for item in encoded]
@@ -167,6 +172,8 @@ class LMScorer(WordScorer):
 
         The entropies of a word of several tokens are sums over them (Depeweg et al. 2018).
         """
+        from espnet_bayeslm.scoring.uncertainty import token_uncertainty
+
         self.prepare(sentences)
         encoded = [self.reader.encode(words) for words in sentences]
         found = token_uncertainty(
@@ -197,6 +204,8 @@ class LMScorer(WordScorer):
         self, *, anywhere: bool = False, vocabulary: Optional[Iterable[str]] = None
     ) -> WordState:
         """State before the first word of a sentence, from which words are scored one by one."""
+        from espnet_bayeslm.scoring.prefixes import PrefixScorer
+
         how = (self.reader, self.tree_lm, self.num_samples, self.log_unk_size)
         if self._prefixes is None or self._prefixes.how != how:
             self._prefixes = PrefixScorer(*how)
@@ -263,9 +272,9 @@ class LMScorer(WordScorer):
         scores = []
         for item, values in zip(encoded, tokens, strict=True):
             log_probs, masses = (values, None) if openings is None else values
+            words = word_sums(log_probs, item.starts, masses)
             unknown = word_sums(np.array(item.ids) == self.reader.unk, item.starts) > 0
             unknown[-1] = False  # such as a full stop that a tokenizer lacks
-            words = word_log_probs(log_probs, item.starts, masses)
             scores.append(WordScores(words - self.log_unk_size * unknown, unknown))
         return scores
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Dict, List, Sequence
 
-from espnet_bayeslm.scoring.reader import PIECE_MARKS, SPACE, WORD_MARK
+from espnet_bayeslm.scoring.reader import SPACE, WORD_MARK
 from espnet_bayeslm.utils.errors import InputError
 
+# Signs of a blank in word pieces: sentencepiece's, and GPT-2's
+PIECE_MARKS = (WORD_MARK, "\u0120")
 # Tokens that stand for no letters: ESPnet's, and marks of Whisper's such as <|en|>
 SILENT = ("<blank>", "<sos/eos>", "<sos>", "<eos>", "<s>", "</s>", "<pad>")
 UNKNOWN = "<unk>"

@@ -13,7 +13,6 @@ import math
 import sys
 from typing import (
     Any,
-    Callable,
     ContextManager,
     Dict,
     Iterator,
@@ -22,7 +21,6 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
-    TypeVar,
 )
 
 import numpy as np
@@ -31,23 +29,17 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.lm.scoring import IncrementalLM
-from espnet_bayeslm.lm.tree import Ids, TokenTree, build_tree, padded_batches, tree_batches
+from espnet_bayeslm.lm.tree import Ids, TokenTree, build_tree
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.scoring import MAX_TOKENS
-from espnet_bayeslm.scoring.log_probs import log_probs_of_outputs
+from espnet_bayeslm.scoring.log_probs import check_log_probs, log_probs_of_outputs
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
 
 # Outputs that are projected at once, so that the output layer's weights are packed seldom
 PROJECTED = 4096
-# From so many outputs on packing costs less than it gains
-PACKED = 192
-# Rows of logits that become log-probabilities at a time
-LOGIT_ROWS = 128
 
-Result = TypeVar("Result")
 State = Tuple[torch.Tensor, torch.Tensor]
-Projection = Tuple[torch.Tensor, torch.Tensor]
 
 
 class Passage(NamedTuple):
@@ -78,6 +70,7 @@ class TreeLM:
         is_uncertain: True if something in it is random.
         may_be_uncertain: False if samples are refused, since LMs of this type have none.
         steps_by_length: True if `step` takes prefixes of one length at a time.
+        decoder: The output projection; None: outputs are logits.
     """
 
     model: Any
@@ -89,9 +82,13 @@ class TreeLM:
     is_uncertain = False
     may_be_uncertain = True
     steps_by_length = False
+    decoder: Optional[nn.Linear] = None
 
-    def num_draws(self, num_samples: int) -> int:
-        """Number of samples that are needed: none where nothing is random."""
+    def samples(self, num_samples: int) -> List[ContextManager[None]]:
+        """A context for each weight sample, which holds it in evaluation mode, without gradients.
+
+        The only one holds the posterior mean where nothing is random, or `num_samples` is 0.
+        """
         if num_samples < 0:
             raise InputError(f"num_samples is {num_samples} where 0 or more was expected")
         if num_samples and not self.may_be_uncertain:
@@ -100,15 +97,13 @@ class TreeLM:
                 " weights",
                 remedy="Use num_samples 0 for a point-estimate LM.",
             )
-        return num_samples if self.is_uncertain else 0
+        if not (num_samples and self.is_uncertain):
+            return [self.held()]
+        return [self.held(index) for index in range(num_samples)]
 
-    def sampled(self, index: int) -> ContextManager[None]:
-        """Hold sample number `index` of all that is random."""
+    def held(self, index: Optional[int] = None) -> ContextManager[None]:
+        """Hold evaluation mode, without gradients, and a sample by its number, or the mean."""
         raise NotImplementedError
-
-    def evaluating(self) -> ContextManager[Any]:
-        """Hold evaluation mode, without gradients."""
-        return torch.no_grad()
 
     def tree_outputs(self, tree: TokenTree, states: Sequence[Any]) -> torch.Tensor:
         """Input of the output projection, or logits, after each node, (T, M).
@@ -121,14 +116,11 @@ class TreeLM:
         """Outputs after each token of a padded batch, (B, L, M), from (B, L)."""
         raise NotImplementedError
 
-    def projection(self) -> Optional[Projection]:
-        """Weight (V, M) and bias (V,) of the output projection; None: outputs are logits."""
-        return None
-
     def logits(self, outputs: torch.Tensor) -> torch.Tensor:
         """Logits (T, V) of outputs (T, M), in float32 or better."""
-        projection = self.projection()
-        found = outputs if projection is None else F.linear(outputs, *projection)
+        found = outputs
+        if self.decoder is not None:
+            found = F.linear(outputs, self.decoder.weight, self.decoder.bias)
         return found.to(torch.promote_types(found.dtype, torch.float32))
 
     def check(self, passages: Sequence[Passage]) -> None:
@@ -145,7 +137,7 @@ class TreeLM:
 
     def stepping(self, num_samples: int) -> ContextManager[Any]:
         """Hold all that `step` needs."""
-        return self.evaluating()
+        return self.held()
 
     @torch.no_grad()
     def step(self, prefixes: Sequence[Any], num_samples: int) -> Tuple[torch.Tensor, List[Any]]:
@@ -156,46 +148,44 @@ class TreeLM:
         among them; the first token has no parent. Here each prefix is read again.
         """
         passages = [Passage(0, (*prefix.tokens(), 0), 1) for prefix in prefixes]
-
-        def read(_: int) -> torch.Tensor:
-            found = []
-            for batch in self.batches(list(dict.fromkeys(passages))):
-                outputs, paths = self.read(batch)
-                found.append(self.logits(outputs[[int(path[-1]) for path in paths]]))
-                order.extend(batch)
-            return torch.cat(found).log_softmax(-1)
-
-        order: List[Passage] = []
-        of_draws = self.over_draws(num_samples, read)
-        mean = mean_log_probs(of_draws)
-        rows = {passage: n for n, passage in enumerate(order[: len(mean)])}
-        return mean[[rows[passage] for passage in passages]], [None] * len(passages)
-
-    def over_draws(self, num_samples: int, compute: Callable[[int], Result]) -> List[Result]:
-        """Results of a computation with each sample held; 0: once, with the posterior mean.
-
-        `compute` gets the sample's number, and must not return an iterator, which would run too
-        late.
-        """
-        draws = self.num_draws(num_samples)
-        found = []
-        with self.evaluating():
-            for index in range(max(draws, 1)):
-                with self.sampled(index) if draws else contextlib.nullcontext():
-                    found.append(compute(index))
-        return found
+        of_samples = []
+        for sample in self.samples(num_samples):
+            found: Dict[Passage, torch.Tensor] = {}
+            with sample:
+                for batch in self.batches(passages):
+                    outputs, paths = self.read(batch)
+                    logits = self.logits(outputs[[int(path[-1]) for path in paths]])
+                    found.update(zip(batch, logits.log_softmax(-1), strict=True))
+            of_samples.append(torch.stack([found[passage] for passage in passages]))
+        return mean_log_probs(of_samples), [None] * len(passages)
 
     def batches(
         self, passages: Sequence[Passage], max_nodes: Optional[int] = None
     ) -> Iterator[Sequence[Passage]]:
-        """Runs of distinct passages for a forward pass each."""
-        most = max_nodes or self.max_nodes
-        if self.takes_trees:
-            return tree_batches(
-                sorted(passages), max_tokens=most, key=lambda p: (p.root, *p.tokens[:-1])
-            )
-        by_length = sorted(passages, key=lambda p: (len(p.tokens), p))
-        return padded_batches(by_length, max_tokens=most, key=lambda p: p.tokens[:-1])
+        """Yield runs of the distinct passages, for a forward pass each.
+
+        A run has at most `max_nodes` (as a rule those of the LM) nodes of prefix trees, or tokens
+        and padding; a longer passage is a run by itself.
+        """
+        self.check(passages)
+        most, trees = max_nodes or self.max_nodes, self.takes_trees
+        ordered = sorted(set(passages), key=None if trees else lambda p: (len(p.tokens), p))
+        start, size = 0, 0
+        before: Ids = ()
+        for end, item in enumerate(ordered):
+            ids = (item.root, *item.tokens[:-1])
+            if trees:
+                pairs = zip(before, ids, strict=False)
+                common = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
+                size += len(ids) - common + (end == 0)
+            else:
+                size = (end + 1 - start) * (len(item.tokens) - 1)
+            if end > start and size > most:
+                yield ordered[start:end]
+                start, size = end, len(ids) + 1
+            before = ids
+        if ordered:
+            yield ordered[start:]
 
     def read(
         self, batch: Sequence[Passage], states: Sequence[Any] = ()
@@ -211,11 +201,11 @@ class TreeLM:
                 key: [passage.tokens[1:-1] for passage in group]
                 for key, group in itertools.groupby(batch, key=lambda p: (p.root, p.tokens[0]))
             }
-            tree, paths = build_tree([*groups.values()], batch[0].tokens[0])
+            tree, paths = build_tree([*groups.values()], batch[0].tokens[0], device)
             # the roots are the first nodes
-            tree.tokens[: len(groups)] = torch.tensor([first for _, first in groups])
+            tree.tokens[: len(groups)] = torch.tensor([first for _, first in groups], device=device)
             before = [states[root] for root, _ in groups] if states else []
-            return self.tree_outputs(tree.to(device), before), paths
+            return self.tree_outputs(tree, before), paths
         lengths = [len(passage.tokens) - 1 for passage in batch]
         table = nn.utils.rnn.pad_sequence(
             [torch.tensor(passage.tokens[:-1]) for passage in batch], batch_first=True
@@ -246,34 +236,30 @@ class TreeLM:
             log_z: Constant in place of every context's ln Z (self-normalised scoring).
             states: State before each root, None or one for each sample; none: as at a text's start.
         """
-        self.check(passages)
-        unique = set(passages)
-        draws = max(self.num_draws(num_samples), 1)
+        samples = self.samples(num_samples)
         found: Dict[Passage, np.ndarray] = {}
-        with progress(desc="scoring", unit="seq", total=len(unique) * draws) as bar:
-
-            def add(index: int) -> None:
+        with progress(desc="scoring", unit="seq", total=len(set(passages)) * len(samples)) as bar:
+            for index, sample in enumerate(samples):
                 before = [None if state is None else state[index] for state in states]
-                how = (openings, log_z, before)
-                for passage, values in self._scored(self.batches([*unique]), *how):
-                    check_log_probs(values)
-                    known = found.get(passage)
-                    found[passage] = values if known is None else np.logaddexp(known, values)
-                    bar.update(1)
-
-            self.over_draws(num_samples, add)
-        return [found[passage] - np.log(draws) for passage in passages]
+                with sample:
+                    for passage, values in self._scored(passages, openings, log_z, before):
+                        check_log_probs(values)
+                        known = found.get(passage)
+                        found[passage] = values if known is None else np.logaddexp(known, values)
+                        bar.update(1)
+        return [found[passage] - np.log(len(samples)) for passage in passages]
 
     def _scored(
         self,
-        batches: Iterator[Sequence[Passage]],
-        openings: Optional[torch.Tensor],
-        log_z: Optional[float],
-        states: Sequence[Any],
+        passages: Sequence[Passage],
+        openings: Optional[torch.Tensor] = None,
+        log_z: Optional[float] = None,
+        states: Sequence[Any] = (),
     ) -> Iterator[Tuple[Passage, np.ndarray]]:
-        """Yield each passage with its scores, with the weights as they are now."""
+        """Yield each distinct passage with its scores, with the weights as they are now."""
         # outputs of a run of batches are kept until they are projected together
-        at_once = 1 if self.projection() is None else math.ceil(PROJECTED / self.max_nodes)
+        at_once = 1 if self.decoder is None else math.ceil(PROJECTED / self.max_nodes)
+        batches = self.batches(passages)
         while run := list(itertools.islice(batches, at_once)):
             outputs, contexts, size = [], [], 0
             for batch in run:
@@ -291,37 +277,13 @@ class TreeLM:
             # sequences share most of their tokens, with the contexts
             known = np.concatenate(contexts) * self.vocab_size + np.array(targets)
             both, where = np.unique(known, return_inverse=True)
-            values = self.token_log_probs(
-                torch.cat(outputs), *divmod(both, self.vocab_size), openings, log_z
-            )
+            after = [torch.from_numpy(x).to(rows.device) for x in divmod(both, self.vocab_size)]
+            weights = () if self.decoder is None else (self.decoder.weight, self.decoder.bias)
+            how: Any = dict(log_z=log_z, openings=openings)
+            log_probs = log_probs_of_outputs(torch.cat(outputs), *after, *weights, **how)
+            values = log_probs.to("cpu", torch.float64).numpy()
             ends = np.cumsum([passage.scored for passage in done])
             yield from zip(done, np.split(values[..., where], ends[:-1], axis=-1), strict=True)
-
-    def token_log_probs(
-        self,
-        outputs: torch.Tensor,
-        contexts: np.ndarray,
-        targets: np.ndarray,
-        openings: Optional[torch.Tensor],
-        log_z: Optional[float] = None,
-    ) -> np.ndarray:
-        """Ln p of one token after each context, a row of `outputs`, (N,), with the openings (2, N).
-
-        All is as in `log_probs`.
-        """
-        rows, tokens = (torch.from_numpy(x).to(outputs.device) for x in (contexts, targets))
-        if openings is not None:
-            # a tokenizer may have fewer or more tokens than its model
-            openings = nn.functional.pad(openings, (0, self.vocab_size - len(openings)))
-            openings = openings.to(outputs.device)
-        projection = self.projection()
-        if projection is None or len(outputs) < PACKED:
-            logits = outputs if projection is None else F.linear(outputs, *projection)
-            found = log_probs_of_rows(logits, rows, tokens, log_z=log_z, openings=openings)
-        else:
-            how: Any = dict(log_z=log_z, openings=openings)
-            found = log_probs_of_outputs(outputs, rows, tokens, *projection, **how)
-        return found.to("cpu", torch.float64).numpy()
 
 
 class ESPnetTreeLM(TreeLM):
@@ -337,25 +299,27 @@ class ESPnetTreeLM(TreeLM):
     steps_by_length = True
 
     def __init__(self, lm: Any, *, max_tokens: int = MAX_TOKENS, name: str = ""):
-        self.model, self.vocab_size, self.name = lm, vocab_size(lm), name
+        self.model, self.name = lm, name
+        size = getattr(lm, "vocab_size", None)
+        if size is None:
+            embeddings = (m for m in lm.modules() if isinstance(m, torch.nn.Embedding))
+            size = next(embeddings).num_embeddings
+        self.vocab_size = int(size)
         self.takes_trees = getattr(lm, "computes_trees", False)
+        self.decoder = lm.decoder if self.takes_trees else None
         self.max_nodes = max_tokens if self.takes_trees else tokens_with_logits(max_tokens)
         self.continues = self.takes_trees and lm.continues_trees
         self.is_uncertain = bool(getattr(lm, "locations", list)())
         self.may_be_uncertain = hasattr(lm, "sampled")
 
-    def sampled(self, index: int) -> ContextManager[None]:
-        """Hold sample number `index` of all that is random."""
-        found: ContextManager[None] = self.model.sampled(index)
-        return found
-
     @contextlib.contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Hold the LM in evaluation mode, without gradients."""
+    def held(self, index: Optional[int] = None) -> Iterator[None]:
+        """Hold evaluation mode, without gradients, and a sample by its number, or the mean."""
         training = self.model.training
         self.model.eval()
+        sample = contextlib.nullcontext() if index is None else self.model.sampled(index)
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), sample:
                 yield
         finally:
             self.model.train(training)
@@ -371,21 +335,14 @@ class ESPnetTreeLM(TreeLM):
         logits: torch.Tensor = self.model(tokens, None)[0]
         return logits
 
-    def projection(self) -> Optional[Projection]:
-        """Weight and bias of the output projection; None: outputs are logits."""
-        if not self.takes_trees:
-            return None
-        return self.model.decoder.weight, self.model.decoder.bias
-
     def check(self, passages: Sequence[Passage]) -> None:
-        """Check that all tokens are in the vocabulary."""
-        size = self.vocab_size
+        """Raise an InputError where a token is beyond the vocabulary."""
         for passage in passages:
             ids = passage.tokens[1:-1]
-            if ids and not 0 <= min(ids) <= max(ids) < size:
+            if ids and not 0 <= min(ids) <= max(ids) < self.vocab_size:
                 raise InputError(
                     f"token ids from {min(ids)} to {max(ids)} in {ids[:10]}, but the LM has 0 to"
-                    f" {size - 1}",
+                    f" {self.vocab_size - 1}",
                     remedy="Use the token list that the LM was trained with.",
                 )
 
@@ -403,22 +360,22 @@ class ESPnetTreeLM(TreeLM):
     ) -> List[Any]:
         """H and c, (nlayers, unit) each, for each sample, after each text."""
         lm = self.model
-        tree, paths = build_tree([[text[1:]] for text in texts], self.vocab_size - 1)
-        tree = tree.to(lm.decoder.weight.device)
+        groups, device = [[text[1:]] for text in texts], lm.decoder.weight.device
+        tree, paths = build_tree(groups, self.vocab_size - 1, device)
         ends = [int(path[-1]) for path in paths]
-
-        def read(index: int) -> List[State]:
+        of_samples: List[List[State]] = []
+        for index, sample in enumerate(self.samples(num_samples)):
             states = [None if state is None else state[index] for state in before]
-            h, c = lm.tree_states(tree, self._stacked(states))
-            found: List[State] = lm.split_state((h[:, ends], c[:, ends]))
-            return found
-
-        return list(zip(*self.over_draws(num_samples, read), strict=True))
+            with sample:
+                h, c = lm.tree_states(tree, self._stacked(states))
+                of_samples.append(lm.split_state((h[:, ends], c[:, ends])))
+        return list(zip(*of_samples, strict=True))
 
     @contextlib.contextmanager
     def stepping(self, num_samples: int) -> Iterator[None]:
         """Hold evaluation mode, and the number of samples in place of a beam search's."""
-        draws = self.num_draws(num_samples)
+        self.samples(num_samples)  # refuses a wrong number
+        draws = num_samples if self.is_uncertain else 0
         if draws and not isinstance(self.model, UncertainLM):
             raise InputError(
                 f"{self.name}: {type(self.model).__name__} cannot rescore lattices with samples",
@@ -430,7 +387,7 @@ class ESPnetTreeLM(TreeLM):
         for lm in uncertain:
             lm.num_samples = draws
         try:
-            with self.evaluating():
+            with self.held():
                 yield
         finally:
             for lm, number in zip(uncertain, before, strict=True):
@@ -460,47 +417,6 @@ def tokens_with_logits(max_tokens: int) -> int:
     return max(1, max_tokens // 4)
 
 
-def vocab_size(lm: torch.nn.Module) -> int:
-    """Number of tokens of an LM; the last of them is `<sos/eos>`."""
-    size = getattr(lm, "vocab_size", None)
-    if size is None:
-        embeddings = (m for m in lm.modules() if isinstance(m, torch.nn.Embedding))
-        size = next(embeddings).num_embeddings
-    return int(size)
-
-
 def mean_log_probs(of_draws: Sequence[torch.Tensor]) -> torch.Tensor:
     """Ln of the mean of the probabilities of some samples, (...), from ln p (...) of each."""
     return torch.stack([*of_draws]).logsumexp(0) - math.log(len(of_draws))
-
-
-def check_log_probs(log_probs: np.ndarray) -> None:
-    """Check that scores are numbers."""
-    if not np.isfinite(log_probs).all():
-        raise InputError(
-            "a log-probability of the LM is not a finite number",
-            remedy="Its training has diverged: use an earlier checkpoint.",
-        )
-
-
-def log_probs_of_rows(
-    logits: torch.Tensor,
-    contexts: torch.Tensor,
-    targets: torch.Tensor,
-    *,
-    log_z: Optional[float] = None,
-    openings: Optional[torch.Tensor] = None,
-) -> torch.Tensor:
-    """Ln p of one token after each of some contexts, (N,), from rows of logits (T, V).
-
-    The result and all other arguments are as of `log_probs_of_outputs`.
-    """
-    dtype = torch.promote_types(logits.dtype, torch.float32)
-    sums = []
-    for rows in logits.split(LOGIT_ROWS):
-        rows = rows.to(dtype)
-        z = rows.logsumexp(1) if log_z is None else rows.new_full((len(rows),), log_z)
-        sums.append([z] if openings is None else [z, rows[:, openings].logsumexp(1)])
-    normalizers, *masses = (torch.cat(part)[contexts] for part in zip(*sums, strict=True))
-    found = logits[contexts, targets].to(dtype) - normalizers
-    return torch.stack([found, masses[0] - normalizers]) if masses else found

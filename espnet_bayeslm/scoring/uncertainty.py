@@ -20,15 +20,8 @@ from torch import nn
 
 from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.scoring import MAX_TOKENS
-from espnet_bayeslm.scoring.log_probs import BLOCKS
-from espnet_bayeslm.scoring.tree_lm import (
-    Passage,
-    TreeLM,
-    check_log_probs,
-    tokens_with_logits,
-    vocab_size,
-)
-from espnet_bayeslm.scoring.word_scores import word_log_probs, word_sums
+from espnet_bayeslm.scoring.log_probs import BLOCKS, check_log_probs, word_sums
+from espnet_bayeslm.scoring.tree_lm import Passage, TreeLM, tokens_with_logits
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
@@ -82,7 +75,7 @@ class Uncertainty:
         the entropies of the word's distribution.
         """
         of_tokens = np.concatenate([self.draws, self.log_probs[None]]) - costs
-        log_probs = word_log_probs(of_tokens, starts, self.openings)
+        log_probs = word_sums(of_tokens, starts, self.openings)
         sums = (word_sums(x, starts) for x in (self.entropy, self.mutual_information))
         return Uncertainty(log_probs[:-1], log_probs[-1], *sums)
 
@@ -105,17 +98,16 @@ def token_uncertainty(
     lm.require("uncertainty")
     if num_samples < 1:
         raise InputError(f"num_samples is {num_samples} where 1 or more was expected")
-    lm.check(passages)
-    draws = lm.num_draws(num_samples)
-    if not draws:
+    num_draws = len(lm.samples(num_samples))
+    if not lm.is_uncertain:
         LOG.warning("nothing in the LM is random: it is certain of its weights")
-    max_nodes = min(lm.max_nodes, max(1, MAX_OUTPUTS // max(draws, 1)))
-    unique = set(passages)
+    max_nodes = min(lm.max_nodes, max(1, MAX_OUTPUTS // num_draws))
     found: Dict[Passage, Uncertainty] = {}
     if openings is not None:
         openings = nn.functional.pad(openings, (0, lm.vocab_size - len(openings)))
-    with lm.evaluating(), progress(desc="uncertainty", unit="seq", total=len(unique)) as bar:
-        for batch in lm.batches([*unique], max_nodes):
+    total = len(set(passages))
+    with lm.held(), progress(desc="uncertainty", unit="seq", total=total) as bar:
+        for batch in lm.batches(passages, max_nodes):
             found.update(zip(batch, _of_batch(lm, batch, num_samples, openings), strict=True))
             bar.update(len(batch))
     return [found[passage] for passage in passages]
@@ -125,15 +117,19 @@ def _of_batch(
     lm: TreeLM, batch: Sequence[Passage], num_samples: int, openings: Optional[torch.Tensor]
 ) -> Iterator[Uncertainty]:
     """Yield the uncertainty of each passage of a batch."""
-    read = lm.over_draws(num_samples, lambda _: (*lm.read(batch), lm.projection()))
-    paths = read[0][1]
+    read: List[Tuple[torch.Tensor, Tuple[torch.Tensor, ...]]] = []
+    for sample in lm.samples(num_samples):
+        with sample:
+            outputs, paths = lm.read(batch)
+            decoder = lm.decoder
+            read.append((outputs, () if decoder is None else (decoder.weight, decoder.bias)))
     last = [path[len(path) - p.scored :] for p, path in zip(batch, paths, strict=True)]
     # N tokens after T distinct contexts
     used, places = np.unique(np.concatenate(last), return_inverse=True)
     targets = np.array([t for p in batch for t in p.tokens[len(p.tokens) - p.scored :]])
     device = read[0][0].device
     rows = torch.from_numpy(used).to(device)
-    parts = [(outputs[rows], projection) for outputs, _, projection in read]
+    parts = [(outputs[rows], projection) for outputs, projection in read]
     draws = np.zeros((len(parts), 1 if openings is None else 2, len(targets)))
     entropies = np.zeros((2, len(used)))
     height, _ = BLOCKS.get(device.type, BLOCKS["cuda"])
@@ -144,7 +140,7 @@ def _of_batch(
         of_draws: Any = 0
         for k, (outputs, projection) in enumerate(parts):
             logits = outputs[start : start + height]
-            if projection is not None:
+            if projection:
                 logits = linear(logits, *projection)
             log_p = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(1)
             p = log_p.exp()
@@ -177,7 +173,7 @@ def latent_moments(
     lm = trained.lm
     encoded = [
         # <sos> w1 .. wn
-        [vocab_size(lm) - 1, *(trained.ids(trained.tokenize(" ".join(words))) if words else [])]
+        [lm.vocab_size - 1, *(trained.ids(trained.tokenize(" ".join(words))) if words else [])]
         for words in sentences
     ]
     device = next(lm.parameters()).device

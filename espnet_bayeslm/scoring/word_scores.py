@@ -13,7 +13,6 @@ probability that the LM gives to tokens with which no sentence starts is lost.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
@@ -52,13 +51,6 @@ def sentences_of(texts: Sequence[Text]) -> List[List[str]]:
             remedy="Give [text], or call `score`.",
         )
     return list(map(words_of, texts))
-
-
-def log_unk_size(unk_size: float) -> float:
-    """Natural log of the number of words that share the probability of `<unk>`."""
-    if not 1 <= unk_size < math.inf:
-        raise InputError(f"--unk_size {unk_size:g}: expected the number of words, 1 or more")
-    return math.log(unk_size)
 
 
 class WordScorer:
@@ -100,9 +92,11 @@ class WordScorer:
         """Scores of the hypotheses of an utterance, in each of some recordings.
 
         Histories are those of the recordings, as `extended` returned them; None: the beginning.
+        By default they change no score, and equal hypotheses are scored once.
         """
-        found = iter(self.word_scores([words for group in groups for words in group]))
-        return [[next(found) for _ in group] for group in groups]
+        distinct = list(dict.fromkeys(tuple(words) for group in groups for words in group))
+        known = dict(zip(distinct, self.word_scores(distinct), strict=True))
+        return [[known[tuple(words)] for words in group] for group in groups]
 
     def extended(self, histories: Sequence[Any], sentences: Sequence[Sequence[str]]) -> List[Any]:
         """Histories after one more sentence of each recording."""
@@ -155,31 +149,3 @@ class Component(NamedTuple):
     scorer: WordScorer
     fingerprint: str = ""
     pretrained: Optional[Any] = None
-
-
-def word_sums(values: np.ndarray, starts: Sequence[int]) -> np.ndarray:
-    """(..., n + 1) sums of values over the tokens of each word and of `</s>`, which have starts.
-
-    The values are of tokens and `</s>`, (..., number of tokens + 1). A word without tokens has 0.
-    """
-    sums = np.add.reduceat(values, starts, axis=-1)
-    # reduceat takes the next value for an empty run
-    sums[..., :-1][..., np.diff(starts) == 0] = 0
-    return sums
-
-
-def word_log_probs(
-    log_probs: np.ndarray, starts: Sequence[int], openings: Optional[np.ndarray] = None
-) -> np.ndarray:
-    """(..., n + 1) ln p of each word and of `</s>`, from their tokens' ln p.
-
-    Args:
-        log_probs: Ln p of the tokens and `</s>`, (..., number of tokens + 1).
-        starts: Where each word, and `</s>`, begins.
-        openings: Ln e in the context of each token, as `log_probs`; None: e is 1.
-    """
-    sums = word_sums(log_probs, starts)
-    if openings is not None:
-        ends = np.where(np.array(starts) > 0, openings[..., starts], 0.0)
-        sums += np.diff(ends, axis=-1, append=0.0)
-    return sums

@@ -27,7 +27,7 @@ from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, load_tokenizer
 from espnet_bayeslm.pretrained.names import TOKEN_TYPE
 from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader, training_readers
-from espnet_bayeslm.scoring.reader import check_is_plain, marked_tokens
+from espnet_bayeslm.scoring.reader import check_is_plain
 from espnet_bayeslm.scoring.unknown_words import unknown_words
 from espnet_bayeslm.training.plain_text import TokenOptions
 from espnet_bayeslm.utils.errors import InputError
@@ -108,10 +108,9 @@ def check_plain_texts(train_text: Path, valid_text: Path) -> None:
 
 def check_words(texts: Sequence[Path], tokens: Tokens) -> None:
     """Check that texts hold words and not word pieces, which would be cut again."""
-    marked = marked_tokens(tokens.tokens)
     for text in texts:
         head = (line.split() for _, line in itertools.islice(read_lines(text), HEAD))
-        check_is_plain(head, marked, name=str(text))
+        check_is_plain(head, tokens.tokens, name=str(text))
 
 
 def write_keyed_text(source: Path, target: Path) -> None:

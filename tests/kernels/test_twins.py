@@ -41,10 +41,10 @@ def test_attention_equals_that_with_a_full_mask(monkeypatch, block, max_keys):
     monkeypatch.setattr(tree_module, "BLOCK", block)
     monkeypatch.setattr(tree_module, "MAX_KEYS", max_keys)
     tree, _ = make_tree()
-    assert len(tree) > 300
-    x = torch.randn(len(tree), 3 * 12, dtype=torch.float64)
+    assert len(tree.tokens) > 300
+    x = torch.randn(len(tree.tokens), 3 * 12, dtype=torch.float64)
     heads = [t.unflatten(1, (3, 4)).transpose(0, 1) for t in x.chunk(3, dim=1)]
-    seen = torch.eye(len(tree), dtype=torch.bool)  # which node sees which
+    seen = torch.eye(len(tree.tokens), dtype=torch.bool)  # which node sees which
     for node, parent in enumerate(tree.parents.tolist()):
         if parent >= 0:
             seen[node] |= seen[parent]
@@ -52,7 +52,7 @@ def test_attention_equals_that_with_a_full_mask(monkeypatch, block, max_keys):
     attention = TreeAttention(tree, x.dtype)
     found = attention.attend(*x[attention.order].chunk(3, dim=1), heads=3)[attention.rows]
     torch.testing.assert_close(found, expected.transpose(0, 1).flatten(1), rtol=0, atol=1e-12)
-    assert torch.equal(attention.order[attention.rows], torch.arange(len(tree)))
+    assert torch.equal(attention.order[attention.rows], torch.arange(len(tree.tokens)))
 
 
 PACKAGE = Path(kernels.__file__).parents[1]
@@ -101,8 +101,8 @@ def a_mixture(f):
 def a_tree(f):
     tree, _ = make_tree(length=20, num=20)
     rnn = nn.LSTM(4, 5, num_layers=2, batch_first=True).double()
-    inputs, which = rand(len(tree), 4), maybe(tree.tokens.unique(return_inverse=True)[1])
-    output, state = f(rnn, inputs, tree.parents, tree.levels(), None, which)
+    inputs, which = rand(len(tree.tokens), 4), maybe(tree.tokens.unique(return_inverse=True)[1])
+    output, state = f(rnn, inputs, tree.parents, tree.levels, None, which)
     return (output, *state), []
 
 

@@ -342,7 +342,7 @@ def assert_equals_forward(lm, groups, **tolerance):
     tree, paths = build_tree(groups, EOS)
     logits = lm.decoder(lm.tree_outputs(tree))
     prefixes = [{ids[:k] for ids in group for k in range(len(ids) + 1)} for group in groups]
-    assert len(logits) == len(tree) == sum(map(len, prefixes))
+    assert len(logits) == len(tree.tokens) == sum(map(len, prefixes))
     texts = [torch.tensor([EOS, *ids]) for group in groups for ids in group]
     expected = lm(torch.nn.utils.rnn.pad_sequence(texts, batch_first=True))[0]
     for row, path in zip(expected, paths, strict=True):

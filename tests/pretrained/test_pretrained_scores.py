@@ -30,7 +30,7 @@ from espnet_bayeslm.pretrained.causal_trees import CausalTreeLM
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
-from espnet_bayeslm.scoring import tree_lm
+from espnet_bayeslm.scoring import log_probs, tree_lm
 from espnet_bayeslm.scoring.word_scores import END
 from espnet_bayeslm.utils.errors import InputError
 
@@ -77,7 +77,8 @@ def test_words_sum_to_the_models_own_loss(lm, form):
 def test_the_size_of_batches_changes_nothing(lm, limits, takes_trees, monkeypatch):
     expected = scorer_of(lm).word_scores(SENTENCES)
     for name, value in limits.items():
-        monkeypatch.setattr(causal_trees if name == "MAX_NODES" else tree_lm, name, value)
+        modules = {"MAX_NODES": causal_trees, "PACKED": log_probs, "PROJECTED": tree_lm}
+        monkeypatch.setattr(modules[name], name, value)
     scorer = scorer_of(lm)
     scorer.tree_lm.takes_trees = takes_trees
     assert_near(scorer.word_scores(SENTENCES), expected)
@@ -121,13 +122,8 @@ def test_words_one_by_one_have_the_scores_of_the_sentence(lm, form, keeps_keys, 
 def test_a_prefix_is_read_once(lm, monkeypatch):
     scorer, shapes = scorer_of(lm), []
     assert scorer.tree_lm.keeps_keys
-    outputs = scorer.tree_lm._outputs
-    monkeypatch.setattr(
-        scorer.tree_lm,
-        "_outputs",
-        lambda input_ids, **how: (
-            shapes.append(tuple(input_ids.shape)) or outputs(input_ids=input_ids, **how)
-        ),
+    hook = scorer.tree_lm._body.register_forward_pre_hook(
+        lambda _, args, inputs: shapes.append(tuple(inputs["input_ids"].shape)), with_kwargs=True
     )
     state = scorer.after(scorer.begin(), "so")
     first = scorer.next_words([state] * 3, ["we", "could", END])
@@ -139,6 +135,7 @@ def test_a_prefix_is_read_once(lm, monkeypatch):
     shapes.clear()
     assert scorer.next_words([state] * 3, ["we", "could", END]).tolist() == first.tolist()
     assert shapes == []
+    hook.remove()
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
@@ -238,7 +235,7 @@ def test_the_words_after_a_prefix_sum_to_one(marks, before):
 @pytest.mark.parametrize("packed", [1, 10_000])
 def test_half_precision_sums_probabilities_in_single(tmp_path, monkeypatch, packed):
     """An LM without an opinion gives each of its V tokens 1 / V, which bfloat16 cannot hold."""
-    monkeypatch.setattr(tree_lm, "PACKED", packed)
+    monkeypatch.setattr(log_probs, "PACKED", packed)
     lm = load_causal_lm(write_model(tmp_path / "lm"), precision="bfloat16")
     with torch.no_grad():
         lm.model.get_output_embeddings().weight.zero_()

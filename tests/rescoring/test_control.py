@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import yaml
 
-from espnet_bayeslm.bin.rescore import write_settings
+from espnet_bayeslm.bin.rescore import write_settings, written_lists
 from espnet_bayeslm.evaluation.wer import ALL_WORDS
 from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListTally, ScoredList, choose
 from espnet_bayeslm.rescoring.feature_tuning import AS_IT_CAME, feature_sets
 from espnet_bayeslm.rescoring.features import sign_of
-from espnet_bayeslm.rescoring.output_files import written_lists
 from espnet_bayeslm.rescoring.rescore import tune_and_choose
 from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales

@@ -62,7 +62,7 @@ def test_scores_that_are_zero_or_none():
     for am, graph, total in ((0.0, None, 0.0), (None, 0.0, 0.0), (-5.0, -1.0, -1.5)):
         item = NBest("u", (Hypothesis((), am, None, graph),))
         features = hypothesis_features(item, {"log_prob": np.zeros(1)})
-        assert ScoredList(item, ()).totals(features, Scales(10)).tolist() == [total]
+        assert ScoredList(item, ()).totals(features, Scales(10)).values.tolist() == [total]
 
 
 def test_weights_of_features_stand_in_place_of_lmwt_and_penalty():
@@ -73,7 +73,8 @@ def test_weights_of_features_stand_in_place_of_lmwt_and_penalty():
     own = hypothesis_features(nbest, {"log_prob": log_probs, "log_prob.lstm": 2 * log_probs})
     item = ScoredList(nbest, ())
     same = Scales(features=(("am_score", 0.1), ("graph_score", 1), ("log_prob", 1), ("words", -2)))
-    np.testing.assert_allclose(item.totals(own, same), item.totals(own, Scales(10.0, 2.0)))
+    same_totals, others = (item.totals(own, scales) for scales in (same, Scales(10.0, 2.0)))
+    np.testing.assert_allclose(same_totals.values, others.values)
     assert item.choice(own, same) == item.choice(own, Scales(10.0, 2.0)) == 1
     assert item.choice(own, Scales(features=(("log_prob.lstm", 1.0),))) == 0
     assert item.choice(own, Scales(features=(("lm_score", 1.0), ("rank", 0.1)))) == 1

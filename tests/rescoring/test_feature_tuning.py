@@ -14,11 +14,10 @@ from espnet_bayeslm.rescoring.feature_tuning import (
     chosen_errors,
     feature_sets,
     make_candidates,
-    unused_line,
     validate,
     with_control,
 )
-from espnet_bayeslm.rescoring.features import FIRST_PASS, best_place
+from espnet_bayeslm.rescoring.features import FIRST_PASS, totals
 
 
 def simulated(num_lists, *, seed, am=1.0, lm=0.5, old=0.5, num_hyps=8):
@@ -115,7 +114,7 @@ def test_lists_whose_first_is_the_oracle_stay_as_they_came():
             values[[0, place]] = values[[place, 0]]
     tuned = tune(lists, errors)
     assert tuned.kept == AS_IT_CAME and tuned.weights == FIRST_PASS
-    assert all(best_place(features, dict(tuned.weights)) == 0 for features in lists)
+    assert all(totals(features, dict(tuned.weights)).best() == 0 for features in lists)
 
 
 @pytest.mark.parametrize("lists", [dict(num_lists=1, lm=5.0), dict(num_lists=10, num_hyps=1)])
@@ -220,7 +219,7 @@ def choices(*, without, with_lm, lm=1.0, seed=0):
         gains = np.where(np.arange(96) < better, 1, -1)
         held_out = {AS_IT_CAME: np.full(96, 3), **{name: 3 - gains for name in every.sets}}
         found.append(dataclasses.replace(every, held_out=held_out))
-    return *with_control(*found), unused_line(*found)
+    return with_control(*found)
 
 
 def candidates_of(lists, errors, groups):

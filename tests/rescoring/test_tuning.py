@@ -12,7 +12,7 @@ from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report import weight_sweep
 from espnet_bayeslm.rescoring.decision import ListTally, ScoredList, choose
 from espnet_bayeslm.rescoring.feature_tuning import chosen_errors
-from espnet_bayeslm.rescoring.features import best_place, hypothesis_features
+from espnet_bayeslm.rescoring.features import hypothesis_features, totals
 from espnet_bayeslm.rescoring.rescore import tune_and_choose
 from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales, scales_of
@@ -79,7 +79,7 @@ def test_scales_choose_what_the_tuned_weights_choose(graph, ties):
             weights = dict(zip(some, values.tolist(), strict=True))
             scales = scales_of(weights, has_graph=graph != "none")
             for item, own in zip(lists, features, strict=True):
-                assert item.choice(own, scales) == best_place(own, weights), weights
+                assert item.choice(own, scales) == totals(own, weights).best(), weights
 
 
 KALDI_FORMS = {

@@ -5,19 +5,18 @@ import pytest
 
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import weight_search
+from espnet_bayeslm.rescoring.feature_tuning import folds
 from espnet_bayeslm.rescoring.features import (
     FIRST_PASS,
-    best_place,
     feature_table,
     hypothesis_features,
     is_normalised,
+    make_problem,
     totals,
 )
 from espnet_bayeslm.rescoring.weight_search import (
     descend,
     errors_along,
-    folds,
-    make_problem,
     normalised,
     smoothed_pieces,
 )
@@ -77,13 +76,13 @@ def test_bad_scores_are_one_error(name, scores, message):
 
 def test_totals_and_the_first_of_equals():
     features = {"a": np.array([1.0, 2.0, 2.0]), "b": np.array([0.0, -1.0, -1.0])}
-    assert totals(features, {"a": 2.0, "b": 0.5}).tolist() == [2.0, 3.5, 3.5]
-    assert best_place(features, {"a": 2.0, "b": 0.5}) == 1
+    assert totals(features, {"a": 2.0, "b": 0.5}).values.tolist() == [2.0, 3.5, 3.5]
+    assert totals(features, {"a": 2.0, "b": 0.5}).best() == 1
     # 0.1 + 0.2 > 0.3 by rounding only
     features = {"a": np.array([0.3, 0.1]), "b": np.array([0.0, 0.2])}
-    assert best_place(features, {"a": 1.0, "b": 1.0}) == 0
+    assert totals(features, {"a": 1.0, "b": 1.0}).best() == 0
     features["is_first"] = np.array([1.0, 0.0])
-    assert best_place(features, dict(FIRST_PASS)) == 0
+    assert totals(features, dict(FIRST_PASS)).best() == 0
     with pytest.raises(InputError, match="no lm_score in the list"):
         totals(features, {"a": 1.0, "lm_score": 1.0})
 

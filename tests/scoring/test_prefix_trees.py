@@ -7,12 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espnet_bayeslm.lm.tree import tree_batches
-from espnet_bayeslm.scoring.log_probs import (
-    BLOCKS,
-    log_normalizers,
-    log_probs_of_outputs,
-)
+from espnet_bayeslm.scoring.log_probs import BLOCKS, log_normalizers, log_probs_of_outputs
+from espnet_bayeslm.scoring.tree_lm import Passage, TreeLM
 
 SEQUENCES = st.lists(st.lists(st.integers(0, 2), max_size=6).map(tuple), unique=True).map(sorted)
 
@@ -23,8 +19,11 @@ def distinct_prefixes(sequences):
 
 @given(sequences=SEQUENCES, max_tokens=st.integers(1, 40))
 def test_batches_hold_all_sequences_in_order_and_keep_to_their_budget(sequences, max_tokens):
-    batches = list(tree_batches(sequences, max_tokens=max_tokens))
-    assert [ids for batch in batches for ids in batch] == sequences
+    passages = [Passage(0, (*ids, 0), 1) for ids in sequences]
+    # the root is a prefix too
+    runs = list(TreeLM().batches(passages, max_tokens + 1))
+    assert [passage for run in runs for passage in run] == sorted(passages)
+    batches = [[passage.tokens[:-1] for passage in run] for run in runs]
     for batch in batches:
         assert distinct_prefixes(batch) <= max_tokens or len(batch) == 1
     # none ends before it has to
@@ -37,6 +36,7 @@ def test_batches_hold_all_sequences_in_order_and_keep_to_their_budget(sequences,
 def test_log_normalizers_equal_logsumexp(monkeypatch, contexts, vocab, dtype):
     monkeypatch.setitem(BLOCKS, "cpu", (3, 4))
     monkeypatch.setattr("espnet_bayeslm.scoring.log_probs.ROWS", 5)
+    monkeypatch.setattr("espnet_bayeslm.scoring.log_probs.PACKED", 1)
     outputs, weight = torch.randn(contexts, 6, dtype=dtype), torch.randn(vocab, 6, dtype=dtype)
     bias = 50 * torch.randn(vocab, dtype=dtype)
     logits = torch.nn.functional.linear(outputs, weight, bias)

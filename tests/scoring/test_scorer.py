@@ -21,9 +21,9 @@ from espnet_bayeslm.scoring import token_log_probs
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.reader import opening_tokens, tokens_of_words
 from espnet_bayeslm.scoring.scorer import token_scorer
-from espnet_bayeslm.scoring.tree_lm import vocab_size
+from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM
 from espnet_bayeslm.scoring.unknown_words import ZIPF_SHARE, unknown_words, usual_unk_size
-from espnet_bayeslm.scoring.word_scores import END
+from espnet_bayeslm.scoring.word_scores import END, WordScorer, WordScores
 from espnet_bayeslm.utils.errors import InputError
 
 TEXT = "the cat sat on the mat\nthe dog sat on the cat\na dog and a cat met on a mat\n" * 4
@@ -51,7 +51,7 @@ class Trained:
 
 def over_ids(lm, **options):
     """Return the scorer of an LM whose words are its token ids."""
-    tokens = [*map(str, range(vocab_size(lm) - 1)), "<unk>"]
+    tokens = [*map(str, range(ESPnetTreeLM(lm).vocab_size - 1)), "<unk>"]
     ids = lambda words: [*map(int, words)]  # noqa: E731
     return token_scorer(Trained(lm, tokens, "word", str.split, ids), **options)
 
@@ -231,8 +231,10 @@ def next_probs(scorer, tokens):
     """Return p of each token after tokens, averaged over the weight samples, by forward passes."""
     lm = scorer.lm.lm
     ids = torch.tensor([[lm.vocab_size - 1, *scorer.lm.ids(tokens)]])
-    compute = lambda _: lm(ids, None)[0][0, -1].softmax(0)  # noqa: E731
-    found = scorer.tree_lm.over_draws(scorer.num_samples, compute)
+    found = []
+    for sample in scorer.tree_lm.samples(scorer.num_samples):
+        with sample:
+            found.append(lm(ids, None)[0][0, -1].softmax(0))
     return torch.stack(found).mean(0).numpy()
 
 
@@ -368,3 +370,18 @@ def test_a_size_that_is_none(size, tmp_path):
         token_scorer(make("word", tmp_path), unk_size=size)
     with pytest.raises(InputError, match="--unk_size"):
         NgramScorer(tmp_path / "any.arpa", unk_size=size)
+
+
+def test_equal_hypotheses_are_scored_once_without_context():
+    """An n-gram scores the lists of recordings without what was said before."""
+    asked = []
+
+    class Counts(WordScorer):
+        def word_scores(self, sentences):
+            asked.extend(sentences)
+            return [WordScores(np.zeros(len(words) + 1), np.zeros(0)) for words in sentences]
+
+    groups = [[("a", "b"), ["a", "b"], ()], [["c"], ("a", "b")]]
+    found = Counts().scores_in_context(groups, [None, None])
+    assert asked == [("a", "b"), (), ("c",)]
+    assert [[len(s.log_probs) for s in group] for group in found] == [[3, 3, 1], [2, 3]]

@@ -78,7 +78,9 @@ def test_many_draws_have_small_batches(monkeypatch):
     monkeypatch.setattr("espnet_bayeslm.scoring.uncertainty.MAX_OUTPUTS", 40)
     lm, sizes = make_generic(build(SOME[0])), []
     outputs = lm.tree_outputs
-    monkeypatch.setattr(lm, "tree_outputs", lambda tree: sizes.append(len(tree)) or outputs(tree))
+    monkeypatch.setattr(
+        lm, "tree_outputs", lambda tree: sizes.append(len(tree.tokens)) or outputs(tree)
+    )
     token_uncertainty(lm, TEXTS, num_samples=4)
     assert 1 < max(sizes) <= 10 < sum(sizes) / 4
 
