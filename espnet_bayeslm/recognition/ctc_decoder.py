@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.loading.component_options import MixtureOptions
-from espnet_bayeslm.recognition.ctc_lists import fused_lm, known_words
+from espnet_bayeslm.recognition.ctc_lists import fused_lm, search_vocabulary
 from espnet_bayeslm.recognition.ctc_search import BeamOptions, CTCSearch
 from espnet_bayeslm.recognition.ctc_tokens import CTCTokens
 from espnet_bayeslm.recognition.hotwords import HOTWORD_WEIGHT, Hotwords, check_letters
@@ -129,7 +129,7 @@ def build_ctcdecoder(
     Args:
         labels: The recogniser's tokens, in the order of the logits' columns.
         kenlm_model_path: An n-gram: an ARPA file or a KenLM binary.
-        unigrams: Known words; None: those of the ARPA file.
+        unigrams: Known words; None: those of the LMs, if each of them lists its own.
         alpha: Weight of ln P of the LM.
         beta: Score of each word.
         unk_score_offset: Log10 P of an unknown word, beside the LM's.
@@ -155,7 +155,7 @@ def build_ctcdecoder(
         weights=shares,
         lm_weight=alpha,
         word_bonus=beta,
-        vocabulary=known_words(unigrams, components, ngrams, tokens),
+        vocabulary=search_vocabulary(unigrams, components, tokens),
         unk_score_offset=unk_score_offset,
     )
     return CTCDecoder(tokens, fusion)

@@ -13,13 +13,11 @@ from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.loading.components import chooses_form
 from espnet_bayeslm.loading.weights_file import forms_of_weights, read_weights
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.ngram.ngram_files import arpa_order
 from espnet_bayeslm.pretrained.text_forms import WORDS_TO_CHOOSE
 from espnet_bayeslm.recognition.ctc_search import GROUP, BeamOptions, CTCSearch, FoundText
 from espnet_bayeslm.recognition.ctc_tokens import CTCTokens, read_tokens
 from espnet_bayeslm.recognition.hotwords import HOTWORD_WEIGHT, read_hotwords
 from espnet_bayeslm.recognition.logits import log_probs_of, read_logits
-from espnet_bayeslm.recognition.recognisers import arpa_words
 from espnet_bayeslm.recognition.word_fusion import Vocabulary, WordFusion
 from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.scoring.word_scores import Component
@@ -62,8 +60,8 @@ class CTCOptions(BeamOptions):
         "Weight of each word of a hotword without a weight", HOTWORD_WEIGHT, group=GROUP
     )
     unigrams: Optional[str] = option(
-        "A file with a known word on each line; default: the words of the n-grams, where no other"
-        " LM is given",
+        "A file with a known word on each line; default: those of the n-grams and the LMs over"
+        " words, where no other LM is given",
         None,
         group=GROUP,
     )
@@ -105,40 +103,41 @@ def fused_lm(
     return components, weights
 
 
-def known_words(
-    unigrams: Optional[Iterable[str]],
-    components: Sequence[Component],
-    ngrams: Sequence[PathLike],
-    tokens: CTCTokens,
+def search_vocabulary(
+    unigrams: Optional[Iterable[str]], components: Sequence[Component], tokens: CTCTokens
 ) -> Optional[Vocabulary]:
-    """Words that a search knows; None: all are known, or nothing tells.
+    """Words that a search knows; None: all are known.
 
-    They are the unigrams, else the words of the n-grams. Where there are n-grams and no other LM,
-    a word that no n-gram knows is left out.
+    They are the unigrams, else the words of the LMs and n-grams, if each of these lists its own. A
+    word that no LM and no n-gram knows is left out.
 
     Raises:
         InputError: Most of the words have letters that no token has.
     """
-    has_ngrams_only = bool(components) and len(ngrams) == len(components)
+    scorers = [uncached(component.scorer) for component in components]
     words = None if unigrams is None else list(dict.fromkeys(unigrams))
-    if words is None and has_ngrams_only:
-        binary = next((path for path in ngrams if not arpa_order(path)), None)
-        if binary is not None:
-            LOG.info(f"{binary}: it does not list its words; give them by --unigrams")
-            return None
-        words = sorted({word for path in ngrams for word in arpa_words(path)})
+    if words is None and scorers:
+        own = [scorer.known_words() for scorer in scorers]
+        silent = [c.name for c, listed in zip(components, own, strict=True) if listed is None]
+        if not silent:
+            words = sorted({word for listed in own for word in listed})
+        else:
+            LOG.warning(
+                f"{', '.join(silent)}: no list of its words, so the search does not know which"
+                " letters lead to a word. Give the words by --unigrams."
+            )
     if words is None:
         return None
-    if has_ngrams_only:
-        unknown = np.array([component.scorer.unknown(words) for component in components])
-        words = [word for word, no in zip(words, unknown.all(axis=0), strict=True) if not no]
+    if scorers:
+        unknown = np.array([scorer.unknown(words) for scorer in scorers]).all(axis=0)
+        words = [word for word, is_unknown in zip(words, unknown, strict=True) if not is_unknown]
     strange = [word for word in words if tokens.words.missing_letters(word)]
     if 2 * len(strange) > len(words) or not words:
         example = f", as {strange[0]!r}" if strange else ""
         raise InputError(
             f"{len(strange)} of the {len(words)} words that the search knows have letters that no"
             f" token has{example}",
-            remedy="Write tokens and words in one case: --lower true, or another n-gram.",
+            remedy="Write tokens and words in one case: --lower true, or another LM.",
         )
     return Vocabulary(words)
 
@@ -214,7 +213,7 @@ def ctc_lists(
         weights=weights,
         lm_weight=lm_weight,
         word_bonus=options.word_bonus,
-        vocabulary=known_words(unigrams, components, mixture.ngrams, tokens),
+        vocabulary=search_vocabulary(unigrams, components, tokens),
         unk_score_offset=options.unk_score_offset,
         hotwords=hotwords,
     )

@@ -227,7 +227,7 @@ class UtteranceSearch:
             chosen = finished >= 0
             if pays and not chosen.all():
                 chosen = ~chosen
-                most = am_scores[chosen] + self._at_most(texts[chosen]) + self._fusion.most
+                most = am_scores[chosen] + self._at_most(texts[chosen], after[chosen])
                 chosen[chosen] = most >= self._bar(beam)
                 finished[chosen] = self._paid(texts[chosen])
             elif pays:
@@ -263,10 +263,18 @@ class UtteranceSearch:
         self._finished.update(zip(new, self._histories.add(pairs), strict=True))
         return np.array([self._finished[text] for text in texts.tolist()], np.int64)
 
-    def _at_most(self, texts: np.ndarray) -> np.ndarray:
-        """Score of each text, (N,), if the LM were sure of its last word; without phrases."""
+    def _at_most(self, texts: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Score of each text, (N,), with first letters of a next word, by an LM that is sure."""
         histories, begun = np.divmod(texts, MOST_BEGUN)
-        return self._histories.scores[histories] + self._begun.complete[begun]
+        gains = self._begun.complete[begun] + self._begun.ahead[after]
+        if self._fusion.hotwords is not None:
+            letters, fusion = self._begun.letters, self._fusion
+            numbers = zip(histories.tolist(), begun.tolist(), after.tolist(), strict=True)
+            for n, (history, word, added) in enumerate(numbers):
+                hot = self._histories.hot[history]
+                ahead = fusion.ahead(fusion.after(hot, letters[word]), letters[added])
+                gains[n] = fusion.complete(hot, letters[word]) + ahead
+        return self._histories.scores[histories] + gains
 
     def _score(self, histories: np.ndarray, begun: np.ndarray) -> np.ndarray:
         """Score of each text by all but the logits, (N,)."""

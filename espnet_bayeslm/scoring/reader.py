@@ -58,6 +58,7 @@ class WordReader:
             with its last token.
         joins: True if the end of a sentence is the start of the next in a text; False: a text has
             one start, and each of its sentences an end.
+        words: Words that are tokens, in an LM over words.
         marked: Tokens with the sign of a blank, which plain text has nowhere.
     """
 
@@ -66,6 +67,7 @@ class WordReader:
     unk: int = -1
     openings: Optional[torch.Tensor] = None
     joins: bool = False
+    words: Sequence[str] = ()
     marked: Collection[str] = ()
 
     def encode(self, words: Sequence[str]) -> Encoded:
@@ -85,6 +87,7 @@ class TokenReader(WordReader):
     def __init__(self, trained: Any):
         self._trained, tokens = trained, trained.token_list
         self._is_word = trained.token_type == "word"
+        self.words = tokens if self._is_word else ()
         self.start = self.end = (len(tokens) - 1,)
         self.unk = tokens.index("<unk>")
         self.openings = opening_tokens(tokens, trained.token_type)

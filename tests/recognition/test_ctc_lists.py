@@ -13,9 +13,8 @@ from espnet_bayeslm.bin import nbest, rescore
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.recognition.ctc_lists import known_words
+from espnet_bayeslm.recognition.ctc_lists import search_vocabulary
 from espnet_bayeslm.recognition.ctc_tokens import CTCTokens
-from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.errors import InputError
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -199,21 +198,30 @@ def test_an_lm_that_knows_too_few_words_is_refused(folder, refused, tmp_path):
     assert "lm does not know" in message and "words of the best hypotheses (100.00 %)" in message
 
 
-def test_known_words(folder):
+def test_known_words(folder, caplog):
     tokens = CTCTokens(LABELS)
 
-    def known(unigrams, *names, extra=()):
-        paths = [folder / name for name in names]
-        components = ComponentOptions(ngrams=paths).components() if paths else []
-        return known_words(unigrams, [*components, *extra], paths, tokens)
+    def known(unigrams, *names):
+        lms = [f"hf:{folder / name}" for name in names if name == "llama"]
+        paths = [folder / name for name in names if name != "llama"]
+        options = ComponentOptions(lms=lms, ngrams=paths)
+        return search_vocabulary(unigrams, options.components() if names else [], tokens)
 
     trained = set(" ".join(TRAINED).split())
     assert known(None, "3.arpa").words == known(None, "3.arpa", "2.arpa.gz").words == trained
     assert known(["the", "that"], "3.arpa").words == {"the"}
-    assert known(["the", "that"]).words == {"the", "that"}
-    other = Component("other", "lm", None)
-    assert known(None) is None and known(None, "3.arpa", extra=[other]) is None
-    assert known(["that"], "3.arpa", extra=[other]).words == {"that"}
+    assert known(["the", "that"]).words == {"the", "that"} and known(None) is None
+    assert not caplog.text
+    assert known(["that"], "3.arpa", "llama").words == {"that"}
+    assert known(None, "3.arpa", "llama") is None
+    assert "llama: no list of its words" in caplog.text and "--unigrams" in caplog.text
+
+
+def test_an_lm_over_words_lists_them(corpus, train_lm, tmp_path):
+    exp = train_lm(tmp_path / "exp", *words(lm="bayes_lstm", lm_conf=["unit=8"]))
+    components = ComponentOptions(lms=[exp]).components()
+    letters = CTCTokens(["<blank>", "<space>", *"abcdefghijk"])
+    assert search_vocabulary(None, components, letters).words == {*"abcdefghij"}
 
 
 def test_pythons_decoder_has_the_tools_scores(folder, tmp_path):
