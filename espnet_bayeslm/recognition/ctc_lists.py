@@ -129,8 +129,8 @@ def search_vocabulary(
     if words is None:
         return None
     if scorers:
-        unknown = np.array([scorer.unknown(words) for scorer in scorers]).all(axis=0)
-        words = [word for word, is_unknown in zip(words, unknown, strict=True) if not is_unknown]
+        unknown = zip(*(scorer.unknown(words) for scorer in scorers), strict=True)
+        words = [word for word, by_each in zip(words, unknown, strict=True) if not all(by_each)]
     strange = [word for word in words if tokens.words.missing_letters(word)]
     if 2 * len(strange) > len(words) or not words:
         example = f", as {strange[0]!r}" if strange else ""

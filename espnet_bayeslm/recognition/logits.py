@@ -15,8 +15,10 @@ from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
 
 SUM_ERROR = 1e-3
 """Rows of probabilities sum to one within so much."""
-BAD_FILES = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, struct.error)
-BAD_FILES += (AssertionError, RuntimeError, TypeError, zlib.error)  # of kaldiio
+BAD_FILES = (
+    *(OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, struct.error, zlib.error),
+    *(AssertionError, RuntimeError, TypeError),  # of kaldiio
+)
 FORMS = (
     "Give an .npz with an array (frames, tokens) for each utterance, as"
     " numpy.savez(FILE, **{utterance: logits}), or an .ark or .scp of such matrices."

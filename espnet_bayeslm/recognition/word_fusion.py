@@ -20,6 +20,11 @@ from espnet_bayeslm.scoring.word_scores import END, WordScorer
 LN_10 = math.log(10.0)
 LONG = 6
 """Letters above which an unknown beginning of a word costs more, in proportion."""
+LETTER_COST = 2.0
+"""Cost of a letter until the word is complete, in nats, where no vocabulary rules letters out.
+
+It is above the -ln P per letter of most words, so that no hypothesis gains by a word without end.
+"""
 NO_PHRASE = HotwordState()
 
 
@@ -48,7 +53,8 @@ class WordFusion:
         weights: Their weights, (K,).
         lm_weight: Weight of the LM's ln P.
         word_bonus: Score of each word, where there is an LM.
-        vocabulary: Known words; None: all words are known.
+        vocabulary: Known words; None: all words are known, and each letter costs `LETTER_COST`
+            with `lm_weight` until the word is complete.
         unk_score_offset: Score of an unknown word, as log10 P where it is complete (weighted by
             `lm_weight`), and in nats before.
         hotwords: The hotwords; None: there are none.
@@ -68,7 +74,9 @@ class WordFusion:
             gain = self.hotwords.ahead(hot, letters)
             if gain is not None:
                 return gain
-        if not letters or self.vocabulary is None or self.vocabulary.begins(letters):
+        if self.vocabulary is None:
+            return -self.lm_weight * LETTER_COST * len(letters) if self.scorers else 0.0
+        if not letters or self.vocabulary.begins(letters):
             return 0.0
         return self.unk_score_offset * max(1.0, len(letters) / LONG)
 

@@ -10,12 +10,18 @@ import pytest
 import torch
 
 from espnet_bayeslm.ngram.estimation import build_ngram
+from espnet_bayeslm.recognition import word_fusion
 from espnet_bayeslm.recognition.ctc_lists import best_path
 from espnet_bayeslm.recognition.ctc_search import BeamOptions, CTCSearch
 from espnet_bayeslm.recognition.ctc_tokens import CTCTokens
 from espnet_bayeslm.recognition.hotwords import Hotwords, HotwordState
 from espnet_bayeslm.recognition.logits import log_probs_of
-from espnet_bayeslm.recognition.word_fusion import LN_10, Vocabulary, WordFusion
+from espnet_bayeslm.recognition.word_fusion import (
+    LETTER_COST,
+    LN_10,
+    Vocabulary,
+    WordFusion,
+)
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.word_scores import WordScorer
 from espnet_bayeslm.utils.errors import InputError
@@ -168,8 +174,16 @@ def test_words_are_not_paid_where_no_lm_could_save_them():
         def next_words(self, states, words):
             return super().next_words(states, words) * 0.0
 
+    class AllWords(Vocabulary):
+        def __contains__(self, word):
+            return True
+
+        def begins(self, letters):
+            return True
+
     log_probs = log_probs_of(spoken("ab a bb", LETTERS, margin=2.0))
-    sure = WordFusion(scorers=[SureScorer()], weights=[1.0], word_bonus=0.0)
+    how = dict(word_bonus=0.0, vocabulary=AllWords(()))
+    sure = WordFusion(scorers=[SureScorer()], weights=[1.0], **how)
     options = BeamOptions(beam_size=10)
     with_lm = CTCSearch(CTCTokens(LETTERS), sure, options)(log_probs)
     without = CTCSearch(CTCTokens(LETTERS), WordFusion(), options)(log_probs)
@@ -195,6 +209,26 @@ def test_the_vocabulary_rules_out_words_that_begin_none():
     assert free[0].words == ("bb",)
     bound = WordFusion(vocabulary=Vocabulary(["ab", "abba"]))
     assert CTCSearch(CTCTokens(LETTERS), bound, BeamOptions())(log_probs)[0].words == ("ab",)
+
+
+@pytest.mark.parametrize("cost", [0.0, LETTER_COST])
+def test_no_word_without_end_gains_where_all_words_are_known(cost, monkeypatch):
+    """Words are paid at their ends: where letters cost nothing, ends leave a small beam."""
+
+    class FewWords(CountingScorer):
+        def next_words(self, states, words):
+            return np.array(
+                [-2.0 if word in ("ab", "a", "bb", "</s>") else -40.0 for word in words]
+            )
+
+    monkeypatch.setattr(word_fusion, "LETTER_COST", cost)
+    text = ("ab", "a", "bb", "ab", "a", "ab")
+    logits = spoken(" ".join(text), LETTERS, margin=8.0, noise=0.1)
+    for place in np.flatnonzero(logits.argmax(1) == LETTERS.index("|")):
+        logits[place, 0] = logits[place].max() + 1.5
+    fusion = WordFusion(scorers=[FewWords()], weights=[1.0])
+    search = CTCSearch(CTCTokens(LETTERS), fusion, BeamOptions(beam_size=4))
+    assert (search(log_probs_of(logits))[0].words == text) == bool(cost)
 
 
 def plain_hotword_score(words, weights):
