@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import logging
-from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.text_forms import WORDS_TO_CHOOSE
 from espnet_bayeslm.recognition.ctc_search import GROUP, BeamOptions, CTCSearch, FoundText
 from espnet_bayeslm.recognition.ctc_tokens import CTCTokens, read_tokens
-from espnet_bayeslm.recognition.hotwords import HOTWORD_WEIGHT, read_hotwords
+from espnet_bayeslm.recognition.hotwords import HOTWORD_WEIGHT, Hotwords, read_hotwords
 from espnet_bayeslm.recognition.logits import log_probs_of, read_logits
 from espnet_bayeslm.recognition.word_fusion import Vocabulary, WordFusion
 from espnet_bayeslm.scoring.cache import uncached
@@ -27,7 +26,6 @@ from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option, part_of
 
 DIGITS = 6  # of scores, after the point
-ENOUGH = 1000  # words before unknown ones are counted
 
 Utterance = Tuple[str, np.ndarray]
 """Id, and ln P of each token at each frame, (T, V)."""
@@ -142,8 +140,10 @@ def search_vocabulary(
     return Vocabulary(words)
 
 
-def read_unigrams(path: PathLike) -> List[str]:
-    """Words of a file: the first word of each line."""
+def read_unigrams(path: Optional[PathLike]) -> Optional[List[str]]:
+    """Words of a file, the first of each line; None: there is no file."""
+    if path is None:
+        return None
     words = [line.split()[0] for _, line in read_lines(path) if line.strip()]
     if not words:
         raise InputError("no words", path=path, remedy="Put one on each line.")
@@ -191,41 +191,47 @@ def ctc_lists(
     Raises:
         InputError: An input cannot be used, or the LM knows too few of the words.
     """
-    assert options.tokens is not None
-    try:
-        tokens = CTCTokens(read_tokens(options.tokens), options.blank, lower=options.lower)
-    except InputError as error:
-        path = None if error.path else options.tokens
-        raise InputError(str(error), path=path) from None
+    tokens = _tokens(options)
     utterances = read_utterances(options, tokens)
     components: List[Component] = []
     weights = np.empty(0)
     if mixture.lms or mixture.ngrams:
         utterances, sentences = _first_sentences(utterances, tokens, chooses_form(mixture))
         components, weights = fused_lm(mixture, device, sentences)
-    unigrams = None if options.unigrams is None else read_unigrams(options.unigrams)
-    hotwords = None
-    if options.hotwords is not None:
-        how: Any = dict(lower=options.lower)
-        hotwords = read_hotwords(options.hotwords, options.hotword_weight, tokens.words, **how)
     fusion = WordFusion(
         scorers=[uncached(component.scorer) for component in components],
         weights=weights,
         lm_weight=lm_weight,
         word_bonus=options.word_bonus,
-        vocabulary=search_vocabulary(unigrams, components, tokens),
+        vocabulary=search_vocabulary(read_unigrams(options.unigrams), components, tokens),
         unk_score_offset=options.unk_score_offset,
-        hotwords=hotwords,
+        hotwords=_hotwords(options, tokens),
     )
     search = CTCSearch(tokens, fusion, part_of(BeamOptions, options))
     best: List[Sequence[str]] = []
     for utt, log_probs in utterances:
         found = search(log_probs)[:size]
         best.append(found[0].words)
-        if len(best) == 1 or LOG.isEnabledFor(logging.DEBUG):
-            LOG.debug("%s: %s", utt, " ".join(found[0].words))
-        yield NBest(utt, tuple(_hypothesis(text, hotwords is not None) for text in found))
+        yield NBest(utt, tuple(_hypothesis(text, options.hotwords is not None) for text in found))
     check_oov_rate(best, components, mixture.max_oov_rate)
+
+
+def _tokens(options: CTCOptions) -> CTCTokens:
+    """Tokens of the options' file."""
+    assert options.tokens is not None
+    tokens = read_tokens(options.tokens)
+    try:
+        return CTCTokens(tokens, options.blank, lower=options.lower)
+    except InputError as error:
+        raise InputError(str(error), path=options.tokens) from None
+
+
+def _hotwords(options: CTCOptions, tokens: CTCTokens) -> Optional[Hotwords]:
+    """Hotwords of the options' file, if there is one."""
+    if options.hotwords is None:
+        return None
+    weight, lower = options.hotword_weight, options.lower
+    return read_hotwords(options.hotwords, weight, tokens.words, lower=lower)
 
 
 def _hypothesis(text: FoundText, has_hotwords: bool) -> Hypothesis:

@@ -10,6 +10,7 @@ where the hypothesis would stay in the beam with ln P = 0, which no LM exceeds.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import math
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
@@ -128,7 +129,12 @@ class CTCSearch:
         for row, is_used in zip(allowed, used, strict=True):
             tokens = np.flatnonzero(is_used)
             utterance.step(tokens, row[tokens])
-        return utterance.texts()
+        found = utterance.texts()
+        if self._fusion.keeps_prefixes:
+            # nodes of a tree hold each other, and a utterance's take hundreds of MB
+            del utterance
+            gc.collect()
+        return found
 
 
 class UtteranceSearch:

@@ -90,6 +90,18 @@ def log_probs_of(logits: Any) -> np.ndarray:
         InputError: It is no matrix of numbers, there is no frame, or a frame has NaN, +inf, or
             -inf only.
     """
+    values = _checked(logits)
+    top = values.max(axis=1, keepdims=True)
+    if values.min() >= 0 and np.abs(values.sum(axis=1) - 1).max() < SUM_ERROR:
+        with np.errstate(divide="ignore"):
+            values = np.log(values)
+            top = values.max(axis=1, keepdims=True)
+    sums = np.log(np.exp(values - top).sum(axis=1, keepdims=True))
+    return values - top - sums
+
+
+def _checked(logits: Any) -> np.ndarray:
+    """Logits, (T, V) float64, of which each frame has a finite maximum."""
     try:
         values = np.asarray(logits)
     except ValueError:  # rows of unequal length
@@ -106,18 +118,12 @@ def log_probs_of(logits: Any) -> np.ndarray:
         remedy = "Leave the utterance out."
     if problem:
         raise InputError(f"the logits are {problem}", remedy=remedy)
-    values = values.astype(np.float64)
-    top = values.max(axis=1, keepdims=True)  # NaN where a frame has one
+    top = values.max(axis=1)  # NaN where a frame has one
     bad = np.flatnonzero(~np.isfinite(top))
     if len(bad):
         raise InputError(
-            f"the largest logit of frame {bad[0]} is {top[bad[0], 0]}, and a finite number was"
+            f"the largest logit of frame {bad[0]} is {top[bad[0]]}, and a finite number was"
             f" expected ({len(bad)} of {len(values)} frames are so)",
             remedy="Look at the recogniser: float16 may have overflowed.",
         )
-    if values.min() >= 0 and np.abs(values.sum(axis=1) - 1).max() < SUM_ERROR:
-        with np.errstate(divide="ignore"):
-            values = np.log(values)
-            top = values.max(axis=1, keepdims=True)
-    sums = np.log(np.exp(values - top).sum(axis=1, keepdims=True))
-    return values - top - sums
+    return values.astype(np.float64)

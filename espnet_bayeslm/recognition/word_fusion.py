@@ -15,6 +15,7 @@ import numpy as np
 
 from espnet_bayeslm.recognition.hotwords import Hotwords, HotwordState
 from espnet_bayeslm.scoring.interpolation import combined
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.word_scores import END, WordScorer
 
 LN_10 = math.log(10.0)
@@ -90,6 +91,11 @@ class WordFusion:
     def after(self, hot: HotwordState, word: str) -> HotwordState:
         """Phrases after one more word."""
         return self.hotwords.after(hot, word) if self.hotwords else hot
+
+    @property
+    def keeps_prefixes(self) -> bool:
+        """True if an LM keeps its states at the nodes of a prefix tree."""
+        return any(not isinstance(scorer, NgramScorer) for scorer in self.scorers)
 
     @property
     def most(self) -> float:
