@@ -70,14 +70,9 @@ LMS = {
 }
 
 
-@pytest.mark.parametrize("lm", LMS)
-def test_lists_have_the_scores_that_rescoring_gives(folder, lm, tmp_path):
-    options = LMS[lm](folder)
-    given = {"beam_size": 20, "beam_prune_logp": -30, "nbest": 5, **options}
-    nbest.main(command(folder, tmp_path / "out", **given))
+def check_scores(tmp_path, **options):
+    """Compare the scores of the lists in `out` with those that rescoring gives."""
     lists = read(tmp_path / "out")
-    assert list(lists) == list(TEXTS) and all(1 < len(hyps) <= 5 for hyps in lists.values())
-    options.pop("unigrams", None)
     how = {"nbest": tmp_path / "out", "lmwt": 1, **options}
     rescore.main(words(**how, output=tmp_path / "rescored"))
     costs = [line.split() for line in (tmp_path / "rescored" / "lmwt.nn").read_text().splitlines()]
@@ -86,6 +81,17 @@ def test_lists_have_the_scores_that_rescoring_gives(folder, lm, tmp_path):
     for key, cost in costs:
         assert found[key].lm_score == pytest.approx(-float(cost), abs=1e-4)
         assert found[key].am_score < 0
+
+
+@pytest.mark.parametrize("lm", LMS)
+def test_lists_have_the_scores_that_rescoring_gives(folder, lm, tmp_path):
+    options = LMS[lm](folder)
+    given = {"beam_size": 20, "beam_prune_logp": -30, "nbest": 5, **options}
+    nbest.main(command(folder, tmp_path / "out", **given))
+    lists = read(tmp_path / "out")
+    assert list(lists) == list(TEXTS) and all(1 < len(hyps) <= 5 for hyps in lists.values())
+    options.pop("unigrams", None)
+    check_scores(tmp_path, **options)
 
 
 def test_an_ngram_lowers_the_errors(folder, tmp_path):
@@ -217,11 +223,17 @@ def test_known_words(folder, caplog):
     assert "llama: no list of its words" in caplog.text and "--unigrams" in caplog.text
 
 
-def test_an_lm_over_words_lists_them(corpus, train_lm, tmp_path):
+def test_an_lm_over_words_lists_them(train_lm, tmp_path):
     exp = train_lm(tmp_path / "exp", *words(lm="bayes_lstm", lm_conf=["unit=8"]))
+    letters = ["<pad>", "|", *"abcdefghijk"]
     components = ComponentOptions(lms=[exp]).components()
-    letters = CTCTokens(["<blank>", "<space>", *"abcdefghijk"])
-    assert search_vocabulary(None, components, letters).words == {*"abcdefghij"}
+    assert search_vocabulary(None, components, CTCTokens(letters)).words == {*"abcdefghij"}
+    np.savez(tmp_path / "logits.npz", u1=spoken("a b c d", letters))
+    (tmp_path / "tokens.txt").write_text("\n".join(letters))
+    nbest.main(command(tmp_path, tmp_path / "out", lm=[exp], beam_prune_logp=-20))
+    (hypotheses,) = read(tmp_path / "out").values()
+    assert len(hypotheses) > 5
+    check_scores(tmp_path, lm=[exp], max_oov_rate=1)
 
 
 def test_pythons_decoder_has_the_tools_scores(folder, tmp_path):
