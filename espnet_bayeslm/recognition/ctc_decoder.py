@@ -15,9 +15,7 @@ from espnet_bayeslm.recognition.word_fusion import WordFusion
 from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.utils.files import PathLike
 
-BEAM_WIDTH = 100
-BEAM_PRUNE_LOGP = -10.0
-TOKEN_MIN_LOGP = -5.0
+DEFAULTS = BeamOptions()
 
 
 class CTCBeam(NamedTuple):
@@ -54,9 +52,9 @@ class CTCDecoder:
     def decode_beams(
         self,
         logits: Any,
-        beam_width: int = BEAM_WIDTH,
-        beam_prune_logp: float = BEAM_PRUNE_LOGP,
-        token_min_logp: float = TOKEN_MIN_LOGP,
+        beam_width: int = DEFAULTS.beam_size,
+        beam_prune_logp: float = DEFAULTS.beam_prune_logp,
+        token_min_logp: float = DEFAULTS.token_min_logp,
         *,
         hotwords: Optional[Iterable[str]] = None,
         hotword_weight: float = HOTWORD_WEIGHT,
