@@ -61,6 +61,7 @@ class WordReader:
         joins: True if the end of a sentence is the start of the next in a text; False: a text has
             one start, and each of its sentences an end.
         vocabulary: Tokens; a word of the text that is a token with the sign of a blank is a token.
+        words: Words that are tokens, in an LM over words.
     """
 
     start: Sequence[int]
@@ -69,6 +70,7 @@ class WordReader:
     openings: Optional[torch.Tensor] = None
     joins: bool = False
     vocabulary: Collection[str] = ()
+    words: Sequence[str] = ()
 
     def encode(self, words: Sequence[str]) -> Encoded:
         """Tokens of a sentence and its end; all tokens between two blanks are of the word there."""
@@ -87,6 +89,7 @@ class TokenReader(WordReader):
     def __init__(self, trained: Any):
         self._trained, tokens = trained, trained.token_list
         self._is_word = trained.token_type == "word"
+        self.words = tokens if self._is_word else ()
         self.start = self.end = (len(tokens) - 1,)
         self.unk = tokens.index("<unk>")
         self.openings = opening_tokens(tokens, trained.token_type)
