@@ -268,7 +268,7 @@ class FusionLM(LogProbLM):
 
     def _can_end(self, rows: torch.Tensor, heard: Sequence[Optional[CTCPrefix]]) -> List[bool]:
         """True for each hypothesis whose end neither the look-ahead nor CTC rules out."""
-        near = rows[:, -1] > rows[:, 1:].max(1).values - self.end_margin * self.ahead_weight
+        near = rows[:, -1] >= rows[:, 1:].max(1).values - self.end_margin * self.ahead_weight
         return [
             can_end and (prefix is None or prefix.end_log_prob > CTC_END)
             for can_end, prefix in zip(near.tolist(), heard, strict=True)

@@ -158,7 +158,7 @@ def test_bad_inputs_of_the_tool(folder, refused, tmp_path):
     message = refused(tokens=tmp_path / "few")
     assert f"{folder}/logits.npz: u2: 19 columns, and 3 were expected for 3 tokens" in message
     (tmp_path / "bytes").write_text("<pad>\n\u0120a\n")
-    assert f"{tmp_path}/bytes: the 2 tokens make no words" in refused(tokens=tmp_path / "bytes")
+    assert f"{tmp_path}/bytes: the 2 tokens are bytes" in refused(tokens=tmp_path / "bytes")
     (tmp_path / "no_blank").write_text("".join(f"{n}\n" for n in "|abcdefghijklmnopqr"))
     assert "Give --blank TOKEN" in refused(tokens=tmp_path / "no_blank")
     for name, rows, part in (
