@@ -105,7 +105,8 @@ def write_fusion(
     for component in components:
         _check_words(component, read, options.max_oov_rate)
     parts, state, copies = _look_ahead(ahead, asr_exp, tokens)
-    ctc = _ctc(asr_exp, config)
+    # n-grams cost less than CTC
+    ctc = _ctc(asr_exp, config) if options.lms else {}
     state.update({f"lm.ctc.{name}": value for name, value in ctc.items()})
     files: Dict[str, PathLike] = {f"{NGRAMS}/{Path(path).name}": path for path in options.ngrams}
     if len(files) < len(options.ngrams):
