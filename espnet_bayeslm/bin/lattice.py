@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Callable, Iterable, List, Optional
 
 from espnet_bayeslm.engine.pool import EngineOptions
-from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
     check_same_utterances,
+    closest_reading,
     read_transcripts,
     word_errors,
 )

@@ -347,7 +347,7 @@ def write(
         facts: Dict[str, object] = dict(counting.facts())
         if tuned is not None:
             facts["tuned_on"] = options.tune_ref or options.nbest
-        if lists.normalization:
+        if lists.normalization.steps:
             facts["normalize"] = ",".join(lists.normalization.steps)
         write_settings(folder, weighting, tuned, tally, facts)
     print_report(weighting, tuned, tally)

@@ -355,7 +355,7 @@ class CheckedLists:
 
     def __iter__(self) -> Iterator[NBest]:
         lists = self._read(self.path)
-        if not self.normalization:
+        if not self.normalization.steps:
             return lists
         # the first reading reports what it changes
         return normalized(lists, self.normalization, report=not self.utts)

@@ -65,7 +65,9 @@ class ListWorker(ComponentWorker):
         )
         decision = options.decision or weighting.scales.decision
         scales = dataclasses.replace(weighting.scales, decision=decision)
-        weighting = weighting._replace(scales=scales, confidence=options.confidence)
+        # where mbr is wanted and max decides after the tuning, there are confidences all the same
+        confidence = options.confidence or decision == "mbr"
+        weighting = weighting._replace(scales=scales, confidence=confidence)
         super().__init__(components, weighting, kept)
         self._weighting, self._options = weighting, options
         scorers: List[Any] = [c.scorer for c in components]

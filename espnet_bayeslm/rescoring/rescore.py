@@ -96,7 +96,7 @@ def rescore(
         refs = _own_refs(lists)
     refs = refs if tune else None
     normalization = Normalization(given.normalize, kept=given.counting.ignored)
-    if normalization:
+    if normalization.steps:
         lists = normalized(lists, normalization)
         refs = None if refs is None else normalization.text(refs)
     if refs is not None:
@@ -143,8 +143,6 @@ def tune_and_choose(
     tuned = tune(lists, refs, weighting, options, groups=groups)
     if tuned.unused:
         LOG.warning(tuned.unused)
-    # where mbr was wanted and max decides, there are confidences all the same
-    weighting = weighting._replace(confidence=weighting.sure)
     as_tuned = weighting._replace(scales=tuned.scales)
     if options.folds is None:
         return Rescoring((choose(item, as_tuned) for item in lists), as_tuned, tuned)

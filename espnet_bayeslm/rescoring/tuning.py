@@ -16,8 +16,12 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.markup import closest_reading
-from espnet_bayeslm.evaluation.wer import ALL_WORDS, Counting, check_same_utterances
+from espnet_bayeslm.evaluation.wer import (
+    ALL_WORDS,
+    Counting,
+    check_same_utterances,
+    closest_reading,
+)
 from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import tuned_posterior
