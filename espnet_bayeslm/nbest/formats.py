@@ -23,8 +23,8 @@ from typing import (
     Union,
 )
 
-from espnet_bayeslm.evaluation.agreement import Subset
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
+from espnet_bayeslm.evaluation.text_checks import Subset
 from espnet_bayeslm.nbest import kaldi
 from espnet_bayeslm.nbest.fields import BESIDE, AddList, UniqueUtterances, natural_order, placed
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk

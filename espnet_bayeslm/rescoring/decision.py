@@ -17,7 +17,6 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.calibration import auroc, calibration_error
 from espnet_bayeslm.evaluation.comparison import (
     Mapsswe,
     SegmentErrors,
@@ -35,6 +34,8 @@ from espnet_bayeslm.evaluation.wer import (
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
     ListPosterior,
+    auroc,
+    calibration_error,
     distances_of,
     edit_distances,
     least_risk,

@@ -16,16 +16,15 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.agreement import Subset, warn_of_spelling
 from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.evaluation.text_checks import Subset, warn_of_spelling
 from espnet_bayeslm.loading.component_options import PRELOAD
 from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.formats import normalized
 from espnet_bayeslm.nbest.segments import known_segments
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import RescoredList, ScoredList, choose
-from espnet_bayeslm.rescoring.list_worker import scored_lists
-from espnet_bayeslm.rescoring.rescore_options import RescoreOptions, SharedRescoreOptions
+from espnet_bayeslm.rescoring.list_worker import RescoreOptions, SharedRescoreOptions, scored_lists
 from espnet_bayeslm.rescoring.scales import Weighting
 from espnet_bayeslm.rescoring.tuning import (
     AS_USUAL,
