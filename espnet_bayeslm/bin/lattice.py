@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Callable, Iterable, List, Optional
 
 from espnet_bayeslm.engine.pool import EngineOptions
-from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
     check_same_utterances,
+    closest_reading,
     read_transcripts,
     word_errors,
 )
@@ -38,7 +38,7 @@ from espnet_bayeslm.nbest.lattice import (
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.score_results import error_text
-from espnet_bayeslm.rescoring.rescore_options import NO_LMWT
+from espnet_bayeslm.rescoring.list_worker import NO_LMWT
 from espnet_bayeslm.scoring import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError

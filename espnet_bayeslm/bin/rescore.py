@@ -21,8 +21,8 @@ from typing import (
 
 import yaml
 
-from espnet_bayeslm.evaluation.agreement import warn_of_spelling
 from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.evaluation.text_checks import warn_of_spelling
 from espnet_bayeslm.evaluation.wer import (
     check_same_utterances,
     read_transcripts,
@@ -55,9 +55,8 @@ from espnet_bayeslm.rescoring.decision import (
     calibration_text,
 )
 from espnet_bayeslm.rescoring.features import LM
-from espnet_bayeslm.rescoring.list_worker import scored_lists
-from espnet_bayeslm.rescoring.rescore import Rescoring, tune_and_choose
-from espnet_bayeslm.rescoring.rescore_options import NO_LMWT, SharedRescoreOptions
+from espnet_bayeslm.rescoring.list_worker import NO_LMWT, SharedRescoreOptions, scored_lists
+from espnet_bayeslm.rescoring.rescore import tune_and_choose
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
 from espnet_bayeslm.rescoring.tuning import Refs, Tuned, held_out_line
 from espnet_bayeslm.utils.cli import Tool
@@ -210,12 +209,30 @@ def rescore(options: RescoreCommand) -> None:
     workers = options.pool(preload=PRELOAD)
     lists, work, tuning_refs, refs, replaces = checked_inputs(options)
     where: Any = dict(ngpu=options.ngpu, output=options.output, total=len(lists.utts))
+    tally = ListTally(refs, options.counting)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(workers)
         scoring = scored_lists(pool, lists, work, tunes=tuning_refs is not None, **where)
         scored, weighting = stack.enter_context(scoring)
         rescoring = tune_and_choose(scored, weighting, work, refs=tuning_refs)
-        write(rescoring, lists, options, refs, replaces=replaces)
+        weighting, tuned = rescoring.weighting, rescoring.tuned
+        with staged(options.output, replaces=replaces, last=(SCALES,)) as folder:
+            for item in written_lists(
+                folder,
+                rescoring.lists,
+                format=lists.written_format,
+                token_scores=options.token_scores,
+                subtracted=bool(weighting.scales.subtracted),
+                write_best=options.write_best,
+            ):
+                tally.add(item)
+            facts: Dict[str, object] = dict(options.counting.facts())
+            if tuned is not None:
+                facts["tuned_on"] = options.tune_ref or options.nbest
+            if lists.normalization.steps:
+                facts["normalize"] = ",".join(lists.normalization.steps)
+            write_settings(folder, weighting, tuned, tally, facts)
+        print_report(weighting, tuned, tally)
 
 
 def lattice_scales(lists: CheckedLists) -> Scales:
@@ -321,36 +338,6 @@ def written_lists(
             yield item
     if not whole_control:
         (folder / WITHOUT_LM).unlink(missing_ok=True)
-
-
-def write(
-    rescoring: Rescoring,
-    lists: CheckedLists,
-    options: RescoreCommand,
-    refs: Optional[Refs],
-    *,
-    replaces: Sequence[str],
-) -> None:
-    """Write the lists, their scores and best hypotheses as they come, then print the errors."""
-    weighting, tuned, counting = rescoring.weighting, rescoring.tuned, options.counting
-    tally = ListTally(refs, counting)
-    with staged(options.output, replaces=replaces, last=(SCALES,)) as folder:
-        for item in written_lists(
-            folder,
-            rescoring.lists,
-            format=lists.written_format,
-            token_scores=options.token_scores,
-            subtracted=bool(weighting.scales.subtracted),
-            write_best=options.write_best,
-        ):
-            tally.add(item)
-        facts: Dict[str, object] = dict(counting.facts())
-        if tuned is not None:
-            facts["tuned_on"] = options.tune_ref or options.nbest
-        if lists.normalization:
-            facts["normalize"] = ",".join(lists.normalization.steps)
-        write_settings(folder, weighting, tuned, tally, facts)
-    print_report(weighting, tuned, tally)
 
 
 TOOL = Tool(

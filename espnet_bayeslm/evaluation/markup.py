@@ -77,10 +77,8 @@ def transcript(items: Sequence[Item]) -> Words:
     return tuple(map(str, items)) if plain else MarkedWords(tuple(items))  # type: ignore[arg-type]
 
 
-def mapped(words: Sequence[str], function: Callable[[Sequence[str]], Sequence[str]]) -> Words:
+def mapped(words: MarkedWords, function: Callable[[Sequence[str]], Sequence[str]]) -> Words:
     """Words after a function of each stretch without markup; the markup between them stays."""
-    if not isinstance(words, MarkedWords):
-        return tuple(function(words))
     return transcript(_mapped_items(words.items, function))
 
 
@@ -255,10 +253,3 @@ def _is_right(ref: str, hyp: str) -> bool:
         if _is_fragment(part):
             return word.endswith(part[1:]) if part[0] == "-" else word.startswith(part[:-1])
     return ref == hyp
-
-
-def closest_reading(ref: Sequence[str], hyp: Sequence[str]) -> Words:
-    """Words of the reading of a reference that a hypothesis is compared with."""
-    if not isinstance(ref, MarkedWords):
-        return tuple(ref)
-    return tuple(word for word, _ in align_marked(ref, hyp) if word is not None)

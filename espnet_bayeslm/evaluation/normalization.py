@@ -10,7 +10,7 @@ import re
 import unicodedata
 from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence
 
-from espnet_bayeslm.evaluation.markup import Words, mapped
+from espnet_bayeslm.evaluation.markup import MarkedWords, Words, mapped
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
 from espnet_bayeslm.utils.words import lower_case, turkish_lower_case
@@ -253,16 +253,12 @@ class Normalization:
         self.steps = tuple(name for name in STEPS if name in names)
         self._kept = frozenset(kept)
 
-    def __bool__(self) -> bool:
-        return bool(self.steps)
-
     def words(self, words: Sequence[str]) -> Words:
         """Words as the steps leave them; markup between the words stays."""
         if not self.steps:  # a tuple stays, which may have markup
             return words if isinstance(words, tuple) else tuple(words)
-        return mapped(words, self._plain_words)
-
-    def _plain_words(self, words: Sequence[str]) -> Words:
+        if isinstance(words, MarkedWords):
+            return mapped(words, self.words)
         normalized: List[str] = []
         for is_kept, run in itertools.groupby(words, self._kept.__contains__):
             text = " ".join(run)

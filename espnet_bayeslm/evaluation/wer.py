@@ -187,6 +187,13 @@ def align(ref: Sequence[str], hyp: Sequence[str]) -> List[Pair]:
     return pairs[::-1]
 
 
+def closest_reading(ref: Sequence[str], hyp: Sequence[str]) -> Words:
+    """Words of the reading of a reference that a hypothesis is compared with."""
+    if not isinstance(ref, MarkedWords):
+        return tuple(ref)
+    return tuple(word for word, _ in align_marked(ref, hyp) if word is not None)
+
+
 def _most_saved(ref: Sequence[str], hyp: Sequence[str]) -> np.ndarray:
     """(R + 1, H + 1) costs that pairs save at most, of the first i and the first j words."""
     ids = {word: number for number, word in enumerate(dict.fromkeys([*ref, *hyp]))}
@@ -223,9 +230,8 @@ class Counting:
 
     def units(self, words: Sequence[str]) -> Words:
         """Words or characters that are counted; markup between them stays."""
-        return mapped(words, self._plain_units)
-
-    def _plain_units(self, words: Sequence[str]) -> Words:
+        if isinstance(words, MarkedWords):
+            return mapped(words, self.units)
         kept = [word for word in words if word not in self.ignored]
         composed = tuple(unicodedata.normalize("NFC", word) for word in kept)
         return composed if self.unit == "word" else tuple(itertools.chain.from_iterable(composed))
@@ -241,7 +247,7 @@ class Counting:
     def size(self, words: Sequence[str]) -> int:
         """Number of words or characters of a hypothesis, which has no markup, that are counted."""
         kept = [word for word in words if word not in self.ignored]
-        return len(kept) if self.unit == "word" else len(self._plain_units(kept))
+        return len(kept) if self.unit == "word" else len(self.units(kept))
 
 
 ALL_WORDS = Counting()

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, List, Optional, Sequence, Union
 
-from espnet_bayeslm.evaluation.leakage import warn_leakage
+from espnet_bayeslm.evaluation.text_checks import warn_leakage
 from espnet_bayeslm.pretrained.text_forms import AUTO, TextForm
 from espnet_bayeslm.scoring import MAX_TOKENS
 from espnet_bayeslm.utils.files import PathLike

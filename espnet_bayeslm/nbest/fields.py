@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import re
@@ -28,6 +29,9 @@ _PRINTED = re.compile(
     r"\((\[)? *(?P<number>[^()\[\], ]+)(?(1)\])(?:, [a-z_]+=[^()]*)?\)",
     re.ASCII,
 )
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair, which JSON may hold and UTF-8 cannot."""
 
 SCORES = ("am_score", "lm_score", "graph_score")
 
@@ -103,18 +107,17 @@ def utterance_of(path: Path, suffixes: Sequence[str]) -> str:
     return name.removesuffix(next((suffix for suffix in suffixes if name.endswith(suffix)), ""))
 
 
+@dataclasses.dataclass(eq=False)
 class UniqueUtterances:
     """Checks the ids of lists or lattices as they are read or written, and that there are some."""
 
-    def __init__(
-        self, path: Optional[PathLike] = None, *, remedy: str = "Utterance ids must be unique."
-    ):
-        self.path, self.remedy = path, remedy
-        self._seen: Dict[str, str] = {}
+    path: Optional[PathLike] = None
+    remedy: str = "Utterance ids must be unique."
+    _seen: Dict[str, str] = dataclasses.field(default_factory=dict, init=False)
 
     def add(self, utt: str, file: Optional[PathLike] = None, line: int = 1) -> None:
         """Take an id that is new and can stand in every format; of a line of a file, when read."""
-        if utt.split() != [utt] or utt.startswith(BYTE_ORDER_MARK) or not is_utf8(utt):
+        if utt.split() != [utt] or utt.startswith(BYTE_ORDER_MARK) or SURROGATE.search(utt):
             problem = f"{utt[:80]!r} cannot be an utterance id"
             remedy = "An id is one word of UTF-8 text without white space."
             raise InputError(problem, path=file, line=line, remedy=remedy)
@@ -128,15 +131,6 @@ class UniqueUtterances:
         """Raise an InputError where there was none."""
         if not self._seen:
             raise InputError(problem, path=self.path, remedy=remedy)
-
-
-def is_utf8(text: str) -> bool:
-    """True if a text can be written: it has no half of a surrogate pair."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def files_matching(path: Path, pattern: str, *, problem: str, remedy: str = "") -> List[Path]:
@@ -171,7 +165,7 @@ def format_number(value: float) -> str:
 def words_line(words: Tuple[str, ...]) -> str:
     """Words with blanks between them."""
     line = " ".join(words)
-    if tuple(line.split()) != words or not is_utf8(line):
+    if tuple(line.split()) != words or SURROGATE.search(line):
         raise InputError(
             f"{line[:80]!r} holds an empty word, or one with white space or half a character",
             remedy="Replace it: no format can hold such words.",

@@ -23,8 +23,8 @@ from typing import (
     Union,
 )
 
-from espnet_bayeslm.evaluation.agreement import Subset
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
+from espnet_bayeslm.evaluation.text_checks import Subset
 from espnet_bayeslm.nbest import kaldi
 from espnet_bayeslm.nbest.fields import BESIDE, AddList, UniqueUtterances, natural_order, placed
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
@@ -355,7 +355,7 @@ class CheckedLists:
 
     def __iter__(self) -> Iterator[NBest]:
         lists = self._read(self.path)
-        if not self.normalization:
+        if not self.normalization.steps:
             return lists
         # the first reading reports what it changes
         return normalized(lists, self.normalization, report=not self.utts)

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Tuple
 
 from espnet_bayeslm.nbest.fields import (
+    SURROGATE,
     UniqueUtterances,
     files_matching,
     folder_writer,
     format_number,
-    is_utf8,
     utterance_of,
 )
 from espnet_bayeslm.nbest.lattice import NULL, SILENT, TRANSITIONS, Arc, Lattice, PathScales
@@ -141,7 +141,7 @@ class _Reader(LatticeBuilder):
             remedy = "Expand it first (HTK's HLRescore or SRILM's lattice-tool)."
             raise self.error("a sub-lattice in place of a word", remedy)
         word = fields.get("W", "!NULL")
-        if word.split() != [word] or not is_utf8(word):
+        if word.split() != [word] or SURROGATE.search(word):
             raise self.error(f"W={word[:60]!r}: expected one word without white space")
         return fields
 

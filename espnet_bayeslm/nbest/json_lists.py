@@ -27,12 +27,12 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 from espnet_bayeslm.nbest.fields import (
     BESIDE,
     SCORES,
+    SURROGATE,
     AddList,
     UniqueUtterances,
     check_scores,
     file_writer,
     files_matching,
-    is_utf8,
     words_line,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
@@ -128,7 +128,7 @@ _KINDS: Dict[str, Callable[[Any], bool]] = {
     LIST: lambda value: isinstance(value, list) and bool(value),
     SCORED: lambda value: isinstance(value, list) and len(value) >= TRIPLE,
     PAIR: lambda value: isinstance(value, list) and len(value) == len(("text", "score")),
-    "a string": lambda value: isinstance(value, str) and is_utf8(value),
+    "a string": lambda value: isinstance(value, str) and not SURROGATE.search(value),
     "a number from 1": lambda value: type(value) is int and value > 0,
     "a finite number": lambda value: (
         type(value) in (int, float) and abs(value) <= sys.float_info.max
@@ -214,7 +214,7 @@ def read_json_lists(
     *,
     remedy: str,
     suffix: str = ".json",
-    values: Callable[[Path, str], Iterator[Value]] = _numbered,
+    values: Optional[Callable[[Path, str], Iterator[Value]]] = None,
 ) -> Iterator[NBest]:
     """Yield the N-best lists of a file, or of a folder's files by natural order.
 
@@ -223,7 +223,8 @@ def read_json_lists(
         parse: Makes a list of a JSON value and of the id that it has where the value says none.
         remedy: Description of the file that was expected, for errors.
         suffix: Suffix of the files that are read in a folder, perhaps with .gz or such.
-        values: Yields the values of a file, from its path and the remedy.
+        values: Yields the values of a file, from its path and the remedy; None: the lines are the
+            values, as texts.
 
     Raises:
         InputError: A value is not such JSON (file, line, remedy), an id comes twice, or there is no
@@ -232,7 +233,8 @@ def read_json_lists(
     pattern = rf"{BESIDE}.*{re.escape(suffix)}{PACKED}"
     utterances = UniqueUtterances(path)
     for file in files_matching(Path(path), pattern, problem=f"no *{suffix} in it"):
-        for line, name, value in values(file, remedy):
+        lines = ((line, "", text) for line, text in read_lines(file))
+        for line, name, value in values(file, remedy) if values else lines:
             with located(file, line, remedy):
                 nbest = parse(value, name)
             utterances.add(nbest.utt, file, line)
@@ -247,16 +249,11 @@ def read_jsonl(path: PathLike) -> Iterator[NBest]:
         InputError: As of `read_json_lists`.
     """
     kept = set(READ_AS_OTHERS)
-    for nbest in read_json_lists(path, _list, remedy=JSONL, suffix=".jsonl", values=_lines):
+    for nbest in read_json_lists(path, _list, remedy=JSONL, suffix=".jsonl"):
         kept.update(nbest.extra, *(hyp.extra for hyp in nbest.hypotheses))
         yield nbest
     if kept := kept - READ_AS_OTHERS:  # among them may be a misspelt one
         LOG.info("%s: kept, and not used: %s", path, ", ".join(sorted(kept))[:200])
-
-
-def _lines(path: Path, _: str) -> Iterator[Value]:
-    """Yield (line, nothing, text) of each line: lists must have an id."""
-    return ((number, "", line) for number, line in read_lines(path))
 
 
 def _list(text: str, _: str) -> NBest:
@@ -378,6 +375,6 @@ def _reader(**options: Any) -> Callable[[PathLike], Iterator[NBest]]:
     return functools.update_wrapper(functools.partial(read_json_lists, **options), read_json_lists)
 
 
-read_whisper = _reader(parse=_whisper_list, remedy=WHISPER)
+read_whisper = _reader(parse=_whisper_list, remedy=WHISPER, values=_numbered)
 read_vosk = _reader(parse=_vosk_list, remedy=VOSK, values=_vosk_values)
 read_beams = _reader(parse=_beams_list, remedy=BEAMS, values=_beams_values)

@@ -319,7 +319,7 @@ def normalized_lattice(lattice: Lattice, normalization: Normalization) -> Lattic
     A word that becomes several is an arc for each, in a chain whose first arc has all scores. A
     word that becomes none is an arc without a word.
     """
-    if not normalization:
+    if not normalization.steps:
         return lattice
 
     def labels_of(arc: Arc) -> Words:

@@ -10,14 +10,13 @@ from urllib.parse import quote
 import kaldialign
 import numpy as np
 
-from espnet_bayeslm.evaluation.calibration import auroc
 from espnet_bayeslm.evaluation.comparison import Mapsswe
-from espnet_bayeslm.evaluation.markup import closest_reading
-from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, Words
+from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, Words, closest_reading
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.rescored_lists import Rescored, Uncertainty
 from espnet_bayeslm.report.table import MISSING, Cell, Row, Table, fixed, typeset
+from espnet_bayeslm.rescoring.bayes_risk import auroc
 from espnet_bayeslm.rescoring.decision import (
     BEFORE,
     CONTROL,

@@ -90,7 +90,7 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
     ignored = frozenset(facts.get("ignore_words", ()))
     counting = Counting(str(facts.get("unit", "word")), ignored)
     normalization = Normalization(str(facts.get("normalize", "")), kept=counting.ignored)
-    if normalization:
+    if normalization.steps:
         nbests = list(normalized(nbests, normalization, report=False))
     new = _read_costs(path / COSTS, nbests, [NEW_LM]) if (path / COSTS).exists() else {}
     names = [row.name for row in scales.subtracted] if scales is not None else []

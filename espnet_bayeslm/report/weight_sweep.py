@@ -56,14 +56,6 @@ class SweepTable:
     oracle: Optional[float] = None
     without_lm: Optional[float] = None
 
-    def __post_init__(self) -> None:
-        first, second = (len(feature.weights) for feature in self.features)
-        if len(self.wer) != first or any(len(row) != second for row in self.wer):
-            raise ValueError(f"not {first} x {second} rates, as there are weights")
-        row, column = self.best
-        if not (0 <= row < first and 0 <= column < second):
-            raise ValueError(f"{row}, {column} is no place in {first} x {second} rates")
-
 
 def write_sweep(folder: Path, tuned: Tuned) -> None:
     """Write sweep.json and sweep.png."""
@@ -93,7 +85,14 @@ def read_sweep(folder: Path) -> Optional[SweepTable]:
     if not path.exists():
         return None
     with json_content(path, what, remedy=REMEDY) as content:
-        return typed(SweepTable, content)  # type: ignore[no-any-return]
+        sweep: SweepTable = typed(SweepTable, content)
+        first, second = (len(feature.weights) for feature in sweep.features)
+        if len(sweep.wer) != first or any(len(rates) != second for rates in sweep.wer):
+            raise ValueError(f"not {first} x {second} rates, as there are weights")
+        row, column = sweep.best
+        if not (0 <= row < first and 0 <= column < second):
+            raise ValueError(f"{row}, {column} is no place in {first} x {second} rates")
+    return sweep
 
 
 def sweep_section(sweeps: Mapping[str, SweepTable]) -> Section:

@@ -17,18 +17,25 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.calibration import auroc, calibration_error
 from espnet_bayeslm.evaluation.comparison import (
     Mapsswe,
     SegmentErrors,
     compare_segments,
     utterance_segments,
 )
-from espnet_bayeslm.evaluation.markup import closest_reading
-from espnet_bayeslm.evaluation.wer import ALL_WORDS, NO_WORDS, Counting, align, word_errors
+from espnet_bayeslm.evaluation.wer import (
+    ALL_WORDS,
+    NO_WORDS,
+    Counting,
+    align,
+    closest_reading,
+    word_errors,
+)
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
     ListPosterior,
+    auroc,
+    calibration_error,
     distances_of,
     edit_distances,
     least_risk,
@@ -207,7 +214,7 @@ def choose(item: ScoredList, weighting: Weighting) -> RescoredList:
         subtracted={row.name: scores[f"{SUBTRACTED}.{row.name}"] for row in scales.subtracted},
         totals=item.totals(features, scales).values,
     )
-    if not weighting.sure:
+    if not weighting.confidence:
         return rescored
     tuned = scales.posterior or ListPosterior()
     posterior = list_posterior(rescored.totals, tuned.sharpness)

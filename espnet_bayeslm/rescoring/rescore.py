@@ -16,16 +16,15 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.agreement import Subset, warn_of_spelling
 from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.evaluation.text_checks import Subset, warn_of_spelling
 from espnet_bayeslm.loading.component_options import PRELOAD
 from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.formats import normalized
 from espnet_bayeslm.nbest.segments import known_segments
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import RescoredList, ScoredList, choose
-from espnet_bayeslm.rescoring.list_worker import scored_lists
-from espnet_bayeslm.rescoring.rescore_options import RescoreOptions, SharedRescoreOptions
+from espnet_bayeslm.rescoring.list_worker import RescoreOptions, SharedRescoreOptions, scored_lists
 from espnet_bayeslm.rescoring.scales import Weighting
 from espnet_bayeslm.rescoring.tuning import (
     AS_USUAL,
@@ -96,7 +95,7 @@ def rescore(
         refs = _own_refs(lists)
     refs = refs if tune else None
     normalization = Normalization(given.normalize, kept=given.counting.ignored)
-    if normalization:
+    if normalization.steps:
         lists = normalized(lists, normalization)
         refs = None if refs is None else normalization.text(refs)
     if refs is not None:
@@ -143,8 +142,6 @@ def tune_and_choose(
     tuned = tune(lists, refs, weighting, options, groups=groups)
     if tuned.unused:
         LOG.warning(tuned.unused)
-    # where mbr was wanted and max decides, there are confidences all the same
-    weighting = weighting._replace(confidence=weighting.sure)
     as_tuned = weighting._replace(scales=tuned.scales)
     if options.folds is None:
         return Rescoring((choose(item, as_tuned) for item in lists), as_tuned, tuned)

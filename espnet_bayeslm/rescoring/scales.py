@@ -203,7 +203,7 @@ class Weighting(NamedTuple):
         weights: Their weights, (K,).
         scales: Weights of the acoustic score and the number of words, or of features.
         fingerprints: The digests of the components' files, where they are known.
-        confidence: True for confidences with "max" too.
+        confidence: True if words get confidences, as always with "mbr".
         text_forms: Form in which each pretrained LM reads the text, by name, once it is chosen.
     """
 
@@ -213,11 +213,6 @@ class Weighting(NamedTuple):
     fingerprints: Sequence[str] = ()
     confidence: bool = False
     text_forms: Mapping[str, str] = {}
-
-    @property
-    def sure(self) -> bool:
-        """True if words get confidences."""
-        return self.confidence or self.scales.decision == "mbr"
 
     @property
     def digests(self) -> Dict[str, str]:
@@ -235,7 +230,7 @@ class Weighting(NamedTuple):
             if known == given:
                 other = f"other files of {given}"
             LOG.warning(f"--scales was tuned with {other}: give the same LMs, or tune again")
-        if self.sure and self.scales.posterior is None:
+        if self.confidence and self.scales.posterior is None:
             LOG.warning("the posterior over the lists is not tuned: its sharpness is 1")
 
     def content(self) -> Dict[str, Any]:

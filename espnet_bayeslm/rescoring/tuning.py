@@ -16,8 +16,12 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.markup import closest_reading
-from espnet_bayeslm.evaluation.wer import ALL_WORDS, Counting, check_same_utterances
+from espnet_bayeslm.evaluation.wer import (
+    ALL_WORDS,
+    Counting,
+    check_same_utterances,
+    closest_reading,
+)
 from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import tuned_posterior
@@ -40,7 +44,7 @@ from espnet_bayeslm.rescoring.features import (
     is_normalised,
     totals,
 )
-from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
+from espnet_bayeslm.rescoring.list_worker import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG

@@ -45,7 +45,7 @@ def entered(call):
 # Most functions and files from a command line to what it prints and writes, the parser and all
 # folders of the package among them: bounds to be lowered as the paths get shorter.
 SENTENCE = {"point": (144, 31), "bayes": (165, 32), "pretrained": (128, 27)}
-LIST = (347, 59)
+LIST = (296, 51)
 
 
 def check_path(pairs, most):

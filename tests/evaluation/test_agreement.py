@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from espnet_bayeslm.evaluation import agreement
-from espnet_bayeslm.evaluation.agreement import warn_of_spelling
+from espnet_bayeslm.evaluation import text_checks
 from espnet_bayeslm.evaluation.normalization import STEPS, Normalization
+from espnet_bayeslm.evaluation.text_checks import warn_of_spelling
 from espnet_bayeslm.evaluation.wer import Counting, count_errors
 
 WORDS = [
@@ -108,8 +108,8 @@ def test_numbers_without_a_name_do_not_hide_the_rest(caplog):
 
 @pytest.mark.parametrize("num", [1, 7, 8, 9, 100])
 def test_a_subset_is_of_all_parts(num, monkeypatch):
-    monkeypatch.setattr(agreement, "MOST", 8)
-    some = agreement.Subset()
+    monkeypatch.setattr(text_checks, "MOST", 8)
+    some = text_checks.Subset()
     for n in range(num):
         some.add(f"u{n}", (str(n),))
     places = [int(words[0]) for words in some.texts.values()]
@@ -120,4 +120,4 @@ def test_a_subset_is_of_all_parts(num, monkeypatch):
 
 def test_every_step_but_whispers_is_tried():
     """Whisper's normaliser leaves words out."""
-    assert {*STEPS} - {*agreement.ORDINARY_STEPS, *agreement.TURKISH_STEPS} == {"whisper"}
+    assert {*STEPS} - {*text_checks.ORDINARY_STEPS, *text_checks.TURKISH_STEPS} == {"whisper"}

@@ -11,10 +11,16 @@ from collections import Counter
 import pytest
 
 from espnet_bayeslm.evaluation.comparison import SegmentErrors, utterance_segments
-from espnet_bayeslm.evaluation.markup import MarkedWords, closest_reading, mapped, parse_markup
+from espnet_bayeslm.evaluation.markup import MarkedWords, mapped, parse_markup
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.transcripts import read_transcripts
-from espnet_bayeslm.evaluation.wer import align, count_errors, oracle_errors, word_errors
+from espnet_bayeslm.evaluation.wer import (
+    align,
+    closest_reading,
+    count_errors,
+    oracle_errors,
+    word_errors,
+)
 from espnet_bayeslm.utils.errors import InputError
 
 # reference, hypothesis, sclite's C, S, D, I (`sclite -F -D -s -i spu_id`, 2.4.10)

@@ -10,13 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_bayeslm.evaluation.calibration import (
-    Platt,
-    auroc,
-    calibration_error,
-    fit_platt,
-    log_odds,
-)
 from espnet_bayeslm.evaluation.signal_to_noise import (
     BIN_EDGES,
     CRITERIA,
@@ -28,6 +21,13 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     zero_means,
 )
 from espnet_bayeslm.evaluation.transcripts import read_sentences
+from espnet_bayeslm.rescoring.bayes_risk import (
+    Platt,
+    auroc,
+    calibration_error,
+    fit_platt,
+    log_odds,
+)
 from espnet_bayeslm.scoring.perplexity import (
     Perplexity,
     Tally,

@@ -8,7 +8,7 @@ from typing import Dict, Iterable, List, Optional, Sequence
 from espnet2.utils.types import str_or_none
 from lrs2_corpus import Clip, clip_files, find_corpus, find_lists, read_sets
 
-from espnet_bayeslm.evaluation.leakage import find_leakage
+from espnet_bayeslm.evaluation.text_checks import find_leakage
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from lab.texts import write_corpus
