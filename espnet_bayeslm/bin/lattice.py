@@ -178,7 +178,7 @@ def lattice(options: LatticeOptions) -> None:
         # 3. Write as they come, and report
         add = writer_of(stack, options, lattice_format, replaces)
         for item in every:
-            own = restored_lattice(item) if normalization else item
+            own = restored_lattice(item) if normalization.steps else item
             nbest = nbest_list(own, size, scales)
             add(own, nbest)
             if refs is not None:
