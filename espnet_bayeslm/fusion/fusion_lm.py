@@ -267,7 +267,10 @@ class FusionLM(LogProbLM):
         return ctc.after(known, tokens)
 
     def _can_end(self, rows: torch.Tensor, heard: Sequence[Optional[CTCPrefix]]) -> List[bool]:
-        """True for each hypothesis whose end neither the look-ahead nor CTC rules out."""
+        """True for each hypothesis whose end neither the look-ahead nor CTC rules out.
+
+        Hypotheses that have too many words may end: ESPnet stops a search by their scores.
+        """
         near = rows[:, -1] >= rows[:, 1:].max(1).values - self.end_margin * self.ahead_weight
         return [
             can_end and (prefix is None or prefix.end_log_prob > CTC_END)

@@ -150,7 +150,7 @@ def test_hypotheses_of_many_utterances_at_once(sources):
 
 def test_an_end_that_the_look_ahead_rules_out_costs_nothing(sources, monkeypatch):
     tokens, _ = CUTS["pieces"]
-    lm = FusionLM(len(tokens), tokens, sources["n-gram"], ahead=look_ahead(1), end_margin=0.0)
+    lm = FusionLM(len(tokens), tokens, sources["n-gram"], ahead=look_ahead(1), end_margin=-1.0)
     lm.eval()
     asked = []
     scorer = lm._loaded.on("cpu")[0].scorer
