@@ -36,7 +36,7 @@ from espnet_bayeslm.loading.weights_file import (
 )
 from espnet_bayeslm.ngram.ngram_files import NGRAM_SUFFIXES, ngram_fingerprint
 from espnet_bayeslm.pretrained.names import HAVE_BASE, is_pretrained, source_type
-from espnet_bayeslm.pretrained.text_forms import AUTO, TextForm, first_sentences
+from espnet_bayeslm.pretrained.text_forms import AUTO, first_sentences
 from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
@@ -252,7 +252,8 @@ class ComponentWorker:
         lms = {name: lm for name, lm in lms.items() if lm is not None}
         if sentences is None and any(lms[name].chooses for name in lms.keys() - known.keys()):
             return None
-        forms = {n: str(lm.prepare(sentences or (), known.get(n)).form) for n, lm in lms.items()}
+        given = {name: known.get(name) if lm.chooses else None for name, lm in lms.items()}
+        forms = {n: str(lm.prepare(sentences or (), given[n]).form) for n, lm in lms.items()}
         return ComponentFacts(self.own_facts, digests, forms, self.kept)
 
     def score_in_forms(self, sent: Tuple[Mapping[str, str], Any]) -> Any:
@@ -260,7 +261,7 @@ class ComponentWorker:
         forms, block = sent
         for component in self.components:
             if component.pretrained is not None:
-                component.pretrained.read_as(TextForm.parse(forms[component.name]))
+                component.pretrained.prepare((), forms[component.name])
         return self.score(block)
 
     def score(self, block: Any) -> Any:

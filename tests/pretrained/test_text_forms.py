@@ -90,7 +90,7 @@ def test_the_printed_form_is_the_one_to_give(lm, form):
     found = PretrainedScorer(dataclasses.replace(lm, text_form=str(form)))
     sentences = [line.split() for line in TEXT]
     other = PretrainedScorer(lm)
-    other.read_as(form)
+    other.prepare((), str(form))
     assert_near(found.word_scores(sentences), other.word_scores(sentences))
 
 
