@@ -13,7 +13,6 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     summarize,
     summarize_weights,
 )
-from espnet_bayeslm.evaluation.transcripts import read_sentences
 from espnet_bayeslm.loading.component_options import ComponentOptions, GPUOptions, LMOptions
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
 from espnet_bayeslm.report.weight_noise import (
@@ -25,6 +24,7 @@ from espnet_bayeslm.report.weight_noise import (
 from espnet_bayeslm.scoring.perplexity import (
     Sentences,
     component_scores,
+    read_sentences,
     score_components,
     text_perplexities,
 )

@@ -359,17 +359,20 @@ class TextWorker(ComponentWorker):
         ]
 
 
-@dataclasses.dataclass
-class ScoredText(WordScorer):
-    """Scores of the sentences of one text by a component, and the tokens of their words."""
+class TextScores(NamedTuple):
+    """Scores of the sentences of a text by components, which workers have loaded.
 
-    name: str
-    scores: List[WordScores] = dataclasses.field(default_factory=list)
-    counts: Dict[Tuple[str, ...], np.ndarray] = dataclasses.field(default_factory=dict)
+    Attributes:
+        components: The components; their scorers stayed with the workers.
+        scores: Scores of each sentence by each component.
+        tokens: (n + 1,) tokens of each word and `</s>` of each sentence, for each component.
+        weights: The components' weights, if the options name a file of weights.
+    """
 
-    def token_counts(self, words: Sequence[str]) -> np.ndarray:
-        """(n + 1,) tokens of each word of a sentence of the text and of `</s>`."""
-        return self.counts[tuple(words)]
+    components: List[Component]
+    scores: List[List[WordScores]]
+    tokens: List[List[np.ndarray]]
+    weights: Optional[np.ndarray]
 
 
 def score_text(
@@ -380,10 +383,9 @@ def score_text(
     ngpu: int,
     context: int,
     output: Optional[PathLike],
-) -> Tuple[List[Component], List[List[WordScores]], Optional[np.ndarray]]:
-    """Components, the scores of each sentence by each component, and the components' weights.
+) -> TextScores:
+    """Scores of the sentences of a text by components, on workers.
 
-    The scorers of the components are `ScoredText`, which count the tokens of these sentences.
     Finished blocks are kept beside the output, if there is one, until all are finished.
     """
     workers = Blocks(pool, TextWorker, options, ngpu, context)
@@ -398,11 +400,10 @@ def score_text(
         total=len(sentences),
     ) as (facts, scored):
         named, weights = facts.of_worker
-        texts: List[Any] = [ScoredText(name) for name, *_ in named]
-        for block, of_components in scored:
-            for text, (scores, counts) in zip(texts, of_components, strict=True):
-                text.scores += scores
-                text.counts.update(zip(map(tuple, block), counts, strict=True))
-    pairs = zip(named, texts, strict=True)
-    components = [Component(name, kind, text, digest) for (name, kind, digest), text in pairs]
-    return components, [text.scores for text in texts], weights
+        components = [Component(name, kind, WordScorer(), digest) for name, kind, digest in named]
+        found = TextScores(components, [[] for _ in named], [[] for _ in named], weights)
+        for _, of_components in scored:
+            for n, (scores, tokens) in enumerate(of_components):
+                found.scores[n].extend(scores)
+                found.tokens[n].extend(tokens)
+    return found

@@ -10,10 +10,10 @@ import dataclasses
 import itertools
 import re
 from collections import Counter
-from typing import Any, Callable, Collection, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.evaluation.wer import ALL_WORDS, Counting
+from espnet_bayeslm.evaluation.wer import Counting
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
@@ -63,24 +63,25 @@ class UnknownWords:
     Attributes:
         name: The component's name.
         max_oov_rate: Largest share of unknown words.
-        counting: How words are counted.
+        counting: How words are counted; None: each as one.
         words: Each unknown word, with its number.
         num_words: Number of all words.
     """
 
     name: str
     max_oov_rate: float
-    counting: Counting = ALL_WORDS
+    counting: Optional[Counting] = None
     words: Counter[str] = dataclasses.field(default_factory=Counter)
     num_words: int = 0
 
     def add(self, sentences: Sequence[Sequence[str]], scores: Sequence[WordScores]) -> None:
         """Count the words of some sentences."""
-        self.num_words += sum(map(self.counting.size, sentences))
+        size = len if self.counting is None else self.counting.size
+        self.num_words += sum(map(size, sentences))
         for words, score in zip(sentences, scores, strict=True):
             if score.oov.any():
                 for word in itertools.compress(words, score.oov):
-                    self.words[word] += self.counting.size((word,))
+                    self.words[word] += size((word,))
                 self.words = +self.words  # without those that do not count
 
     def join(self, other: UnknownWords) -> None:
@@ -94,7 +95,8 @@ class UnknownWords:
         `mends` says how these words differ from words that the component knows.
         """
         total, distinct = self.words.total(), len(self.words)
-        noun, words = ("words", "") if self.counting.unit == "word" else ("characters", " words")
+        by_word = self.counting is None or self.counting.unit == "word"
+        noun, words = ("words", "") if by_word else ("characters", " words")
         rate = total / max(self.num_words, 1)
         examples = ", ".join(f"{word!r}" for word, _ in self.words.most_common(5))
         message = (

@@ -13,7 +13,6 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.transcripts import check_no_ids
 from espnet_bayeslm.loading.experiment import (
     SPECIAL_TOKENS,
     UNKNOWN_WORDS,
@@ -27,6 +26,7 @@ from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, load_tokenizer
 from espnet_bayeslm.pretrained.names import TOKEN_TYPE
 from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader, training_readers
+from espnet_bayeslm.scoring.perplexity import check_no_ids
 from espnet_bayeslm.scoring.reader import check_is_plain
 from espnet_bayeslm.scoring.unknown_words import unknown_words
 from espnet_bayeslm.training.plain_text import TokenOptions

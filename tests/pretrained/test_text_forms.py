@@ -151,7 +151,7 @@ def test_auto_is_one_choice_for_all_workers_and_caches(model, pool, tmp_path):
         for _ in range(2):
             options = MixtureOptions(lms=[f"hf:{model}"], cache=cache)
             where = dict(ngpu=0, context=0, output=None)
-            _, (found,), _ = score_text(pool, options, sentences, **where)
+            (found,) = score_text(pool, options, sentences, **where).scores
             assert_near(found, expected)
 
 
