@@ -20,13 +20,13 @@ from espnet_bayeslm.scoring.perplexity import (
     MAX_SENSIBLE,
     UNITS,
     TextPerplexity,
+    UnknownWords,
     check_no_ids,
     perplexity_text,
     read_sentences,
     text_perplexities,
     total,
 )
-from espnet_bayeslm.scoring.unknown_words import UnknownWords
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.files import atomic_write, write_json

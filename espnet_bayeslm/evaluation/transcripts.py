@@ -9,8 +9,14 @@ from typing import Dict, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.markup import Words, parse_markup
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, entries_of, read_lines, table_of, unpacked_name
-from espnet_bayeslm.utils.words import without_marks
+from espnet_bayeslm.utils.files import (
+    PathLike,
+    entries_of,
+    read_lines,
+    table_of,
+    unpacked_name,
+    without_marks,
+)
 
 Line = Tuple[int, str]
 

@@ -40,8 +40,8 @@ from espnet_bayeslm.pretrained.text_forms import AUTO, first_sentences
 from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
-from espnet_bayeslm.scoring.perplexity import text_blocks
-from espnet_bayeslm.scoring.unknown_words import UnknownWords, mending_lines
+from espnet_bayeslm.scoring.perplexity import UnknownWords, text_blocks
+from espnet_bayeslm.scoring.unknown_words import mending_lines
 from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError

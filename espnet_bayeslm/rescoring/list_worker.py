@@ -30,7 +30,7 @@ from espnet_bayeslm.rescoring.decision import ScoredList, choose
 from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Weighting, load_mixture
 from espnet_bayeslm.scoring.cache import uncached
-from espnet_bayeslm.scoring.unknown_words import UnknownWords
+from espnet_bayeslm.scoring.perplexity import UnknownWords
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError

@@ -1,14 +1,19 @@
-"""Perplexity of a text: its sentences, and sums from which each normalisation is derived.
+"""A text under LMs: its sentences, the words that an LM does not know, and perplexity.
 
+Perplexity is kept as sums, from which each normalisation is derived.
 `</s>` is counted in every normalisation, `<s>` in none.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import itertools
 import math
+from collections import Counter
 from typing import (
     Any,
+    Callable,
     Collection,
     Dict,
     Iterable,
@@ -26,17 +31,22 @@ import numpy as np
 from espnet_bayeslm.evaluation.markup import Words
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.transcripts import read_transcripts
+from espnet_bayeslm.evaluation.wer import Counting
 from espnet_bayeslm.scoring.interpolation import mixed_scores
-from espnet_bayeslm.scoring.unknown_words import UnknownWords, mending_lines
+from espnet_bayeslm.scoring.unknown_words import mending_lines
 from espnet_bayeslm.scoring.word_scores import Component, WordScores
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines
-from espnet_bayeslm.utils.words import without_marks
+from espnet_bayeslm.utils.files import PathLike, read_lines, without_marks
+from espnet_bayeslm.utils.log import LOG
 
 UNITS = {"word": "words", "token": "tokens", "character": "characters"}
 Sentences = Mapping[str, Sequence[str]]
+# Lines that say how some words differ from words that an LM knows
+Mends = Callable[[Counter[str]], List[str]]
 # Sentences that are scored at once: by one process, or by each of several workers.
 BLOCK_SIZE = 2000
+# Part of the words above which the differences from an LM's words are told
+HIGH_OOV_RATE = 0.02
 # A larger perplexity tells only that a word has a probability near zero.
 MAX_SENSIBLE = 1e6
 BEYOND_SENSE = (
@@ -78,6 +88,67 @@ class Tally(NamedTuple):
 def total(tallies: Iterable[Tally]) -> Tally:
     """Tally of all words of some tallies."""
     return Tally(*map(sum, zip(*tallies, strict=True)))
+
+
+@dataclasses.dataclass
+class UnknownWords:
+    """Counts the words that a component does not know, at most `max_oov_rate` of all.
+
+    Attributes:
+        name: The component's name.
+        max_oov_rate: Largest share of unknown words.
+        counting: How words are counted; None: each as one.
+        words: Each unknown word, with its number.
+        num_words: Number of all words.
+    """
+
+    name: str
+    max_oov_rate: float
+    counting: Optional[Counting] = None
+    words: Counter[str] = dataclasses.field(default_factory=Counter)
+    num_words: int = 0
+
+    def add(self, sentences: Sequence[Sequence[str]], scores: Sequence[WordScores]) -> None:
+        """Count the words of some sentences."""
+        size = len if self.counting is None else self.counting.size
+        self.num_words += sum(map(size, sentences))
+        for words, score in zip(sentences, scores, strict=True):
+            if score.oov.any():
+                for word in itertools.compress(words, score.oov):
+                    self.words[word] += size((word,))
+                self.words = +self.words  # without those that do not count
+
+    def join(self, other: UnknownWords) -> None:
+        """Count the words of another count too."""
+        self.num_words += other.num_words
+        self.words.update(other.words)
+
+    def check(self, mends: Mends, *, report: bool = False) -> None:
+        """Raise an InputError where too many words are unknown; `report`: log their rate.
+
+        `mends` says how these words differ from words that the component knows.
+        """
+        total, distinct = self.words.total(), len(self.words)
+        by_word = self.counting is None or self.counting.unit == "word"
+        noun, words = ("words", "") if by_word else ("characters", " words")
+        rate = total / max(self.num_words, 1)
+        examples = ", ".join(f"{word!r}" for word, _ in self.words.most_common(5))
+        message = (
+            f"{self.name} does not know {total} of {self.num_words} {noun}"
+            f" ({100 * rate:.2f} %, {distinct} distinct{words}{': ' if distinct else ''}{examples})"
+        )
+        if rate > self.max_oov_rate:
+            remedy = (
+                "Do text and LM agree in case, spelling and tokens?"
+                " `--normalize lower,punct` makes text in upper case or with punctuation agree."
+            )
+            if lines := mends(self.words):
+                remedy += f" {'; '.join(lines)}."
+            problem = f"{message}, and --max_oov_rate is {self.max_oov_rate}"
+            raise InputError(problem, remedy=remedy)
+        if report:
+            lines = mends(self.words) if rate > HIGH_OOV_RATE else []
+            (LOG.warning if lines else LOG.info)("\n  ".join([message, *lines]))
 
 
 def text_blocks(

@@ -6,16 +6,12 @@ reader and one `TreeLM`.
 
 from __future__ import annotations
 
-import itertools
-import math
-import re
 from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
     Collection,
     Dict,
-    Iterable,
     List,
     NamedTuple,
     Optional,
@@ -33,8 +29,6 @@ if TYPE_CHECKING:
 # a token that opens a word: sentencepiece's mark at its start; ESPnet's character for a space
 WORD_MARK = "\u2581"
 SPACE = "<space>"
-# Tokens with a sign of a blank, which plain text never has: sentencepiece's, and GPT-2's
-MARKED = re.compile(f"[{WORD_MARK}\u0120]|{SPACE}$")
 
 
 class Encoded(NamedTuple):
@@ -110,29 +104,6 @@ class TokenReader(WordReader):
         else:
             tokens, starts = tokens_of_words(words, trained.tokenize, self._tokens)
         return Encoded([*trained.ids(tokens), *self.end], starts)
-
-
-def log_unk_size(unk_size: float) -> float:
-    """Natural log of the number of words that share the probability of `<unk>`."""
-    if not 1 <= unk_size < math.inf:
-        raise InputError(f"--unk_size {unk_size:g}: expected the number of words, 1 or more")
-    return math.log(unk_size)
-
-
-def check_is_plain(
-    sentences: Iterable[Sequence[str]], vocabulary: Collection[str], *, name: str
-) -> None:
-    """Raise an InputError if most sentences are in tokens already: they have marked tokens."""
-    filled = [words for words in sentences if words]
-    marked = ((w for w in words if MARKED.match(w) and w in vocabulary) for words in filled)
-    pieces = [piece for found in marked for piece in itertools.islice(found, 1)]
-    if 2 * len(pieces) > len(filled):
-        examples = ", ".join(map(repr, dict.fromkeys(pieces[:3])))
-        raise InputError(
-            f"{name}: the text is in tokens ({examples}) already, where words were expected:"
-            " they would be cut again",
-            remedy="Give plain text; `bayeslm interpolate --unit token` mixes by tokens.",
-        )
 
 
 def tokens_of_words(

@@ -27,7 +27,7 @@ from espnet_bayeslm.pretrained.names import TOKEN_TYPE
 from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader, training_readers
 from espnet_bayeslm.scoring.perplexity import check_no_ids
-from espnet_bayeslm.scoring.reader import check_is_plain
+from espnet_bayeslm.scoring.scorer import check_is_plain
 from espnet_bayeslm.scoring.unknown_words import unknown_words
 from espnet_bayeslm.training.plain_text import TokenOptions
 from espnet_bayeslm.utils.errors import InputError
@@ -38,12 +38,12 @@ from espnet_bayeslm.utils.files import (
     read_entries,
     read_lines,
     sha256,
+    without_marks,
     write_text,
     write_yaml,
 )
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.words import without_marks
 
 with quiet_imports():
     from espnet2.train.preprocessor import AbsPreprocessor

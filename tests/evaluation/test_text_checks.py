@@ -18,10 +18,9 @@ from espnet_bayeslm.evaluation.normalization import Normalization, spoken_number
 from espnet_bayeslm.evaluation.transcripts import read_transcripts
 from espnet_bayeslm.nbest.formats import CheckedLists, read_nbest
 from espnet_bayeslm.ngram.estimation import read_corpus
-from espnet_bayeslm.scoring.perplexity import read_sentences
+from espnet_bayeslm.scoring.perplexity import UnknownWords, read_sentences
 from espnet_bayeslm.scoring.unknown_words import (
     MENDING_STEPS,
-    UnknownWords,
     differences,
     mending_lines,
 )
