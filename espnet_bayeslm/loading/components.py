@@ -6,11 +6,13 @@ import contextlib
 import dataclasses
 import functools
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import (
     Any,
     Callable,
+    ContextManager,
     Dict,
     Iterable,
     Iterator,
@@ -40,7 +42,7 @@ from espnet_bayeslm.pretrained.text_forms import AUTO, first_sentences
 from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
-from espnet_bayeslm.scoring.perplexity import UnknownWords, text_blocks
+from espnet_bayeslm.scoring.perplexity import BLOCK_SIZE, UnknownWords
 from espnet_bayeslm.scoring.unknown_words import mending_lines
 from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.utils.cli import device_of
@@ -306,7 +308,10 @@ def scored_blocks(
     method, part = "score", sent
     if forms:
         method, part = "score_in_forms", lambda block: (forms, sent(block))
-    with workers.kept(output, f"{identity} {facts.digests} {forms}"):
+    kept: ContextManager[None] = contextlib.nullcontext()
+    if output is not None:
+        kept = workers.kept(output, f"{identity} {facts.digests} {forms}")
+    with kept:
         yield facts, workers.map(method, blocks, sent=part, **progress)
 
 
@@ -389,9 +394,11 @@ def score_text(
     Finished blocks are kept beside the output, if there is one, until all are finished.
     """
     workers = Blocks(pool, TextWorker, options, ngpu, context)
+    # an LM with context reads the text as a whole
+    size = sys.maxsize if context else BLOCK_SIZE
     with scored_blocks(
         workers,
-        text_blocks(sentences, context=context),
+        [sentences[n : n + size] for n in range(0, len(sentences), size)],
         sentences=functools.partial(first_sentences, sentences),
         identity=f"{part_of(ComponentOptions, options)!r} {context}",
         output=output,

@@ -77,7 +77,7 @@ class TokenText:
 
     def check(self, text: PathLike, *, max_unknown: float = MAX_UNKNOWN) -> None:
         """Check that the sentences were plain text, and that the list has their tokens."""
-        check_is_plain(self._lines, self._marked, name=str(text))
+        check_is_plain(self._lines, self._marked.__contains__, name=str(text))
         total = self.unknown.total()
         if not total:
             return

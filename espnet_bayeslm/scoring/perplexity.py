@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import sys
 from collections import Counter
 from typing import (
     Any,
@@ -17,7 +18,6 @@ from typing import (
     Collection,
     Dict,
     Iterable,
-    Iterator,
     List,
     Mapping,
     NamedTuple,
@@ -151,15 +151,6 @@ class UnknownWords:
             (LOG.warning if lines else LOG.info)("\n  ".join([message, *lines]))
 
 
-def text_blocks(
-    sentences: Sequence[Sequence[str]], *, context: int
-) -> Iterator[Sequence[Sequence[str]]]:
-    """Yield the runs of sentences that are scored at once; one run where an LM has context."""
-    size = max(len(sentences), 1) if context else BLOCK_SIZE
-    for begin in range(0, len(sentences), size):
-        yield sentences[begin : begin + size]
-
-
 def score_components(
     components: Sequence[Component],
     sentences: Sequence[Sequence[str]],
@@ -185,7 +176,9 @@ def component_scores(
 
     Repeated ones are the scorer's own affair: an LM with context needs them where they stand.
     """
-    blocks = text_blocks(sentences, context=context)
+    # an LM with context reads the text as a whole
+    size = sys.maxsize if context else BLOCK_SIZE
+    blocks = [sentences[n : n + size] for n in range(0, len(sentences), size)]
     return [scores for block in blocks for scores in component.scorer.word_scores(block)]
 
 

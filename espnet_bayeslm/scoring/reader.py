@@ -10,7 +10,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
-    Collection,
     Dict,
     List,
     NamedTuple,
@@ -54,7 +53,6 @@ class WordReader:
             with its last token.
         joins: True if the end of a sentence is the start of the next in a text; False: a text has
             one start, and each of its sentences an end.
-        vocabulary: Tokens; a word of the text that is a token with the sign of a blank is a token.
     """
 
     start: Sequence[int]
@@ -62,11 +60,14 @@ class WordReader:
     unk: int = -1
     openings: Optional[torch.Tensor] = None
     joins: bool = False
-    vocabulary: Collection[str] = ()
 
     def encode(self, words: Sequence[str]) -> Encoded:
         """Tokens of a sentence and its end; all tokens between two blanks are of the word there."""
         raise NotImplementedError
+
+    def is_token(self, word: str) -> bool:
+        """True if a word of the text is one of the LM's tokens, which plain text has not."""
+        return False
 
 
 class TokenReader(WordReader):
@@ -85,7 +86,7 @@ class TokenReader(WordReader):
         self.unk = tokens.index("<unk>")
         self.openings = opening_tokens(tokens, trained.token_type)
         # an LM over words may have pieces as words
-        self.vocabulary = frozenset(() if self._is_word else tokens)
+        self._pieces = frozenset(() if self._is_word else tokens)
         self._tokens: Dict[str, List[str]] = {}
 
     def encode(self, words: Sequence[str]) -> Encoded:
@@ -104,6 +105,10 @@ class TokenReader(WordReader):
         else:
             tokens, starts = tokens_of_words(words, trained.tokenize, self._tokens)
         return Encoded([*trained.ids(tokens), *self.end], starts)
+
+    def is_token(self, word: str) -> bool:
+        """True for pieces and characters of the LM."""
+        return word in self._pieces
 
 
 def tokens_of_words(

@@ -14,7 +14,7 @@ import re
 from typing import (
     TYPE_CHECKING,
     Any,
-    Collection,
+    Callable,
     Iterable,
     List,
     NamedTuple,
@@ -112,7 +112,7 @@ class LMScorer(WordScorer):
 
     def check_plain(self, sentences: Sequence[Sequence[str]]) -> None:
         """Raise an InputError if most sentences are in tokens already."""
-        check_is_plain(sentences, self.reader.vocabulary, name=self.name)
+        check_is_plain(sentences, self.reader.is_token, name=self.name)
 
     def prepare(self, sentences: Sequence[Sequence[str]]) -> Any:
         """Measure ln Z on these sentences, where one number is taken for it and none is known."""
@@ -128,7 +128,7 @@ class LMScorer(WordScorer):
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence; a word is OOV where a token of it is `<unk>`."""
-        check_is_plain(sentences, self.reader.vocabulary, name=self.name)
+        check_is_plain(sentences, self.reader.is_token, name=self.name)
         self.prepare(sentences)
         encoded = [self.reader.encode(words) for words in sentences]
         passages = [self._passage(item) for item in encoded]
@@ -314,11 +314,11 @@ def token_scorer(
 
 
 def check_is_plain(
-    sentences: Iterable[Sequence[str]], vocabulary: Collection[str], *, name: str
+    sentences: Iterable[Sequence[str]], is_token: Callable[[str], bool], *, name: str
 ) -> None:
     """Raise an InputError if most sentences are in tokens already: they have marked tokens."""
     filled = [words for words in sentences if words]
-    marked = ((w for w in words if MARKED.match(w) and w in vocabulary) for words in filled)
+    marked = ((w for w in words if MARKED.match(w) and is_token(w)) for words in filled)
     pieces = [piece for found in marked for piece in itertools.islice(found, 1)]
     if 2 * len(pieces) > len(filled):
         examples = ", ".join(map(repr, dict.fromkeys(pieces[:3])))

@@ -110,7 +110,7 @@ def check_words(texts: Sequence[Path], tokens: Tokens) -> None:
     """Check that texts hold words and not word pieces, which would be cut again."""
     for text in texts:
         head = (line.split() for _, line in itertools.islice(read_lines(text), HEAD))
-        check_is_plain(head, tokens.tokens, name=str(text))
+        check_is_plain(head, tokens.tokens.__contains__, name=str(text))
 
 
 def write_keyed_text(source: Path, target: Path) -> None:
