@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Dict, Mapping
 
-from espnet_bayeslm.bin.perplexity import ScoredTextOptions, check_plain, print_table
+from espnet_bayeslm.bin.perplexity import ScoredTextOptions, print_table
 from espnet_bayeslm.loading.component_options import TrainTextOptions
 from espnet_bayeslm.scoring.interpolation import estimate_weights
 from espnet_bayeslm.scoring.perplexity import (
@@ -52,9 +52,8 @@ def interpolate(options: InterpolateOptions) -> None:
             check_knows(path, lines, found)
     else:
         most = options.max_oov_rate
-        scores = score_components(components, lines, max_oov_rate=most, context=context)
-        if not options.keyed:
-            check_plain(lines, scores)
+        how: Any = dict(max_oov_rate=most, keyed=options.keyed, context=context)
+        scores = score_components(components, lines, **how)
     weights = estimate_weights(scores)
     texts = text_perplexities(components, lines, scores, weights)
     summaries = [text.summary() for text in texts]

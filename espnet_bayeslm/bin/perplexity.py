@@ -18,6 +18,7 @@ from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.scoring.perplexity import (
     BEYOND_SENSE,
     MAX_SENSIBLE,
+    NO_IDS,
     UNITS,
     TextPerplexity,
     UnknownWords,
@@ -27,7 +28,6 @@ from espnet_bayeslm.scoring.perplexity import (
     text_perplexities,
     total,
 )
-from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.files import atomic_write, write_json
 from espnet_bayeslm.utils.log import LOG
@@ -87,18 +87,6 @@ def print_table(summaries: Sequence[Mapping[str, Any]], *, unit: str = "word") -
         print(BEYOND_SENSE)
 
 
-def check_plain(lines: Sequence[Sequence[str]], scores: Sequence[Sequence[WordScores]]) -> None:
-    """Check that the lines of a text have no utterance ids."""
-    known = {
-        word
-        for of_component in scores
-        for words, score in zip(lines, of_component, strict=True)
-        for word, oov in zip(words, score.oov, strict=False)
-        if not oov
-    }
-    check_no_ids(lines, known, remedy="If they are utterance ids, say --keyed true.")
-
-
 def perplexity(options: PerplexityOptions) -> None:
     """Print the perplexity of a text under LMs, n-grams and their mixture."""
     workers = options.pool(preload=PRELOAD)
@@ -111,12 +99,12 @@ def perplexity(options: PerplexityOptions) -> None:
     where: Any = dict(ngpu=options.ngpu, context=options.context, output=options.output)
     with workers as pool:
         components, scores, tokens, weights = score_text(pool, mixture, lines, **where)
-    for component, of_component in zip(components, scores, strict=True):
-        count = UnknownWords(component.name, options.max_oov_rate)
+    counts = [UnknownWords(component.name, options.max_oov_rate) for component in components]
+    for count, of_component in zip(counts, scores, strict=True):
         count.add(lines, of_component)
         count.check(lambda words: [], report=True)
     if not keyed:
-        check_plain(lines, scores)
+        check_no_ids(lines, lambda word: any(word not in c.words for c in counts), remedy=NO_IDS)
     texts = text_perplexities(components, lines, scores, weights, tokens)
     if options.per_sentence is not None:
         write_per_sentence(options.per_sentence, list(sentences), texts)

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
-from espnet_bayeslm.bin.perplexity import KEYED, check_plain
+from espnet_bayeslm.bin.perplexity import KEYED
 from espnet_bayeslm.evaluation.signal_to_noise import (
     PruningStep,
     prune_weights,
@@ -136,9 +136,7 @@ def prune_component(
 
     # pruning does not change which words are unknown: they are counted, and told, once
     lines = list(sentences.values())
-    scores = score_components([component], lines, max_oov_rate=options.max_oov_rate)
-    if not options.keyed:
-        check_plain(lines, scores)
+    score_components([component], lines, max_oov_rate=options.max_oov_rate, keyed=options.keyed)
 
     def measure() -> Dict[str, Any]:
         scores = component_scores(component, lines)

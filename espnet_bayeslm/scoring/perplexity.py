@@ -15,7 +15,6 @@ from collections import Counter
 from typing import (
     Any,
     Callable,
-    Collection,
     Dict,
     Iterable,
     List,
@@ -49,6 +48,7 @@ BLOCK_SIZE = 2000
 HIGH_OOV_RATE = 0.02
 # A larger perplexity tells only that a word has a probability near zero.
 MAX_SENSIBLE = 1e6
+NO_IDS = "If they are utterance ids, say --keyed true."
 BEYOND_SENSE = (
     "A perplexity above 1e6 comes from words or </s> with a probability near zero: check for a"
     " closed vocabulary (an n-gram without <unk>), another tokenisation or another form of text."
@@ -156,16 +156,26 @@ def score_components(
     sentences: Sequence[Sequence[str]],
     *,
     max_oov_rate: float,
+    keyed: bool,
     context: int = 0,
 ) -> List[List[WordScores]]:
-    """Scores of each sentence by each component."""
-    found = []
+    """Scores of each sentence by each component.
+
+    Raises:
+        InputError: A component knows too few words, or lines that are not `keyed` have ids.
+    """
+    found, counts = [], []
     for component in components:
         scores = component_scores(component, sentences, context=context)
         count = UnknownWords(component.name, max_oov_rate)
         count.add(sentences, scores)
         count.check(functools.partial(mending_lines, scorer=component.scorer), report=True)
         found.append(scores)
+        counts.append(count)
+    if not keyed:
+        check_no_ids(
+            sentences, lambda word: any(word not in c.words for c in counts), remedy=NO_IDS
+        )
     return found
 
 
@@ -290,7 +300,7 @@ def read_sentences(path: PathLike, *, keyed: bool, normalize: str = "") -> Dict[
 
 def check_no_ids(
     sentences: Iterable[Sequence[str]],
-    known: Collection[str],
+    is_known: Callable[[str], bool],
     *,
     path: Optional[PathLike] = None,
     remedy: str,
@@ -298,10 +308,10 @@ def check_no_ids(
     """Check that lines do not begin with utterance ids."""
     lines = [words for words in sentences if words]
     first = [words[0] for words in lines]
-    is_known = any(word in known for word in first)
+    knows_first = any(map(is_known, first))
     # not so in a text without blanks, whose lines are long words
-    others_are = any(word in known for words in lines for word in words[1:])
-    if len(first) >= 10 and len(set(first)) == len(first) and others_are and not is_known:
+    knows_others = any(is_known(word) for words in lines for word in words[1:])
+    if len(first) >= 10 and len(set(first)) == len(first) and knows_others and not knows_first:
         raise InputError(
             f"the first words of all lines are unknown and different ({first[0]!r}, ...)",
             path=path,

@@ -98,12 +98,12 @@ def check_plain_texts(train_text: Path, valid_text: Path) -> None:
     known = {word for _, line in read_lines(train_text) for word in line.split()}
     sentences = [line.split() for _, line in read_lines(valid_text)]
     remedy = "If they are utterance ids, give the texts without them: cut -d' ' -f2- FILE."
-    check_no_ids(sentences, known, path=valid_text, remedy=remedy)
+    check_no_ids(sentences, known.__contains__, path=valid_text, remedy=remedy)
     # a text's own ids are no later words of it; of a few lines that can be chance
     head = [line.split() for _, line in itertools.islice(read_lines(train_text), HEAD)]
     if len(head) == HEAD:
         later = {word for words in head for word in words[1:]}
-        check_no_ids(head, later, path=train_text, remedy=remedy)
+        check_no_ids(head, later.__contains__, path=train_text, remedy=remedy)
 
 
 def check_words(texts: Sequence[Path], tokens: Tokens) -> None:
