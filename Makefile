@@ -133,6 +133,7 @@ bench: $(READY)
 	"$(BIN)/python" -u bench/train.py
 	"$(BIN)/python" -u bench/twins.py
 	"$(BIN)/python" -u bench/pretrained.py
+	"$(BIN)/python" -u bench/ctc.py
 
 # docs/_build/index.html; warnings are errors
 docs: $(READY)

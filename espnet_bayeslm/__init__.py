@@ -13,6 +13,7 @@ from espnet_bayeslm.utils.imports import lazy_names
 if TYPE_CHECKING:
     from espnet_bayeslm.loading.pretrained_lm import PretrainedLM
     from espnet_bayeslm.loading.trained_lm import TrainedLM
+    from espnet_bayeslm.recognition.ctc_decoder import build_ctcdecoder
     from espnet_bayeslm.rescoring.rescore import rescore
     from espnet_bayeslm.utils.files import PathLike
 
@@ -89,6 +90,12 @@ def load(
     return PretrainedLM(**vars(load_causal_lm(exp, **how)))
 
 
-__getattr__ = lazy_names(__name__, {"espnet_bayeslm.rescoring.rescore": ["rescore"]})
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "espnet_bayeslm.rescoring.rescore": ["rescore"],
+        "espnet_bayeslm.recognition.ctc_decoder": ["build_ctcdecoder"],
+    },
+)
 
-__all__ = ["__version__", "load", "register", "rescore", "speech2text"]
+__all__ = ["__version__", "build_ctcdecoder", "load", "register", "rescore", "speech2text"]

@@ -10,6 +10,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from pretrained.tiny_models import write_model
@@ -80,6 +81,21 @@ def write_foreign_lists(folder, sentences):
     write(folder / "nemo" / "manifest.json", "".join(manifest))
 
 
+def write_logits(folder, sentences):
+    """Write CTC logits in which each letter leads by a little, with tokens and hotwords."""
+    rng, tokens = np.random.default_rng(0), ["<blank>", "<space>", *"abcdefghij"]
+    logits = {}
+    for n, words in enumerate(sentences):
+        text = " ".join(words).replace(" ", "-")
+        path = [0] * (2 * len(text) + 1)
+        path[1::2] = [1 if letter == "-" else tokens.index(letter) for letter in text]
+        logits[f"u{n:03d}"] = rng.normal(0, 1, (len(path), len(tokens)))
+        logits[f"u{n:03d}"][np.arange(len(path)), path] += 3
+    np.savez(folder / "ctc.npz", **logits)
+    write(folder / "tokens.txt", "".join(f"{token}\n" for token in tokens))
+    write(folder / "hotwords.txt", "a b :2\nc\n")
+
+
 def write_refs(path, sentences):
     path.write_text("".join(f"u{n:03d} {' '.join(s)}\n" for n, s in enumerate(sentences)))
 
@@ -98,6 +114,7 @@ def workplace(corpus, tmp_path):
         write_refs(kaldi / "text", part)
     lists = tmp_path / "lists"
     write_foreign_lists(lists, sentences["valid"])
+    write_logits(lists, sentences["valid"])
     write_lists(lists / "k2.jsonl", sentences["valid"], format="jsonl")
     write_refs(lists / "text", sentences["valid"])
     write_model(tmp_path / "models" / "SmolLM2-135M")
@@ -162,7 +179,7 @@ def test_commands_of_the_pages_run(workplace, python):
     assert (exp / "eval" / "lmwt.nn").read_text().count("\n") == 3 * 40
     for file in ("lmwt.nn", "text"):
         assert (exp / "eval" / file).read_text() == (exp / "by_two" / file).read_text()
-    for lists in ("whisper", "nemo", "vosk", "k2"):
+    for lists in ("whisper", "nemo", "vosk", "k2", "ctc"):
         assert (exp / lists / "text").read_text().count("\n") == 30
 
 
@@ -275,7 +292,7 @@ def test_the_page_of_kernels_lists_the_kernels():
     assert {re.match(r"\| `(\w+)` \(", row)[1] for row in rows} == KERNELS.keys()
 
 
-# Of ESPnet, dask-jobqueue and others
+# Of ESPnet, dask-jobqueue, icefall, pyctcdecode and others
 NAMES_OF_OTHERS = {
     "asr_inference_streaming",
     "asr_transducer_inference",
@@ -283,10 +300,12 @@ NAMES_OF_OTHERS = {
     "compute_am_scores",
     "compute_lm_scores",
     "create_dataset",
+    "ctc_output",
     "exp_dir",
     "job_script_prologue",
     "keep_nbest_models",
     "lm_calc_perplexity",
+    "prune_history",
     "train_tokenizer",
 }
 

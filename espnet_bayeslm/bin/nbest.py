@@ -1,46 +1,62 @@
-"""`bayeslm nbest`: N-best lists from recordings, by a recogniser that is installed."""
+"""`bayeslm nbest`: N-best lists from recordings, by an installed recogniser, or from CTC logits."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterator, Optional, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.loading.component_options import GPUOptions
+from espnet_bayeslm.loading.component_options import GPUOptions, MixtureOptions
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.recognition.ctc_lists import CTCOptions, ctc_lists
 from espnet_bayeslm.recognition.recognisers import BeamSearch, SphinxSearch, WhisperSearch
 from espnet_bayeslm.utils.cli import Tool, device_of, progress
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import ToolOptions, option
+from espnet_bayeslm.utils.options import option, part_of
 
 SUFFIXES = (".flac", ".wav")
-RECOGNISERS = ("pocketsphinx", "espnet", "whisper")
+# Recogniser -> the inputs that it needs; the others it does not take
+NEEDED = {
+    "pocketsphinx": ("audio",),
+    "espnet": ("audio", "model"),
+    "whisper": ("audio", "model"),
+    "ctc": ("logits", "tokens"),
+}
+RECOGNISERS = tuple(NEEDED)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NbestOptions(GPUOptions, ToolOptions):
+class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
     """Options of `bayeslm nbest`."""
 
     recogniser: str = option("The recogniser", choices=RECOGNISERS)
-    audio: str = option("A folder of .wav and .flac files, named after utterances, or a wav.scp")
     output: str = option("The folder to write, or for jsonl a file")
+    audio: Optional[str] = option(
+        "A folder of .wav and .flac files, named after utterances, or a wav.scp; of ctc --logits"
+        " stand in its place",
+        None,
+    )
     model: Optional[str] = option(
         "ESPnet's experiment folder or checkpoint, or the folder of a Whisper model; pocketsphinx"
         " has its own",
         None,
     )
-    lm: Optional[str] = option(
+    lms: Sequence[Any] = option(
         "The LM of the first pass: an experiment for ESPnet's beam search, an ARPA file for"
-        " pocketsphinx",
-        None,
+        " pocketsphinx; for ctc as in rescore (repeatable)",
+        (),
+        name="lm",
     )
-    lm_weight: float = option("Weight of --lm in ESPnet's beam search", 0.3)
+    lm_weight: Optional[float] = option(
+        "Weight of the LM in the search; default: 0.3 of ESPnet's, 0.5 of ctc", None, least=0
+    )
     ctc_weight: float = option("Weight of CTC in ESPnet's beam search", 0.3)
     language: str = option("Language of a multilingual Whisper model", "en")
     nbest: int = option(
@@ -50,26 +66,39 @@ class NbestOptions(GPUOptions, ToolOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.model is None) != (self.recogniser == "pocketsphinx"):
-            problem = "is needed" if self.model is None else "has no meaning"
-            raise InputError(f"--model {problem} with --recogniser {self.recogniser}")
-        if self.lm is not None and self.recogniser == "whisper":
+        needed = NEEDED[self.recogniser]
+        for name in ("audio", "model", "logits", "tokens"):
+            if (getattr(self, name) is None) == (name in needed):
+                problem = "is needed" if name in needed else "has no meaning"
+                raise InputError(f"--{name} {problem} with --recogniser {self.recogniser}")
+        if self.recogniser == "ctc":
+            return
+        for name in ("hotwords", "unigrams", "blank", "ngrams", "weights"):
+            if getattr(self, name):
+                problem = f"--{name.removesuffix('s') if name == 'ngrams' else name}"
+                raise InputError(f"{problem} has no meaning with --recogniser {self.recogniser}")
+        if self.lms and self.recogniser == "whisper":
             raise InputError(
                 "--lm with --recogniser whisper, whose search takes none",
                 remedy="Rescore the lists with it: bayeslm rescore --lm.",
             )
+        if len(self.lms) > 1:
+            problem = f"{len(self.lms)} LMs with --recogniser {self.recogniser}, which takes one"
+            raise InputError(problem, remedy="Rescore the lists with the others.")
 
 
 def recogniser_of(options: NbestOptions) -> Any:
     """The recogniser that the options ask for: samples in, hypotheses out."""
     size, model = options.nbest, options.model or ""
+    lm = next(iter(options.lms), None)
     if options.recogniser == "pocketsphinx":
-        return SphinxSearch(options.lm, size=size)
+        return SphinxSearch(lm, size=size)
     device = device_of(options.ngpu)
     if options.recogniser == "whisper":
         return WhisperSearch(model, language=options.language, size=size, device=device)
-    weights = {"lm_weight": options.lm_weight, "ctc_weight": options.ctc_weight}
-    return BeamSearch(model, lm=options.lm, **weights, size=size, device=device)
+    lm_weight = 0.3 if options.lm_weight is None else options.lm_weight
+    weights = {"lm_weight": lm_weight, "ctc_weight": options.ctc_weight}
+    return BeamSearch(model, lm=lm, **weights, size=size, device=device)
 
 
 def find_recordings(audio: PathLike) -> Dict[str, Path]:
@@ -138,24 +167,43 @@ def _opened(path: Path, function: str, **options: Any) -> Any:
         raise InputError(f"no audio that can be read ({error})", path=path) from error
 
 
-def nbest(options: NbestOptions) -> None:
-    """Write the N-best lists of all recordings, or nothing."""
-    recordings = find_recordings(options.audio)
+def recognised(options: NbestOptions) -> Iterator[NBest]:
+    """Yield the N-best list of each recording."""
+    recordings = find_recordings(options.audio or "")
     recogniser = recogniser_of(options)
     for path in recordings.values():
         check_recording(path, recogniser.rate, getattr(recogniser, "max_seconds", math.inf))
-    count = 0
+    for utt, path in progress(recordings.items(), desc="recognise", unit="utt"):
+        yield NBest(utt, tuple(recogniser(read_samples(path))))
+
+
+def searched(options: NbestOptions) -> Iterator[NBest]:
+    """Yield the N-best list of each utterance of a CTC recogniser's logits."""
+    lists = ctc_lists(
+        options,
+        part_of(MixtureOptions, options),
+        lm_weight=0.5 if options.lm_weight is None else options.lm_weight,
+        size=options.nbest,
+        device=device_of(options.ngpu),
+    )
+    yield from progress(lists, desc="search", unit="utt")
+
+
+def nbest(options: NbestOptions) -> None:
+    """Write the N-best lists of all recordings or logits, or nothing."""
+    lists = (searched if options.recogniser == "ctc" else recognised)(options)
+    num_lists = num_hypotheses = 0
+    first = next(lists)  # what is wrong with the inputs is told before a folder is made
     with nbest_writer(options.output, format=options.nbest_format) as add:
-        for utt, path in progress(recordings.items(), desc="recognise", unit="utt"):
-            hypotheses = tuple(recogniser(read_samples(path)))
-            add(NBest(utt, hypotheses))
-            count += len(hypotheses)
-    LOG.info(f"{options.output}: {len(recordings)} lists, {count} hypotheses")
+        for item in itertools.chain([first], lists):
+            add(item)
+            num_lists, num_hypotheses = num_lists + 1, num_hypotheses + len(item.hypotheses)
+    LOG.info(f"{options.output}: {num_lists} lists, {num_hypotheses} hypotheses")
 
 
 TOOL = Tool(
     "nbest",
-    "Make N-best lists from recordings, by ESPnet, Whisper or PocketSphinx",
+    "Make N-best lists from recordings, by ESPnet, Whisper or PocketSphinx, or from CTC logits",
     nbest,
     NbestOptions,
 )

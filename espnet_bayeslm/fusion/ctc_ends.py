@@ -7,19 +7,35 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 import torch
 from torch import nn
 
+# An end is ruled out whose ln p is below the first after its tokens, or so many nats below the best
+# whole hypothesis of the utterance
+LEAST_END, FURTHEST = -15.0, 40.0
+
+
+class Utterance:
+    """An utterance of one search.
+
+    Attributes:
+        log_probs: Ln p of each token in each frame, (T, V).
+        best: Highest ln p of a whole hypothesis so far.
+    """
+
+    def __init__(self, log_probs: torch.Tensor):
+        self.log_probs, self.best = log_probs, -torch.inf
+
 
 class CTCPrefix(NamedTuple):
     """Tokens of a hypothesis, as CTC has heard them (Watanabe et al. 2017, algorithm 2).
 
     Attributes:
-        log_probs: Ln p of each token in each frame of the utterance, (T, V).
+        utterance: The utterance.
         tokens: The tokens.
         ends: Ln p of all paths of the first frames that have these tokens, and end in the last
             token or in a blank, (2, T).
         log_prob: Ln p of all paths that begin with these tokens.
     """
 
-    log_probs: torch.Tensor
+    utterance: Utterance
     tokens: Tuple[int, ...]
     ends: torch.Tensor
     log_prob: torch.Tensor
@@ -28,6 +44,13 @@ class CTCPrefix(NamedTuple):
     def end_log_prob(self) -> float:
         """Ln p that no token follows."""
         return float(self.ends[:, -1].logsumexp(0) - self.log_prob)
+
+    def can_end(self) -> bool:
+        """True if the utterance may end here; the best whole hypothesis so far is kept."""
+        end, utterance = self.end_log_prob, self.utterance
+        total = float(self.log_prob) + end
+        utterance.best = max(utterance.best, total)
+        return end > LEAST_END and total > utterance.best - FURTHEST
 
 
 class CTCEnds(nn.Module):
@@ -47,14 +70,15 @@ class CTCEnds(nn.Module):
         log_probs = self.projection(encoded.to(self.projection.weight)).log_softmax(-1).double()
         blanks = log_probs[:, 0].cumsum(0)
         ends = torch.stack([torch.full_like(blanks, -torch.inf), blanks])
-        return CTCPrefix(log_probs, (), ends, blanks.new_zeros(()))
+        return CTCPrefix(Utterance(log_probs), (), ends, blanks.new_zeros(()))
 
     def after(self, prefixes: Sequence[CTCPrefix], tokens: Sequence[int]) -> List[CTCPrefix]:
         """Hypotheses of one utterance after one more token of each.
 
         The recursions over frames are sums of products, here with cumulative sums of logarithms.
         """
-        log_probs = prefixes[0].log_probs
+        utterance = prefixes[0].utterance
+        log_probs = utterance.log_probs
         last = torch.tensor([p.tokens[-1] if p.tokens else -1 for p in prefixes])
         new = torch.tensor(tokens)
         ends = torch.stack([p.ends for p in prefixes]).to(log_probs)  # (N, 2, T)
@@ -70,7 +94,7 @@ class CTCEnds(nn.Module):
         in_blank = _recursion(torch.cat([none, in_token[:, :-1]], dim=1), blanks)
         totals = (before + own).logsumexp(1)
         return [
-            CTCPrefix(log_probs, (*p.tokens, token), torch.stack(pair), total)
+            CTCPrefix(utterance, (*p.tokens, token), torch.stack(pair), total)
             for p, token, pair, total in zip(
                 prefixes, tokens, zip(in_token, in_blank, strict=True), totals, strict=True
             )

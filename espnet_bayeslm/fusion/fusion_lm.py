@@ -29,8 +29,6 @@ from espnet_bayeslm.utils.options import check_weights
 
 # The look-ahead rules an end out that is so many nats less likely than the likeliest token
 END_MARGIN = 8.0
-# CTC rules an end out whose ln p is below this
-CTC_END = -15.0
 
 # Words after which the prefixes of earlier utterances are forgotten
 MOST_PAID = 500
@@ -256,7 +254,7 @@ class FusionLM(LogProbLM):
         if encoded is None or ctc is None:
             return [None] * len(states)
         known = [state.heard for state in states if state.heard is not None]
-        if len(known) < len(states) or len(known[0].log_probs) != len(encoded):
+        if len(known) < len(states) or len(known[0].utterance.log_probs) != len(encoded):
             # an utterance begins, or more of it has been spoken
             ids = [prefix.tokens for prefix in known]
             known = [ctc.begin(encoded)] * len(states)
@@ -268,9 +266,9 @@ class FusionLM(LogProbLM):
 
     def _can_end(self, rows: torch.Tensor, heard: Sequence[Optional[CTCPrefix]]) -> List[bool]:
         """True for each hypothesis whose end neither the look-ahead nor CTC rules out."""
-        near = rows[:, -1] > rows[:, 1:].max(1).values - self.end_margin * self.ahead_weight
+        near = rows[:, -1] >= rows[:, 1:].max(1).values - self.end_margin * self.ahead_weight
         return [
-            can_end and (prefix is None or prefix.end_log_prob > CTC_END)
+            can_end and (prefix is None or prefix.can_end())
             for can_end, prefix in zip(near.tolist(), heard, strict=True)
         ]
 

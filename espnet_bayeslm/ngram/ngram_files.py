@@ -108,6 +108,13 @@ def arpa_ngrams(path: PathLike) -> Iterator[ArpaLine]:
     raise not_an_ngram(r"the file ends before \end\ ", path)
 
 
+def arpa_words(path: PathLike) -> List[str]:
+    """Words of an ARPA file's unigrams, without `<s>`, `</s>` and `<unk>`."""
+    unigrams = itertools.takewhile(lambda line: line.order == 1, arpa_ngrams(path))
+    words = [line.fields[1].decode() for line in unigrams]
+    return [word for word in words if not word.startswith("<")]
+
+
 def log10_of(field: bytes, path: PathLike, number: int) -> float:
     """Number of an ARPA line."""
     try:

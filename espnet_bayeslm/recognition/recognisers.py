@@ -7,7 +7,6 @@ Whisper's (through `transformers`) ln P. Each is imported where it is used.
 from __future__ import annotations
 
 import importlib
-import itertools
 import re
 import tempfile
 from pathlib import Path
@@ -20,7 +19,7 @@ from espnet_bayeslm.loading.experiment import check_same_tokens, find_files
 from espnet_bayeslm.nbest.htk import read_lattice
 from espnet_bayeslm.nbest.lattice import acoustic_score
 from espnet_bayeslm.nbest.types import Hypothesis
-from espnet_bayeslm.ngram.ngram_files import arpa_ngrams
+from espnet_bayeslm.ngram.ngram_files import arpa_words
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines, read_yaml_mapping
@@ -152,13 +151,6 @@ def write_dictionary(path: Path, words: Iterable[str]) -> int:
         for word in known:
             f.writelines(f"{entry} {phones}\n" for entry, phones in entries[word])
     return len(known)
-
-
-def arpa_words(path: PathLike) -> List[str]:
-    """Words of an ARPA file's unigrams, without `<s>`, `</s>` and `<unk>`."""
-    unigrams = itertools.takewhile(lambda line: line.order == 1, arpa_ngrams(path))
-    words = [line.fields[1].decode() for line in unigrams]
-    return [word for word in words if not word.startswith("<")]
 
 
 class BeamSearch:

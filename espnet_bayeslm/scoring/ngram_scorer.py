@@ -8,7 +8,7 @@ from typing import Iterable, List, Optional, Sequence
 import kenlm
 import numpy as np
 
-from espnet_bayeslm.ngram.ngram_files import arpa_order, load_kenlm, ngram_name
+from espnet_bayeslm.ngram.ngram_files import arpa_order, arpa_words, load_kenlm, ngram_name
 from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores, unk_size_error
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
@@ -27,7 +27,7 @@ class NgramScorer(WordScorer):
         if not 1 <= unk_size < math.inf:
             raise unk_size_error(unk_size)
         self._log_unk_size = math.log(unk_size)
-        self._model = load_kenlm(path)
+        self._path, self._model = path, load_kenlm(path)
         self.name = ngram_name(path)
         self.order = arpa_order(path) or self._model.order
         LOG.info("Loaded %s: %d-gram", path, self.order)
@@ -51,6 +51,10 @@ class NgramScorer(WordScorer):
     def unknown(self, words: Sequence[str]) -> List[bool]:
         """True for each word that the n-gram does not know."""
         return [word not in self._model for word in words]
+
+    def known_words(self) -> Optional[List[str]]:
+        """Words of an ARPA file; None: a KenLM binary does not list them."""
+        return arpa_words(self._path) if arpa_order(self._path) else None
 
     def begin(
         self, *, anywhere: bool = False, vocabulary: Optional[Iterable[str]] = None

@@ -53,6 +53,7 @@ class WordReader:
             with its last token.
         joins: True if the end of a sentence is the start of the next in a text; False: a text has
             one start, and each of its sentences an end.
+        words: Words that are tokens, in an LM over words.
     """
 
     start: Sequence[int]
@@ -60,6 +61,7 @@ class WordReader:
     unk: int = -1
     openings: Optional[torch.Tensor] = None
     joins: bool = False
+    words: Sequence[str] = ()
 
     def encode(self, words: Sequence[str]) -> Encoded:
         """Tokens of a sentence and its end; all tokens between two blanks are of the word there."""
@@ -82,6 +84,7 @@ class TokenReader(WordReader):
     def __init__(self, trained: Any):
         self._trained, tokens = trained, trained.token_list
         self._is_word = trained.token_type == "word"
+        self.words = tokens if self._is_word else ()
         self.start = self.end = (len(tokens) - 1,)
         self.unk = tokens.index("<unk>")
         self.openings = opening_tokens(tokens, trained.token_type)

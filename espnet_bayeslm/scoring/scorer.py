@@ -213,6 +213,10 @@ class LMScorer(WordScorer):
         # without the tokens of the end, such as a full stop
         return [self.reader.unk in item.ids[: item.starts[-1]] for item in encoded]
 
+    def known_words(self) -> Optional[List[str]]:
+        """All words that the LM knows; None: it makes them of tokens."""
+        return [word for word in self.reader.words if not word.startswith("<")] or None
+
     def begin(
         self, *, anywhere: bool = False, vocabulary: Optional[Iterable[str]] = None
     ) -> WordState:

@@ -1,4 +1,4 @@
-"""Words that the tokens of a recogniser make: which token begins one, and what it adds to it."""
+"""Words from the tokens of a recogniser: which tokens begin a word, and the letters of each."""
 
 from __future__ import annotations
 
@@ -7,84 +7,108 @@ from typing import Dict, List, Sequence
 
 from espnet_bayeslm.scoring.reader import SPACE, WORD_MARK
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.words import lower_case
 
-# Signs of a blank in word pieces: sentencepiece's, and GPT-2's
-PIECE_MARKS = (WORD_MARK, "\u0120")
-# Tokens that stand for no letters: ESPnet's, and marks of Whisper's such as <|en|>
-SILENT = ("<blank>", "<sos/eos>", "<sos>", "<eos>", "<s>", "</s>", "<pad>")
-UNKNOWN = "<unk>"
+DELIMITERS = (" ", SPACE)
+BAR = "|"
+"""The delimiter of wav2vec2, where no other delimiter is among the tokens."""
+CONTINUES = "##"
+"""Beginning of the word pieces of BERT that continue a word."""
+BYTES_MARK = "\u0120"
+"""Beginning of the pieces of GPT-2 and Whisper that begin a word; their letters stand for bytes."""
+MARKS = frozenset(
+    [
+        *("<s>", "</s>", "<sos/eos>", "<sos>", "<eos>", "<pad>", "<mask>", "<blank>", "<blk>"),
+        *("[CLS]", "[SEP]", "[PAD]", "[MASK]"),
+    ]
+)
+"""Tokens that are no text, beside those of Whisper, such as <|en|>."""
 
 
 class TokenWords:
-    """Words that the tokens of a recogniser make.
+    """Rules by which the tokens of a recogniser make words.
 
-    Word pieces have the sign of a blank at the start of a word (sentencepiece's, or GPT-2's and
-    Whisper's), characters a token for it (`<space>`). Without any sign of a blank each token is a
-    word, as in Chinese.
+    Word pieces begin a word by their mark. Letters have a delimiter among them, which ends a word
+    and adds no letter. Without either, each token is a word, as in Chinese.
 
     Args:
-        tokens: All tokens; the index is the id.
+        tokens: The tokens.
+        lower: True if words are written in lower case.
 
     Attributes:
-        opens: (V,), True for each token that begins a word or ends the one before.
-        texts: (V,), what each token adds to a word.
-        is_bytes: True if a token's letters stand for bytes, as in GPT-2's and Whisper's pieces.
+        opens: (V,), True for each token that begins a word, or stands between words.
+        texts: (V,), the letters that each token adds to a word; empty for tokens that are no text.
+        is_bytes: True if the letters of tokens stand for bytes, as GPT-2's and Whisper's.
 
     Raises:
-        InputError: A token has the sign of a blank within it, or no token has a letter.
+        InputError: The tokens make no words, since they hold the ends of words, or have no letters.
     """
 
-    def __init__(self, tokens: Sequence[str]):
-        counts = {mark: sum(token.startswith(mark) for token in tokens) for mark in PIECE_MARKS}
-        mark = max(counts, key=lambda sign: counts[sign])
-        self.is_bytes = bool(counts[mark]) and mark != WORD_MARK
-        texts = ["" if _is_silent(token) else token for token in tokens]
-        if counts[mark]:
-            self.opens = [text.startswith(mark) for text in texts]
-            self.texts = [text.removeprefix(mark) for text in texts]
-            within = next((text for text in self.texts if mark in text), None)
-            if within is not None:
-                raise InputError(
-                    f"the token {mark + within!r} has a blank within it: it makes parts of two"
-                    " words",
-                    remedy="Give a recogniser whose tokens have blanks at their start only.",
-                )
-        elif SPACE in tokens or " " in tokens:
-            blanks = [text in (SPACE, " ") for text in texts]
-            self.opens = blanks
-            self.texts = ["" if b else text for b, text in zip(blanks, texts, strict=True)]
+    def __init__(self, tokens: Sequence[str], *, lower: bool = False):
+        is_text = [not (t in MARKS or (t[:2] == "<|" and t[-2:] == "|>")) for t in tokens]
+        delimiters = [token for token in DELIMITERS if token in tokens] or [BAR]
+        begins = {mark for mark in (WORD_MARK, BYTES_MARK) if any(t[:1] == mark for t in tokens)}
+        mark = WORD_MARK if WORD_MARK in begins else BYTES_MARK
+        self.is_bytes = begins == {BYTES_MARK}
+        if begins:
+            opens = [token.startswith(mark) for token in tokens]
+            texts = [token.removeprefix(mark) for token in tokens]
+        elif any(token.startswith(CONTINUES) for token in tokens):
+            opens = [not token.startswith(CONTINUES) for token in tokens]
+            texts = [token.removeprefix(CONTINUES) for token in tokens]
+        elif any(token in delimiters for token in tokens):
+            opens = [token in delimiters for token in tokens]
+            texts = ["" if token in delimiters else token for token in tokens]
         else:
-            self.opens, self.texts = [bool(text) for text in texts], texts
-        letters = [text for text in self.texts if text not in ("", UNKNOWN)]
-        if not letters:
-            raise InputError(
-                f"the {len(tokens)} tokens make no words: none has a letter",
-                remedy="Give the recogniser's token list.",
-            )
+            opens, texts = [True] * len(tokens), list(tokens)
+        self.opens = [each and text for each, text in zip(opens, is_text, strict=True)]
+        self.texts = [each * text for each, text in zip(texts, is_text, strict=True)]
+        self._check(tokens)
+        if lower:
+            self.texts = [lower_case(text) for text in self.texts]
+        self._letters: Dict[str, None] = dict.fromkeys("".join(self.texts))
 
-    def word(self, pieces: str) -> str:
+    def word(self, letters: str) -> str:
         """Word of the letters that its tokens have added."""
         if not self.is_bytes:
-            return pieces
+            return letters
         known = _byte_of_letter()
-        if not all(letter in known for letter in pieces):
-            return pieces  # a token of its own, beside the pieces
-        return bytes(known[letter] for letter in pieces).decode("utf-8", "replace")
+        if not all(letter in known for letter in letters):
+            return letters  # a token of its own, beside the pieces
+        return bytes(known[letter] for letter in letters).decode("utf-8", "replace")
 
     def words(self, ids: Sequence[int]) -> List[str]:
         """Words of a sequence of tokens."""
-        found, piece = [], ""
+        found, letters = [], ""
         for token in ids:
-            if self.opens[token] and piece:
-                found.append(self.word(piece))
-                piece = ""
-            piece += self.texts[token]
-        return [*found, self.word(piece)] if piece else found
+            if self.opens[token] and letters:
+                found.append(self.word(letters))
+                letters = ""
+            letters += self.texts[token]
+        return [*found, self.word(letters)] if letters else found
 
+    def missing_letters(self, word: str) -> str:
+        """Letters of a word that no token has."""
+        return "".join(letter for letter in dict.fromkeys(word) if letter not in self._letters)
 
-def _is_silent(token: str) -> bool:
-    """True for a token that stands for no letters."""
-    return token in SILENT or (token.startswith("<|") and token.endswith("|>"))
+    def _check(self, tokens: Sequence[str]) -> None:
+        """Raise an InputError where the tokens make no words."""
+        problem = remedy = ""
+        within = [
+            token
+            for token, text in zip(tokens, self.texts, strict=True)
+            if WORD_MARK in text or text != "".join(text.split())
+        ]
+        if within:
+            problem = f"hold the end of a word within them, as {within[0]!r}"
+            remedy = "Use a recogniser whose tokens belong to one word each."
+        elif not any(text for text in self.texts if text != "<unk>"):
+            problem = "have no letters"
+            remedy = f"Give letters with {SPACE}, {BAR} or a blank, or pieces with {WORD_MARK}."
+        if problem:
+            raise InputError(
+                f"the {len(tokens)} tokens make no words: they {problem}", remedy=remedy
+            )
 
 
 @functools.cache

@@ -85,6 +85,10 @@ class WordScorer:
         """True for each word that the LM does not know, or is not known to know."""
         return [True] * len(words)
 
+    def known_words(self) -> Optional[List[str]]:
+        """All words that the LM knows; None: it makes them of tokens, or does not list them."""
+        return None
+
     def prepare(self, sentences: Sequence[Sequence[str]]) -> Any:
         """Choose by some sentences all that scores depend on, where it is not chosen yet."""
 

@@ -26,7 +26,7 @@ def test_probabilities_are_sums_over_all_paths(ctc):
     encoded = torch.randn(NUM_FRAMES, 3)
     with torch.no_grad():
         start = ctc.begin(encoded)
-    probs = start.log_probs.exp()
+    probs = start.utterance.log_probs.exp()
     whole, begins = {}, {}
     for path in itertools.product(range(NUM_TOKENS), repeat=NUM_FRAMES):
         p = float(torch.stack([probs[t, token] for t, token in enumerate(path)]).prod())
@@ -57,10 +57,27 @@ def test_many_hypotheses_at_once_and_long_utterances(ctc):
     # against torch's own loss
     for prefix in together:
         loss = torch.nn.functional.ctc_loss(
-            start.log_probs[:, None],
+            start.utterance.log_probs[:, None],
             torch.tensor([prefix.tokens]),
             torch.tensor([2000]),
             torch.tensor([3]),
             reduction="sum",
         )
         assert float(prefix.ends[:, -1].logsumexp(0)) == pytest.approx(-float(loss), rel=1e-9)
+
+
+def test_ends_that_are_ruled_out(ctc):
+    frames = torch.full((6, NUM_TOKENS), -30.0)
+    for frame, token in enumerate([1, 0, 2, 0, 3, 0]):
+        frames[frame, token] = 30.0
+    ctc.projection = torch.nn.Identity()
+    ctc.projection.weight = frames
+    prefix = ctc.begin(frames)
+    ends = []
+    for token in (1, 2, 3):
+        (prefix,) = ctc.after([prefix], [token])
+        ends.append(prefix.can_end())
+    assert ends == [False, False, True]
+    # tokens that nobody has said
+    (wrong,) = ctc.after(ctc.after([prefix], [1]), [2])
+    assert wrong.end_log_prob > -1 and not wrong.can_end()

@@ -180,7 +180,7 @@ def test_words_of_tokens():
     "tokens, message",
     [
         (["<blank>", "<unk>", "<sos/eos>"], "the 3 tokens make no words"),
-        (["<blank>", "▁in▁the", "▁of", "<sos/eos>"], "'▁in▁the' has a blank within it"),
+        (["<blank>", "▁in▁the", "▁of", "<sos/eos>"], "end of a word within them, as '▁in▁the'"),
     ],
 )
 def test_tokens_that_make_no_words(tokens, message, sources):

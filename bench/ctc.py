@@ -1,0 +1,151 @@
+"""Speed of CTC prefix beam search over that of pyctcdecode, where it is installed.
+
+Logits are made as a wav2vec2 recogniser gives them: 10 s of 500 frames x 32 tokens, most of them
+blank, with confusions. Text and word 3-gram are the quick start's. Beam 100, one core. Seconds are
+of the CPU, rounds are interleaved, and medians of the rounds' ratios are printed. "words paid" are
+the distinct (words, word) whose ln P the LM was asked for; "calls" are the calls that did so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import gzip
+import importlib.util
+import logging
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import numpy as np
+from steps import ratio
+
+from espnet_bayeslm import build_ctcdecoder
+from espnet_bayeslm.ngram.estimation import build_ngram
+from espnet_bayeslm.quickstart.demo import SHIPPED
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
+
+LABELS = ["", "<s>", "</s>", "<unk>", " ", *"etaonihsrdlumwcfgypbvk'xjqz"]
+FRAMES, LETTERS = 500, 140
+HOTWORDS = ["congress", "nation", "america", "freedom", "peace"]
+OURS, THEIRS = "espnet_bayeslm", "pyctcdecode"
+
+
+def read_text(name: str) -> str:
+    """Return one of the quick start's texts."""
+    with gzip.open(SHIPPED / "data" / f"{name}.txt.gz", "rt", encoding="utf-8") as f:
+        return f.read()
+
+
+def make_logits(text: str, rng: np.random.Generator) -> np.ndarray:
+    """Return logits of a text, (frames, labels): a peak for each letter, and blanks between."""
+    logits = rng.normal(0.0, 2.0, (FRAMES, len(LABELS)))
+    logits[:, 1:4] -= 12.0  # marks and <unk>, which a recogniser hardly ever finds
+    targets = np.zeros(FRAMES, int)
+    places = np.sort(rng.choice(np.arange(1, FRAMES - 1), len(text), replace=False))
+    targets[places] = [LABELS.index(letter) for letter in text]
+    peaks = 9.0 + rng.normal(0.0, 3.0, FRAMES) * (targets > 0)
+    logits[np.arange(FRAMES), targets] += peaks
+    # pyctcdecode scores an empty word where a text ends in a blank
+    logits[places[-1] + 1 :, LABELS.index(" ")] -= 30.0
+    return logits
+
+
+def utterances(count: int) -> List[np.ndarray]:
+    """Return the logits of some utterances."""
+    rng, words = np.random.default_rng(0), read_text("eval").split()
+    found = []
+    for _ in range(count):
+        text = words.pop(0)
+        while len(text) + 1 + len(words[0]) <= LETTERS:
+            text += f" {words.pop(0)}"
+        found.append(make_logits(text, rng))
+    return found
+
+
+class Counted:
+    """Counts of an n-gram's calls, while they are made."""
+
+    def __init__(self) -> None:
+        self.calls = self.words = 0
+        self._next_words = NgramScorer.next_words
+
+    def __enter__(self) -> Counted:
+        def counted(scorer: NgramScorer, states: Sequence[Any], words: Sequence[str]) -> np.ndarray:
+            self.calls, self.words = self.calls + 1, self.words + len(words)
+            return self._next_words(scorer, states, words)
+
+        NgramScorer.next_words = counted  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        NgramScorer.next_words = self._next_words  # type: ignore[method-assign]
+
+
+def decoders(arpa: Optional[Path]) -> Dict[str, Any]:
+    """Return the decoders by name."""
+    found: Dict[str, Any] = {OURS: build_ctcdecoder(LABELS, arpa)}
+    if importlib.util.find_spec(THEIRS):
+        import pyctcdecode
+
+        found[THEIRS] = pyctcdecode.build_ctcdecoder(list(LABELS), arpa and str(arpa))
+    return found
+
+
+def decode(decoder: Any, logits: Sequence[np.ndarray], **options: Any) -> List[str]:
+    """Return the best texts."""
+    return [decoder.decode_beams(each, beam_width=100, **options)[0][0] for each in logits]
+
+
+def cpu_seconds(function: Callable[[], Any]) -> float:
+    """Return the seconds of the CPU that a call takes."""
+    start = time.process_time()
+    function()
+    return time.process_time() - start
+
+
+def measure(title: str, arpa: Optional[Path], logits: Sequence[np.ndarray], rounds: int) -> None:
+    """Print the milliseconds of an utterance by each decoder."""
+    options = {"hotwords": HOTWORDS} if "hotwords" in title else {}
+    calls = {
+        name: functools.partial(decode, decoder, logits, **options)
+        for name, decoder in decoders(arpa).items()
+    }
+    with Counted() as count:
+        best = calls[OURS]()
+    seconds: Dict[str, List[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            seconds[name].append(cpu_seconds(call))
+    for name, values in seconds.items():
+        milliseconds = 1000 * statistics.median(values) / len(logits)
+        equal = sum(a == b for a, b in zip(best, calls[name](), strict=True))
+        times = ratio(values, seconds[OURS])
+        print(f"{title:22} {name:16} {milliseconds:8.1f} {times:8.2f} {equal:4}/{len(logits)}")
+    if arpa is not None:
+        each = len(logits)
+        print(f"{'':22} words paid {count.words / each:.0f}, calls {count.calls / each:.0f}")
+
+
+def main() -> None:
+    """Measure without an LM, with a 3-gram, and with hotwords."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--utterances", type=int, default=10)
+    args = parser.parse_args()
+    logging.disable(logging.WARNING)
+    logits = utterances(args.utterances)
+    print(f"{'':22} {'':16} {'CPU ms':>8} {'/ ours':>8} same best text")
+    with tempfile.TemporaryDirectory() as folder:
+        text, arpa = Path(folder) / "train.txt", Path(folder) / "3gram.arpa"
+        text.write_text(read_text("train"), encoding="utf-8")
+        build_ngram(text, arpa, order=3)
+        measure("without LM", None, logits, args.rounds)
+        measure("3-gram", arpa, logits, args.rounds)
+        measure("3-gram and hotwords", arpa, logits, args.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+"""N-best lists from the logits of a CTC recogniser, and the LMs and words of its search."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Iterable, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from espnet_bayeslm.loading.component_options import MixtureOptions
+from espnet_bayeslm.loading.weights_file import forms_of_weights, read_weights
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.pretrained.names import source_type
+from espnet_bayeslm.pretrained.text_forms import AUTO, WORDS_TO_CHOOSE
+from espnet_bayeslm.recognition.ctc_search import GROUP, BeamOptions, CTCSearch, FoundText
+from espnet_bayeslm.recognition.ctc_tokens import CTCTokens, read_tokens
+from espnet_bayeslm.recognition.hotwords import HOTWORD_WEIGHT, Hotwords, read_hotwords
+from espnet_bayeslm.recognition.logits import log_probs_of, read_logits
+from espnet_bayeslm.recognition.word_fusion import Vocabulary, WordFusion
+from espnet_bayeslm.scoring.cache import uncached
+from espnet_bayeslm.scoring.word_scores import Component
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.options import option, part_of
+
+DIGITS = 6  # of scores, after the point
+
+Utterance = Tuple[str, np.ndarray]
+"""Id, and ln P of each token at each frame, (T, V)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CTCOptions(BeamOptions):
+    """Logits, tokens, hotwords and the search of a CTC recogniser."""
+
+    logits: Optional[str] = option(
+        "Logits or log-probabilities, frames x tokens for each utterance: .npz, .ark or .scp",
+        None,
+        group=GROUP,
+    )
+    tokens: Optional[str] = option(
+        "The recogniser's tokens: ESPnet's or k2's tokens.txt, vocab.json, or a list of labels",
+        None,
+        group=GROUP,
+    )
+    blank: Optional[str] = option(
+        "The token that is the blank, where it has none of the known names and is not the last",
+        None,
+        group=GROUP,
+    )
+    lower: bool = option("Write words in lower case, as the LM may want them", False, group=GROUP)
+    hotwords: Optional[str] = option(
+        "A file with a word or phrase on each line, perhaps with ` :WEIGHT`", None, group=GROUP
+    )
+    hotword_weight: float = option(
+        "Weight of each word of a hotword without a weight", HOTWORD_WEIGHT, group=GROUP
+    )
+    unigrams: Optional[str] = option(
+        "A file with a known word on each line; default: those of the n-grams and the LMs over"
+        " words, where no other LM is given",
+        None,
+        group=GROUP,
+    )
+    unk_score_offset: float = option(
+        "Score of an unknown word: log10 P, with --lm_weight, where it is complete, and as it is"
+        " before",
+        -10.0,
+        group=GROUP,
+        least=-1e9,
+        most=0,
+    )
+    word_bonus: float = option(
+        "Score of each word of a hypothesis, with an LM", 1.5, group=GROUP, least=-1e9
+    )
+
+
+def fused_lm(
+    options: MixtureOptions, device: str, sentences: Iterable[Sequence[str]] = ()
+) -> Tuple[List[Component], np.ndarray]:
+    """LMs and n-grams of a search, and their weights; the LMs read text in a chosen form.
+
+    Args:
+        options: The LMs and n-grams.
+        device: Device of the LMs.
+        sentences: Sentences by which `--text_form auto` chooses.
+    """
+    components = options.components(device)
+    names, digests = [c.name for c in components], [c.fingerprint for c in components]
+    weights = read_weights(options.weights, names, fingerprints=digests)
+    if weights is None:
+        raise InputError(
+            f"{len(components)} components and no --weights",
+            remedy="Estimate them with `bayeslm interpolate`.",
+        )
+    forms = {kept.name: kept.form for kept in forms_of_weights(options.weights, components)}
+    for component in components:
+        if component.pretrained is not None:
+            component.pretrained.prepare(list(sentences), forms.get(component.name))
+    return components, weights
+
+
+def search_vocabulary(
+    unigrams: Optional[Iterable[str]], components: Sequence[Component], tokens: CTCTokens
+) -> Optional[Vocabulary]:
+    """Words that a search knows; None: all are known.
+
+    They are the unigrams, else the words of the LMs and n-grams, if each of these lists its own. A
+    word that no LM and no n-gram knows is left out.
+
+    Raises:
+        InputError: Most of the words have letters that no token has.
+    """
+    scorers = [uncached(component.scorer) for component in components]
+    words = None if unigrams is None else list(dict.fromkeys(unigrams))
+    if words is None and scorers:
+        own = [scorer.known_words() for scorer in scorers]
+        silent = [c.name for c, listed in zip(components, own, strict=True) if listed is None]
+        if not silent:
+            words = sorted({word for listed in own for word in listed})
+        else:
+            LOG.warning(
+                f"{', '.join(silent)}: no list of its words, so the search does not know which"
+                " letters lead to a word. Give the words by --unigrams."
+            )
+    if words is None:
+        return None
+    if scorers:
+        unknown = zip(*(scorer.unknown(words) for scorer in scorers), strict=True)
+        words = [word for word, by_each in zip(words, unknown, strict=True) if not all(by_each)]
+    strange = [word for word in words if tokens.words.missing_letters(word)]
+    if 2 * len(strange) > len(words) or not words:
+        example = f", as {strange[0]!r}" if strange else ""
+        raise InputError(
+            f"{len(strange)} of the {len(words)} words that the search knows have letters that no"
+            f" token has{example}",
+            remedy="Write tokens and words in one case: --lower true, or another LM.",
+        )
+    return Vocabulary(words)
+
+
+def read_unigrams(path: Optional[PathLike]) -> Optional[List[str]]:
+    """Words of a file, the first of each line; None: there is no file."""
+    if path is None:
+        return None
+    words = [line.split()[0] for _, line in read_lines(path) if line.strip()]
+    if not words:
+        raise InputError("no words", path=path, remedy="Put one on each line.")
+    return words
+
+
+def best_path(log_probs: np.ndarray, tokens: CTCTokens) -> List[str]:
+    """Words of the best token of each frame."""
+    words, before = [""], tokens.blank
+    for token in log_probs.argmax(axis=1).tolist():
+        if token not in (tokens.blank, before):
+            if tokens.words.opens[token]:
+                words.append("")
+            words[-1] += tokens.words.texts[token]
+        before = token
+    return list(filter(None, words))
+
+
+def read_utterances(options: CTCOptions, tokens: CTCTokens) -> Iterator[Utterance]:
+    """Yield the utterances of a file of logits."""
+    assert options.logits is not None
+    for utt, logits in read_logits(options.logits):
+        try:
+            log_probs = log_probs_of(logits)
+            tokens.check_columns(log_probs.shape[1])
+        except InputError as error:
+            raise InputError(f"{utt}: {error}", path=options.logits) from None
+        yield utt, log_probs
+
+
+def ctc_lists(
+    options: CTCOptions, mixture: MixtureOptions, *, lm_weight: float, size: int, device: str
+) -> Iterator[NBest]:
+    """Yield the N-best list of each utterance of a file of logits.
+
+    `am_score` is ln P of the text by the logits, `lm_score` ln P of its words and end by the LMs.
+
+    Args:
+        options: Logits, tokens, hotwords and the search.
+        mixture: LMs and n-grams, if there are any.
+        lm_weight: Weight of the LMs.
+        size: Hypotheses of a list, at most.
+        device: Device of the LMs.
+
+    Raises:
+        InputError: An input cannot be used, or the LM knows too few of the words.
+    """
+    tokens = _tokens(options)
+    utterances = read_utterances(options, tokens)
+    components: List[Component] = []
+    weights = np.empty(0)
+    if mixture.lms or mixture.ngrams:
+        is_open = mixture.text_form == AUTO and any(
+            source_type(lm) != "espnet" for lm in mixture.lms
+        )
+        utterances, sentences = _first_sentences(utterances, tokens, is_open)
+        components, weights = fused_lm(mixture, device, sentences)
+    fusion = WordFusion(
+        scorers=[uncached(component.scorer) for component in components],
+        weights=weights,
+        lm_weight=lm_weight,
+        word_bonus=options.word_bonus,
+        vocabulary=search_vocabulary(read_unigrams(options.unigrams), components, tokens),
+        unk_score_offset=options.unk_score_offset,
+        hotwords=_hotwords(options, tokens),
+    )
+    search = CTCSearch(tokens, fusion, part_of(BeamOptions, options))
+    best: List[Sequence[str]] = []
+    for utt, log_probs in utterances:
+        found = search(log_probs)[:size]
+        best.append(found[0].words)
+        yield NBest(utt, tuple(_hypothesis(text, options.hotwords is not None) for text in found))
+    check_oov_rate(best, components, mixture.max_oov_rate)
+
+
+def _tokens(options: CTCOptions) -> CTCTokens:
+    """Tokens of the options' file."""
+    assert options.tokens is not None
+    tokens = read_tokens(options.tokens)
+    try:
+        return CTCTokens(tokens, options.blank, lower=options.lower)
+    except InputError as error:
+        raise InputError(str(error), path=options.tokens) from None
+
+
+def _hotwords(options: CTCOptions, tokens: CTCTokens) -> Optional[Hotwords]:
+    """Hotwords of the options' file, if there is one."""
+    if options.hotwords is None:
+        return None
+    weight, lower = options.hotword_weight, options.lower
+    return read_hotwords(options.hotwords, weight, tokens.words, lower=lower)
+
+
+def _hypothesis(text: FoundText, has_hotwords: bool) -> Hypothesis:
+    """Hypothesis of a list, with its scores apart."""
+    lm_score = None if text.lm_score is None else round(text.lm_score, DIGITS)
+    extra = {"hotword_score": round(text.hotword_score, DIGITS)} if has_hotwords else {}
+    return Hypothesis(text.words, round(text.am_score, DIGITS), lm_score, extra=extra)
+
+
+def _first_sentences(
+    utterances: Iterator[Utterance], tokens: CTCTokens, needed: bool
+) -> Tuple[Iterator[Utterance], List[List[str]]]:
+    """All utterances, and best paths of the first ones, by which a form of the text is chosen."""
+    read: List[Utterance] = []
+    sentences: List[List[str]] = []
+    while needed and sum(map(len, sentences)) < WORDS_TO_CHOOSE:
+        more = next(utterances, None)
+        if more is None:
+            break
+        read.append(more)
+        sentences.append(best_path(more[1], tokens))
+    return itertools.chain(read, utterances), sentences
+
+
+def check_oov_rate(
+    sentences: Sequence[Sequence[str]], components: Sequence[Component], max_oov_rate: float
+) -> None:
+    """Raise an InputError where a component does not know too many words of the best hypotheses."""
+    words = list(itertools.chain.from_iterable(sentences))
+    for component in components if words else ():
+        unknown = list(itertools.compress(words, component.scorer.unknown(words)))
+        rate = len(unknown) / len(words)
+        message = (
+            f"{component.name} does not know {len(unknown)} of {len(words)} words of the best"
+            f" hypotheses ({100 * rate:.2f} %)"
+        )
+        if rate > max_oov_rate:
+            raise InputError(
+                f"{message}, as {unknown[0]!r}, and --max_oov_rate is {max_oov_rate:g}",
+                remedy="Write tokens and LM in one case: --lower true, or another LM.",
+            )
+        LOG.info(message)

@@ -1,0 +1,233 @@
+"""Scores of words in a search: LMs, a vocabulary and hotwords, with their weights.
+
+A word is paid when it is complete: lm_weight ln P(word | words before it) + word_bonus, as
+pyctcdecode does. Until then a vocabulary and the hotwords tell which letters lead anywhere.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import math
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from espnet_bayeslm.recognition.hotwords import Hotwords, HotwordState
+from espnet_bayeslm.scoring.interpolation import combined
+from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
+from espnet_bayeslm.scoring.word_scores import END, WordScorer
+
+LN_10 = math.log(10.0)
+LONG = 6
+"""Letters above which an unknown beginning of a word costs more, in proportion."""
+LETTER_COST = 2.0
+"""Cost of a letter until the word is complete, in nats, where no vocabulary rules letters out.
+
+It is above the -ln P per letter of most words, so that no hypothesis gains by a word without end.
+"""
+NO_PHRASE = HotwordState()
+
+
+class Vocabulary:
+    """Words that a search knows."""
+
+    def __init__(self, words: Iterable[str]):
+        self.words = frozenset(words)
+        self._sorted = sorted(self.words)
+
+    def __contains__(self, word: str) -> bool:
+        return word in self.words
+
+    def begins(self, letters: str) -> bool:
+        """True if a word begins with these letters."""
+        place = bisect.bisect_left(self._sorted, letters)
+        return place < len(self._sorted) and self._sorted[place].startswith(letters)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WordFusion:
+    """LMs, a vocabulary and hotwords, with their weights.
+
+    Attributes:
+        scorers: The components of the LM; none: there is no LM.
+        weights: Their weights, (K,).
+        lm_weight: Weight of the LM's ln P.
+        word_bonus: Score of each word, where there is an LM.
+        vocabulary: Known words; None: all words are known, and each letter costs `LETTER_COST`
+            with `lm_weight` until the word is complete.
+        unk_score_offset: Score of an unknown word, as log10 P where it is complete (weighted by
+            `lm_weight`), and in nats before.
+        hotwords: The hotwords; None: there are none.
+    """
+
+    scorers: Sequence[WordScorer] = ()
+    weights: Union[np.ndarray, Sequence[float]] = ()
+    lm_weight: float = 0.5
+    word_bonus: float = 1.5
+    vocabulary: Optional[Vocabulary] = None
+    unk_score_offset: float = -10.0
+    hotwords: Optional[Hotwords] = None
+
+    def ahead(self, hot: HotwordState, letters: str) -> float:
+        """Score of the first letters of a word, until it is complete."""
+        if self.hotwords is not None:
+            gain = self.hotwords.ahead(hot, letters)
+            if gain is not None:
+                return gain
+        if self.vocabulary is None:
+            return -self.lm_weight * LETTER_COST * len(letters) if self.scorers else 0.0
+        if not letters or self.vocabulary.begins(letters):
+            return 0.0
+        return self.unk_score_offset * max(1.0, len(letters) / LONG)
+
+    def complete(self, hot: HotwordState, word: str) -> float:
+        """Score of a complete word without the LM's ln P."""
+        score = self.word_bonus if self.scorers else 0.0
+        if self.vocabulary is not None and word not in self.vocabulary:
+            score += self.lm_weight * LN_10 * self.unk_score_offset
+        return score + self.after(hot, word).score - hot.score
+
+    def after(self, hot: HotwordState, word: str) -> HotwordState:
+        """Phrases after one more word."""
+        return self.hotwords.after(hot, word) if self.hotwords else hot
+
+    @property
+    def keeps_prefixes(self) -> bool:
+        """True if an LM keeps its states at the nodes of a prefix tree."""
+        return any(not isinstance(scorer, NgramScorer) for scorer in self.scorers)
+
+    @property
+    def most(self) -> float:
+        """The most that hotwords add to a word that has begun."""
+        return self.hotwords.most if self.hotwords else 0.0
+
+
+class BegunWords:
+    """First letters of words, each once, where no phrase of hotwords has begun before.
+
+    Number 0 has no letters.
+
+    Args:
+        fusion: The vocabulary and hotwords.
+        texts: The letters that each token adds, (V,).
+
+    Attributes:
+        letters: The letters.
+        ahead: Score of the letters, until the word is complete.
+        complete: Score of the word that they are, without the LM's ln P.
+    """
+
+    def __init__(self, fusion: WordFusion, texts: Sequence[str]):
+        self._fusion, self._texts = fusion, texts
+        self._numbers: Dict[str, int] = {}
+        self._moves: Dict[int, int] = {}
+        self.letters: List[str] = []
+        self.ahead, self.complete = np.empty(0), np.empty(0)
+        self._add([""])
+
+    def after(self, begun: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """Letters after one more token each, (N,); -1: not known yet."""
+        get = self._moves.get
+        keys = (begun * len(self._texts) + tokens).tolist()
+        return np.array([get(key, -1) for key in keys], np.int64)
+
+    def add_after(self, begun: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """Letters after one more token each, (N,), which are made where they are new."""
+        pairs = zip(begun.tolist(), tokens.tolist(), strict=True)
+        found = [self.letters[number] + self._texts[token] for number, token in pairs]
+        self._add([letters for letters in dict.fromkeys(found) if letters not in self._numbers])
+        numbers = [self._numbers[letters] for letters in found]
+        keys = (begun * len(self._texts) + tokens).tolist()
+        self._moves.update(zip(keys, numbers, strict=True))
+        return np.array(numbers, np.int64)
+
+    def _add(self, new: Sequence[str]) -> None:
+        """Keep new letters and their scores."""
+        start = len(self.letters)
+        self.letters += new
+        self._numbers.update(zip(new, range(start, len(self.letters)), strict=True))
+        fusion = self._fusion
+        self.ahead = with_values(self.ahead, start, [fusion.ahead(NO_PHRASE, w) for w in new])
+        complete = [fusion.complete(NO_PHRASE, word) if word else 0.0 for word in new]
+        self.complete = with_values(self.complete, start, complete)
+
+
+def with_values(array: np.ndarray, start: int, values: Sequence[float]) -> np.ndarray:
+    """Array, or a longer copy of it, with values from a place on."""
+    end = start + len(values)
+    if end > len(array):
+        array = np.concatenate([array, np.zeros(end + 1000, array.dtype)])
+    array[start:end] = values
+    return array
+
+
+class WordHistories:
+    """Word sequences of one search, each once, with their scores. Number 0 has no words.
+
+    Attributes:
+        fusion: The LMs, vocabulary and hotwords.
+        scores: Score of each sequence: LM, bonus, unknown words and hotwords, all weighted.
+        log_probs: Ln P of each sequence by the LM, without the end.
+        hot: The phrases of each sequence.
+        in_phrase: True for each sequence in which a phrase of hotwords has begun.
+    """
+
+    def __init__(self, fusion: WordFusion):
+        self.fusion = fusion
+        self.scores, self.in_phrase = np.zeros(1), np.zeros(1, bool)
+        self.log_probs, self.hot = [0.0], [NO_PHRASE]
+        self._last: List[Tuple[int, str]] = [(0, "")]
+        self._states: List[Any] = [tuple(scorer.begin() for scorer in fusion.scorers)]
+
+    def words(self, history: int) -> Tuple[str, ...]:
+        """Words of a sequence."""
+        found = []
+        while history:
+            history, word = self._last[history]
+            found.append(word)
+        return tuple(reversed(found))
+
+    def add(self, pairs: Sequence[Tuple[int, str]]) -> List[int]:
+        """New sequences, each a sequence and one more word, paid in one call of each LM."""
+        fusion, start = self.fusion, len(self._last)
+        log_probs = self._ln_p(pairs)
+        scores = []
+        for (history, word), log_prob in zip(pairs, log_probs, strict=True):
+            hot = self.hot[history]
+            gain = fusion.complete(hot, word) + fusion.lm_weight * log_prob
+            scores.append(self.scores[history] + gain)
+            self.log_probs.append(self.log_probs[history] + log_prob)
+            self.hot.append(fusion.after(hot, word))
+        self._last += pairs
+        self._states += [None] * len(pairs)
+        self.scores = with_values(self.scores, start, scores)
+        in_phrase = [bool(hot.begun) for hot in self.hot[start:]]
+        self.in_phrase = with_values(self.in_phrase, start, in_phrase)
+        return list(range(start, len(self._last)))
+
+    def ends(self, histories: Sequence[int]) -> List[float]:
+        """Ln P of the sentence's end after each sequence; 0 without an LM."""
+        return self._ln_p([(history, END) for history in histories])
+
+    def _ln_p(self, pairs: Sequence[Tuple[int, str]]) -> List[float]:
+        """Ln P of a word or of the end after each sequence, by the mixture."""
+        if not pairs or not self.fusion.scorers:
+            return [0.0] * len(pairs)
+        words = [word for _, word in pairs]
+        states = zip(*(self._state(history) for history, _ in pairs), strict=True)
+        rows = [
+            scorer.next_words(column, words)
+            for scorer, column in zip(self.fusion.scorers, states, strict=True)
+        ]
+        if len(rows) == 1:
+            return rows[0].tolist()
+        return combined(np.stack(rows), np.asarray(self.fusion.weights)).tolist()
+
+    def _state(self, history: int) -> Tuple[Any, ...]:
+        """States of the LMs after a sequence, computed when the next word is paid."""
+        if self._states[history] is None:
+            before, word = self._last[history]
+            states = zip(self.fusion.scorers, self._state(before), strict=True)
+            self._states[history] = tuple(scorer.after(state, word) for scorer, state in states)
+        return self._states[history]

@@ -1,0 +1,231 @@
+"""Inputs of a CTC search: tokens, the blank, logits and hotwords, in all their forms; bad ones."""
+
+import json
+
+import kaldiio
+import numpy as np
+import pytest
+
+from espnet_bayeslm.recognition.ctc_lists import read_unigrams
+from espnet_bayeslm.recognition.ctc_tokens import CTCTokens, read_tokens
+from espnet_bayeslm.recognition.hotwords import HotwordState, read_hotwords
+from espnet_bayeslm.recognition.logits import log_probs_of, read_logits
+from espnet_bayeslm.scoring.token_words import TokenWords
+from espnet_bayeslm.utils.errors import InputError
+
+MARK = "\u2581"
+
+
+def words_of(words, *numbers):
+    """Text that some tokens write."""
+    text = ""
+    for number in numbers:
+        text += " " * words.opens[number] + words.texts[number]
+    return text.split()
+
+
+@pytest.mark.parametrize(
+    "tokens, ids, expected",
+    [
+        # ESPnet's pieces, letters with <space>, wav2vec2, NeMo, BERT's pieces, no blanks at all
+        (["<blank>", "<unk>", f"{MARK}a", "b", MARK, "<sos/eos>"], (2, 3, 4, 3), ["ab", "b"]),
+        (["<blank>", "a", "<space>", "|", "b"], (1, 4, 2, 3, 1), ["ab", "|a"]),
+        (["<pad>", "<s>", "</s>", "<unk>", "|", "A", "'"], (5, 6, 5, 4, 5), ["A'A", "A"]),
+        ([" ", "a", "b"], (1, 2, 0, 0, 1), ["ab", "a"]),
+        (["[PAD]", "go", "##ing", "##s"], (1, 2, 1, 3), ["going", "gos"]),
+        (["<blank>", "\u4f60", "\u597d"], (1, 2), ["\u4f60", "\u597d"]),
+        # a bar among pieces is a letter
+        (["<blank>", f"{MARK}a", "|"], (1, 2), ["a|"]),
+    ],
+)
+def test_tokens_make_words(tokens, ids, expected):
+    assert words_of(TokenWords(tokens), *ids) == expected
+
+
+def test_words_in_lower_case():
+    words = TokenWords(["<pad>", "|", "A", "\u0130"], lower=True)
+    assert words_of(words, 2, 3) == ["ai"]
+    assert words.missing_letters("iaba") == "b" and words.missing_letters("A") == "A"
+
+
+@pytest.mark.parametrize(
+    "tokens, part",
+    [
+        (["<blank>", f"{MARK}of{MARK}the"], f"hold the end of a word within them, as '{MARK}of"),
+        (["<blank>", "a b", " "], "as 'a b'"),
+        (["<blank>", "<sos/eos>", "<space>"], "have no letters"),
+    ],
+)
+def test_tokens_that_make_no_words(tokens, part):
+    with pytest.raises(InputError, match="make no words: they ") as error:
+        TokenWords(tokens)
+    assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "tokens, blank, place",
+    [
+        (["<blank>", "<pad>", "a", "|"], None, 0),
+        (["<pad>", "a", "|"], None, 0),
+        (["[UNK]", "a", "[PAD]", "|"], None, 2),
+        (["a", "", " "], None, 1),
+        (["-", "|", "a"], None, 0),
+        (["_", "|", "a"], None, 0),
+        ([" ", "a", "-"], None, 3),
+        ([" ", "a", "b"], None, 3),
+        ([" ", "a", "~"], "~", 2),
+    ],
+)
+def test_the_blank_is_found(tokens, blank, place):
+    found = CTCTokens(tokens, blank)
+    assert found.blank == place and found.spoken[place] and found.words.texts[place] == ""
+    found.check_columns(max(len(tokens), place + 1))
+
+
+def test_tokens_that_do_not_fit():
+    with pytest.raises(InputError, match=r"3 columns, and 4 were expected.*--blank TOKEN"):
+        CTCTokens([" ", "a", "b"]).check_columns(3)
+    with pytest.raises(InputError, match=r"5 columns, and 4 .*is found.*add <blank>"):
+        CTCTokens(["<pad>", " ", "a", "b"]).check_columns(5)
+    with pytest.raises(InputError, match="'a' comes twice"):
+        CTCTokens(["<pad>", " ", "a", "a"])
+    with pytest.raises(InputError, match="--blank 'x' is none of the 3 tokens"):
+        CTCTokens(["<pad>", " ", "a"], "x")
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("<blank>\n<unk>\na\n<space>\n", ["<blank>", "<unk>", "a", "<space>"]),
+        ("<blk> 0\nA 2\n\u2581B 1\n", ["<blk>", "\u2581B", "A"]),
+        (" \na\nb\n", [" ", "a", "b"]),
+        ("[PAD]\na\n[UNK]\n", ["[PAD]", "a", "[UNK]"]),
+        (json.dumps({"<pad>": 0, "|": 1, "a": 2}), ["<pad>", "|", "a"]),
+        (json.dumps([" ", "a"]), [" ", "a"]),
+        (json.dumps({"labels": ["", " ", "a"], "is_bpe": False}, indent=1), ["", " ", "a"]),
+    ],
+)
+def test_files_of_tokens(text, expected, tmp_path):
+    (tmp_path / "tokens").write_text(text)
+    assert read_tokens(tmp_path / "tokens") == expected
+
+
+@pytest.mark.parametrize(
+    "text, part",
+    [
+        ("", "no tokens"),
+        ("a\nb c d\n", ":2: 'b c d' is no token"),
+        ("a 0\nb 2\n", "no token has the id 1"),
+        ("a 0\nb 0\n", "no token has the id 1"),
+        ('{"a": 0, "b"', "not JSON"),
+        ('{"eng": {"a": 0}}', "tokens and ids were expected"),
+        ("[1, 2]", "tokens and ids were expected"),
+    ],
+)
+def test_bad_files_of_tokens(text, part, tmp_path):
+    (tmp_path / "tokens").write_text(text)
+    with pytest.raises(InputError) as error:
+        read_tokens(tmp_path / "tokens")
+    assert part in str(error.value) and str(error.value).startswith(str(tmp_path / "tokens"))
+
+
+def test_files_of_logits(tmp_path):
+    arrays = {name: np.random.rand(n, 3).astype(np.float32) for n, name in ((4, "b"), (2, "a"))}
+    np.savez(tmp_path / "x.npz", **arrays)
+    kaldiio.save_ark(str(tmp_path / "x.ark"), arrays, scp=str(tmp_path / "x.scp"))
+    kaldiio.save_ark(str(tmp_path / "text.ark"), arrays, text=True)
+    for name in ("x.npz", "x.ark", "x.scp", "text.ark"):
+        found = dict(read_logits(tmp_path / name))
+        assert list(found) == ["b", "a"]
+        for utt, logits in found.items():
+            np.testing.assert_allclose(logits, arrays[utt], rtol=1e-6)
+
+
+def test_bad_files_of_logits(tmp_path):
+    def error(name, write):
+        write(tmp_path / name)
+        with pytest.raises(InputError) as error:
+            list(read_logits(tmp_path / name))
+        assert str(error.value).startswith(str(tmp_path / name)), error.value
+        return str(error.value)
+
+    assert "no such file" in error("none.npz", lambda path: None)
+    assert ".npz, .ark, .scp was expected" in error("x.pt", lambda path: path.write_bytes(b"x"))
+    assert "cannot be read" in error("x.npz", lambda path: path.write_bytes(b"PK damaged"))
+    assert "cannot be read" in error("y.npz", lambda path: path.write_bytes(b"nothing"))
+    assert "cannot be read" in error("x.ark", lambda path: path.write_bytes(b"u1 \0Bnothing"))
+    assert "cannot be read" in error("x.scp", lambda path: path.write_text("u1 none.ark:3\n"))
+    assert ":1: 'cat x |' is no archive" in error(
+        "p.scp", lambda path: path.write_text("a cat x |")
+    )
+    kaldiio.save_ark(str(tmp_path / "whole.ark"), {"a": np.zeros((9, 9), np.float32)})
+    whole = (tmp_path / "whole.ark").read_bytes()
+    for size in range(1, len(whole)):
+        if size < 20 or size % 50 == 0:
+            error("cut.ark", lambda path, size=size: path.write_bytes(whole[:size]))
+    assert "no utterance" in error("z.npz", lambda path: np.savez(path))
+    assert "no utterance" in error("z.ark", lambda path: path.write_bytes(b""))
+    objects = np.array([{}], dtype=object)
+    assert "cannot be read" in error("o.npz", lambda path: np.savez(path, u1=objects))
+    with open(tmp_path / "one.npz", "wb") as f:
+        np.save(f, np.zeros((2, 3)))
+    with pytest.raises(InputError, match="without ids"):
+        list(read_logits(tmp_path / "one.npz"))
+
+
+@pytest.mark.parametrize(
+    "logits, part",
+    [
+        (np.zeros((0, 3)), "0 frames x 3 tokens"),
+        (np.zeros((2, 3, 4)), "2x3x4 of float64"),
+        (np.array([["a"]]), "an array 1x1 of <U1"),
+        ([[1.0], [1.0, 2.0]], "an array no of object"),
+        ([[0.0, np.nan], [0.0, 1.0]], "logit of frame 0 is nan"),
+        ([[0.0, 1.0], [0.0, np.inf]], "logit of frame 1 is inf"),
+        ([[0.0, 1.0], [-np.inf, -np.inf]], "logit of frame 1 is -inf"),
+    ],
+)
+def test_bad_logits(logits, part):
+    with pytest.raises(InputError) as error:
+        log_probs_of(logits)
+    assert part in str(error.value)
+
+
+def test_files_of_hotwords(tmp_path):
+    (tmp_path / "hot").write_text("new york :2.5\ntea\t7\n\nroute 66\na:b\n")
+    words = TokenWords(["<pad>", "|", *"abeknortuwyw6:i"])
+    found = read_hotwords(tmp_path / "hot", 4.0, words)
+    totals = {}
+    for phrase in ("new york", "tea", "route 66", "a:b", "66"):
+        state = HotwordState()
+        for word in phrase.split():
+            state = found.after(state, word)
+        totals[phrase] = state.score
+    assert totals == {"new york": 5.0, "tea": 7.0, "route 66": 8.0, "a:b": 4.0, "66": 0.0}
+
+
+@pytest.mark.parametrize(
+    "text, part",
+    [
+        ("tea\nteA\n", ":2: the hotword 'teA' has 'A', and no token has such letters."),
+        ("tea :x\n", ":1: the weight 'x' is no number"),
+        ("tea :-1\n", ":1: the hotword 'tea' has the weight -1"),
+        (" :3\n", ":1: the hotword '' has the weight 3"),
+        ("\n", "no hotwords"),
+    ],
+)
+def test_bad_hotwords(text, part, tmp_path):
+    (tmp_path / "hot").write_text(text)
+    with pytest.raises(InputError) as error:
+        read_hotwords(tmp_path / "hot", 4.0, TokenWords(["<pad>", "|", *"aet"]))
+    assert part in str(error.value)
+    if "teA" in text:
+        assert "Write it in lower case" in str(error.value)
+
+
+def test_files_of_known_words(tmp_path):
+    (tmp_path / "words").write_text("a 3\n\nb\n")
+    assert read_unigrams(tmp_path / "words") == ["a", "b"]
+    (tmp_path / "words").write_text("\n")
+    with pytest.raises(InputError, match="no words"):
+        read_unigrams(tmp_path / "words")

@@ -1,0 +1,272 @@
+"""Lists from CTC logits, `bayeslm nbest --recogniser ctc`, and `build_ctcdecoder` in Python."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pretrained.tiny_models import write_model
+from tiny_training import words
+
+import espnet_bayeslm
+from espnet_bayeslm.bin import nbest, rescore
+from espnet_bayeslm.loading.component_options import ComponentOptions
+from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.ngram.estimation import build_ngram
+from espnet_bayeslm.recognition.ctc_lists import search_vocabulary
+from espnet_bayeslm.recognition.ctc_tokens import CTCTokens
+from espnet_bayeslm.utils.errors import InputError
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from test_ctc_search import spoken
+
+LABELS = ["<pad>", "|", *"abdefhiklmnoprstu"]
+TEXTS = {"u2": "the remote is on the table", "u1": "put the red remote on the table"}
+TRAINED = [*TEXTS.values(), "the table is red", "put it on the shelf", "so the remote is there"] * 4
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Folder with logits, tokens, n-grams, a pretrained LM and references."""
+    folder = tmp_path_factory.mktemp("ctc")
+    (folder / "text").write_text("".join(f"{line}\n" for line in TRAINED))
+    for order, name in ((3, "3.arpa"), (2, "2.arpa.gz")):
+        build_ngram(folder / "text", folder / name, order=order, discount_fallback=True)
+    rows = {
+        utt: spoken(text, LABELS, seed=n, margin=5.5) for n, (utt, text) in enumerate(TEXTS.items())
+    }
+    np.savez(folder / "logits.npz", **{utt: row.astype(np.float32) for utt, row in rows.items()})
+    (folder / "tokens.txt").write_text("".join(f"{label}\n" for label in LABELS))
+    (folder / "ref").write_text("".join(f"{utt} {text}\n" for utt, text in TEXTS.items()))
+    (folder / "hot").write_text("red remote :3\nmud\n")
+    (folder / "known").write_text("\n".join(dict.fromkeys(" ".join(TRAINED).split())))
+    write_model(folder / "llama")
+    return folder
+
+
+def command(folder, output, **options):
+    given = {"logits": folder / "logits.npz", "tokens": folder / "tokens.txt", **options}
+    return words(recogniser="ctc", output=output, **given)
+
+
+def read(path):
+    return {item.utt: item.hypotheses for item in read_nbest(path)}
+
+
+def errors(hypotheses):
+    return sum(" ".join(hyps[0].words) != TEXTS[utt] for utt, hyps in hypotheses.items())
+
+
+LMS = {
+    "n-gram": lambda f: {"ngram": [f / "3.arpa"]},
+    "pretrained": lambda f: {"lm": [f"hf:{f / 'llama'}"], "text_form": "lower"},
+    "mixture": lambda f: {
+        "lm": [f"hf:{f / 'llama'}"],
+        "ngram": [f / "3.arpa", f / "2.arpa.gz"],
+        "weights": "0.2,0.4,0.4",
+        "unigrams": f / "known",
+    },
+}
+
+
+def check_scores(tmp_path, **options):
+    """Compare the scores of the lists in `out` with those that rescoring gives."""
+    lists = read(tmp_path / "out")
+    how = {"nbest": tmp_path / "out", "lmwt": 1, **options}
+    rescore.main(words(**how, output=tmp_path / "rescored"))
+    costs = [line.split() for line in (tmp_path / "rescored" / "lmwt.nn").read_text().splitlines()]
+    found = {f"{utt}-{n}": h for utt, hyps in lists.items() for n, h in enumerate(hyps, 1)}
+    assert found.keys() == {key for key, _ in costs}
+    for key, cost in costs:
+        assert found[key].lm_score == pytest.approx(-float(cost), abs=1e-4)
+        assert found[key].am_score < 0
+
+
+@pytest.mark.parametrize("lm", LMS)
+def test_lists_have_the_scores_that_rescoring_gives(folder, lm, tmp_path):
+    options = LMS[lm](folder)
+    given = {"beam_size": 20, "beam_prune_logp": -30, "nbest": 5, **options}
+    nbest.main(command(folder, tmp_path / "out", **given))
+    lists = read(tmp_path / "out")
+    assert list(lists) == list(TEXTS) and all(1 < len(hyps) <= 5 for hyps in lists.values())
+    options.pop("unigrams", None)
+    check_scores(tmp_path, **options)
+
+
+def test_an_ngram_lowers_the_errors(folder, tmp_path):
+    nbest.main(command(folder, tmp_path / "without"))
+    without = read(tmp_path / "without")
+    assert all(hyp.lm_score is None and not hyp.extra for hyps in without.values() for hyp in hyps)
+    nbest.main(command(folder, tmp_path / "with", ngram=[folder / "3.arpa"]))
+    assert errors(read(tmp_path / "with")) == 0 < errors(without)
+
+
+def test_hotwords_have_a_score_of_their_own(folder, tmp_path):
+    given = {"hotwords": folder / "hot", "hotword_weight": 2}
+    nbest.main(command(folder, tmp_path / "out.jsonl", **given))
+    for hyps in read(tmp_path / "out.jsonl").values():
+        for hyp in hyps:
+            text = f" {' '.join(hyp.words)} "
+            hot = 6.0 * text.count(" red remote ") + 2.0 * text.count(" mud ")
+            assert hyp.extra == {"hotword_score": hot}
+
+
+def test_words_in_lower_case_fit_the_lm(folder, tmp_path, fails):
+    tokens = tmp_path / "tokens.txt"
+    tokens.write_text(
+        "".join(f"{label if label == '<pad>' else label.upper()}\n" for label in LABELS)
+    )
+    given = {"tokens": tokens, "ngram": [folder / "3.arpa"]}
+    message = fails(nbest.main, command(folder, tmp_path / "out", **given))
+    assert "have letters that no token has" in message and "--lower true" in message
+    nbest.main(command(folder, tmp_path / "out", **given, lower="true"))
+    assert errors(read(tmp_path / "out")) == 0
+
+
+def test_kaldis_archives_can_be_written(folder, tmp_path):
+    given = {"ngram": [folder / "3.arpa"], "nbest_format": "kaldi"}
+    nbest.main(command(folder, tmp_path / "out", **given))
+    nbest.main(command(folder, tmp_path / "out.jsonl", ngram=[folder / "3.arpa"]))
+    kaldi, lines = read(tmp_path / "out"), read(tmp_path / "out.jsonl")
+    for utt, hyps in lines.items():
+        assert [h.words for h in hyps] == [h.words for h in kaldi[utt]]
+        scores = [[(h.am_score, h.lm_score) for h in lists[utt]] for lists in (lines, kaldi)]
+        np.testing.assert_allclose(scores[0], scores[1], atol=1e-4)
+
+
+def test_a_form_of_the_text_is_chosen_by_best_paths(folder, tmp_path, caplog):
+    caplog.set_level("INFO")
+    nbest.main(command(folder, tmp_path / "out", lm=[f"hf:{folder / 'llama'}"], beam_size=5))
+    assert "text form: --text_form" in caplog.text
+
+
+@pytest.fixture
+def refused(folder, fails, tmp_path):
+    """Return a function that runs the tool, which must write nothing, and returns its error."""
+
+    def refused(**options):
+        message = fails(nbest.main, command(folder, tmp_path / "out", **options))
+        assert not any((tmp_path / "out").rglob("*"))
+        return message
+
+    return refused
+
+
+def test_bad_inputs_of_the_tool(folder, refused, tmp_path):
+    (tmp_path / "few").write_text("<pad>\n|\na\n")
+    message = refused(tokens=tmp_path / "few")
+    assert f"{folder}/logits.npz: u2: 19 columns, and 3 were expected for 3 tokens" in message
+    (tmp_path / "bytes").write_text("<pad>\n\u0120a\n")
+    assert f"{tmp_path}/bytes: the 2 tokens are bytes" in refused(tokens=tmp_path / "bytes")
+    (tmp_path / "no_blank").write_text("".join(f"{n}\n" for n in "|abcdefghijklmnopqr"))
+    assert "Give --blank TOKEN" in refused(tokens=tmp_path / "no_blank")
+    for name, rows, part in (
+        ("nan", np.full((3, 19), np.nan), "u1: the largest logit of frame 0 is nan"),
+        ("none", np.zeros((0, 19)), "u1: the logits are 0 frames x 19 tokens"),
+        ("batch", np.zeros((2, 3, 19)), "u1: the logits are an array 2x3x19"),
+    ):
+        np.savez(tmp_path / f"{name}.npz", u1=rows)
+        assert f"{name}.npz: {part}" in refused(logits=tmp_path / f"{name}.npz")
+    (tmp_path / "hot").write_text("Quiz\n")
+    assert "hot:1: the hotword 'Quiz' has 'Qz'" in refused(hotwords=tmp_path / "hot")
+    assert "--blank 'x' is none" in refused(blank="x")
+
+
+def test_bad_options_of_the_tool(folder, refused, fails, tmp_path):
+    message = fails(nbest.main, words(recogniser="ctc", output="x", tokens="y"))
+    assert "--logits is needed with --recogniser ctc" in message
+    assert "--audio has no meaning with --recogniser ctc" in refused(audio="wav")
+    assert "--beam_size 0" in refused(beam_size=0)
+    assert "--beam_prune_logp 1.0: expected -inf to 0" in refused(beam_prune_logp=1.0)
+    assert "--lm_weight -1.0" in refused(lm_weight=-1.0)
+    two = [folder / "3.arpa", folder / "2.arpa.gz"]
+    assert "2 components and no --weights" in refused(ngram=two)
+    assert "no such n-gram file" in refused(ngram=[tmp_path / "none.arpa"])
+    message = fails(
+        nbest.main, words(recogniser="pocketsphinx", output="x", audio="y", ngram=["z"])
+    )
+    assert "--ngram has no meaning with --recogniser pocketsphinx" in message
+    message = fails(
+        nbest.main, words(recogniser="pocketsphinx", output="x", audio="y", lm=["a", "b"])
+    )
+    assert "2 LMs with --recogniser pocketsphinx, which takes one" in message
+
+
+def test_an_lm_that_knows_too_few_words_is_refused(folder, refused, tmp_path):
+    (tmp_path / "text").write_text("zz zq\nqq zz\n" * 5)
+    build_ngram(tmp_path / "text", tmp_path / "lm.arpa", order=2, discount_fallback=True)
+    given = {"ngram": [tmp_path / "lm.arpa"], "unigrams": folder / "known"}
+    assert "have letters that no token has" in refused(ngram=[tmp_path / "lm.arpa"])
+    assert "0 of the 0 words that the search knows" in refused(**given)
+    mixed = {"lm": [f"hf:{folder / 'llama'}"], "weights": "0.5,0.5", "beam_size": 5, **given}
+    message = refused(**mixed)
+    assert "lm does not know" in message and "words of the best hypotheses (100.00 %)" in message
+
+
+def test_known_words(folder, caplog):
+    tokens = CTCTokens(LABELS)
+
+    def known(unigrams, *names):
+        lms = [f"hf:{folder / name}" for name in names if name == "llama"]
+        paths = [folder / name for name in names if name != "llama"]
+        options = ComponentOptions(lms=lms, ngrams=paths)
+        return search_vocabulary(unigrams, options.components() if names else [], tokens)
+
+    trained = set(" ".join(TRAINED).split())
+    assert known(None, "3.arpa").words == known(None, "3.arpa", "2.arpa.gz").words == trained
+    assert known(["the", "that"], "3.arpa").words == {"the"}
+    assert known(["the", "that"]).words == {"the", "that"} and known(None) is None
+    assert not caplog.text
+    assert known(["that"], "3.arpa", "llama").words == {"that"}
+    assert known(None, "3.arpa", "llama") is None
+    assert "llama: no list of its words" in caplog.text and "--unigrams" in caplog.text
+
+
+def test_an_lm_over_words_lists_them(train_lm, tmp_path):
+    exp = train_lm(tmp_path / "exp", *words(lm="bayes_lstm", lm_conf=["unit=8"]))
+    letters = ["<pad>", "|", *"abcdefghijk"]
+    components = ComponentOptions(lms=[exp]).components()
+    assert search_vocabulary(None, components, CTCTokens(letters)).words == {*"abcdefghij"}
+    np.savez(tmp_path / "logits.npz", u1=spoken("a b c d", letters))
+    (tmp_path / "tokens.txt").write_text("\n".join(letters))
+    nbest.main(command(tmp_path, tmp_path / "out", lm=[exp], beam_prune_logp=-20))
+    (hypotheses,) = read(tmp_path / "out").values()
+    assert len(hypotheses) > 5
+    check_scores(tmp_path, lm=[exp], max_oov_rate=1)
+
+
+def test_pythons_decoder_has_the_tools_scores(folder, tmp_path):
+    decoder = espnet_bayeslm.build_ctcdecoder(LABELS, str(folder / "3.arpa"))
+    nbest.main(command(folder, tmp_path / "out", ngram=[folder / "3.arpa"], nbest=100))
+    lists = read(tmp_path / "out")
+    with np.load(folder / "logits.npz") as arrays:
+        for utt in arrays.files:
+            beams = decoder.decode_beams(arrays[utt], beam_width=100)
+            assert [beam.text.split() for beam in beams] == [[*h.words] for h in lists[utt]]
+            for beam, hyp in zip(beams, lists[utt], strict=True):
+                assert beam.logit_score == pytest.approx(hyp.am_score, abs=1e-5)
+                assert beam.log_prob == pytest.approx(hyp.lm_score, abs=1e-5)
+                total = beam.logit_score + 0.5 * beam.log_prob + 1.5 * len(hyp.words)
+                assert beam.lm_score == pytest.approx(total, abs=1e-4)
+            assert decoder.decode(arrays[utt]) == beams[0].text == TEXTS[utt]
+
+
+def test_pythons_decoder_takes_hotwords_and_other_lms(folder):
+    with np.load(folder / "logits.npz") as arrays:
+        logits = arrays["u1"]
+    plain = espnet_bayeslm.build_ctcdecoder(LABELS)
+    assert plain.decode_beams(logits)[0].log_prob is None
+    some = plain.decode_beams(logits, hotwords=["put", "red  remote"], hotword_weight=3.0)
+    assert some[0].hotword_score == 9.0
+    assert plain.decode_beams(logits)[0].hotword_score == 0.0
+    with pytest.raises(InputError, match="'Quiz'"):
+        plain.decode(logits, hotwords=["Quiz"])
+    with pytest.raises(InputError, match="18 columns, and 19"):
+        plain.decode(logits[:, :-1])
+    lm = espnet_bayeslm.load(f"hf:{folder / 'llama'}", text_form="lower")
+    mixed = espnet_bayeslm.build_ctcdecoder(
+        LABELS, folder / "3.arpa", " ".join(TRAINED).split(), 1.0, lms=[lm], weights=[0.1, 0.9]
+    )
+    best = mixed.decode_beams(logits, beam_width=10)[0]
+    assert best.text == TEXTS["u1"] and best.log_prob < 0
