@@ -39,7 +39,7 @@ from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.adapters import add_adapter
 from espnet_bayeslm.pretrained.causal_lm import load_tokenizer
-from espnet_bayeslm.pretrained.causal_trees import CausalTreeLM
+from espnet_bayeslm.pretrained.pretrained_scorer import CausalTreeLM
 from espnet_bayeslm.pretrained.text_forms import Reader, TextForm
 from espnet_bayeslm.quickstart.demo import SHIPPED
 from espnet_bayeslm.scoring.tree_lm import Passage

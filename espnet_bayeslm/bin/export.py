@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Optional
 
-from espnet_bayeslm.evaluation.transcripts import read_sentences
 from espnet_bayeslm.loading.component_options import MixtureOptions, SubtractOptions
+from espnet_bayeslm.scoring.perplexity import read_sentences
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG

@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Dict, Mapping
 
-from espnet_bayeslm.bin.perplexity import ScoredTextOptions, check_plain, print_table, read_text
+from espnet_bayeslm.bin.perplexity import ScoredTextOptions, print_table
 from espnet_bayeslm.loading.component_options import TrainTextOptions
 from espnet_bayeslm.scoring.interpolation import estimate_weights
 from espnet_bayeslm.scoring.perplexity import (
     Sentences,
     component_scores,
+    read_sentences,
     score_components,
     text_perplexities,
 )
 from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.files import write_yaml
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 
 
@@ -34,8 +36,10 @@ class InterpolateOptions(ScoredTextOptions, TrainTextOptions):
 
 def interpolate(options: InterpolateOptions) -> None:
     """Write the weights that are best for a text."""
-    sentences, context = read_text(options), options.context
-    options.warn_leakage(options.lms, sentences.values(), what=options.text)
+    text, context = options.text, options.context
+    sentences: Sentences = read_sentences(text, keyed=options.keyed, normalize=options.normalize)
+    LOG.info("read %d sentences from %s", len(sentences), text)
+    options.warn_leakage(options.lms, sentences.values(), what=text)
     if options.unit == "token":
         sentences = in_tokens(options, sentences)
     lines, device = list(sentences.values()), device_of(options.ngpu)
@@ -48,9 +52,8 @@ def interpolate(options: InterpolateOptions) -> None:
             check_knows(path, lines, found)
     else:
         most = options.max_oov_rate
-        scores = score_components(components, lines, max_oov_rate=most, context=context)
-        if not options.keyed:
-            check_plain(lines, scores)
+        how: Any = dict(max_oov_rate=most, keyed=options.keyed, context=context)
+        scores = score_components(components, lines, **how)
     weights = estimate_weights(scores)
     texts = text_perplexities(components, lines, scores, weights)
     summaries = [text.summary() for text in texts]

@@ -6,8 +6,7 @@ import dataclasses
 from typing import Any, Mapping, Optional, Sequence
 
 from espnet_bayeslm.engine.pool import EngineOptions
-from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
-from espnet_bayeslm.evaluation.transcripts import check_no_ids, read_sentences
+from espnet_bayeslm.evaluation.normalization import normalize_option
 from espnet_bayeslm.loading.component_options import (
     PRELOAD,
     ComponentOptions,
@@ -19,14 +18,16 @@ from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.scoring.perplexity import (
     BEYOND_SENSE,
     MAX_SENSIBLE,
+    NO_IDS,
     UNITS,
-    Sentences,
     TextPerplexity,
+    UnknownWords,
+    check_no_ids,
     perplexity_text,
+    read_sentences,
     text_perplexities,
+    total,
 )
-from espnet_bayeslm.scoring.unknown_words import UnknownWords
-from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.files import atomic_write, write_json
 from espnet_bayeslm.utils.log import LOG
@@ -86,49 +87,30 @@ def print_table(summaries: Sequence[Mapping[str, Any]], *, unit: str = "word") -
         print(BEYOND_SENSE)
 
 
-def read_text(options: ScoredTextOptions) -> Sentences:
-    """Sentences of a text, normalised."""
-    sentences: Sentences = read_sentences(options.text, keyed=options.keyed)
-    if options.normalize:
-        sentences = Normalization(options.normalize).text(sentences)
-    LOG.info("read %d sentences from %s", len(sentences), options.text)
-    return sentences
-
-
-def check_plain(lines: Sequence[Sequence[str]], scores: Sequence[Sequence[WordScores]]) -> None:
-    """Check that the lines of a text have no utterance ids."""
-    known = {
-        word
-        for of_component in scores
-        for words, score in zip(lines, of_component, strict=True)
-        for word, oov in zip(words, score.oov, strict=False)
-        if not oov
-    }
-    check_no_ids(lines, known, remedy="If they are utterance ids, say --keyed true.")
-
-
 def perplexity(options: PerplexityOptions) -> None:
     """Print the perplexity of a text under LMs, n-grams and their mixture."""
     workers = options.pool(preload=PRELOAD)
-    sentences = read_text(options)
+    text, keyed = options.text, options.keyed
+    sentences = read_sentences(text, keyed=keyed, normalize=options.normalize)
+    LOG.info("read %d sentences from %s", len(sentences), text)
     lines = list(sentences.values())
     # a worker may not have this module, which may be the program
     mixture = part_of(MixtureOptions, options)
     where: Any = dict(ngpu=options.ngpu, context=options.context, output=options.output)
     with workers as pool:
-        components, scores, weights = score_text(pool, mixture, lines, **where)
-    for component, of_component in zip(components, scores, strict=True):
-        count = UnknownWords(component.name, options.max_oov_rate)
+        components, scores, tokens, weights = score_text(pool, mixture, lines, **where)
+    counts = [UnknownWords(component.name, options.max_oov_rate) for component in components]
+    for count, of_component in zip(counts, scores, strict=True):
         count.add(lines, of_component)
         count.check(lambda words: [], report=True)
-    if not options.keyed:
-        check_plain(lines, scores)
-    texts = text_perplexities(components, lines, scores, weights)
+    if not keyed:
+        check_no_ids(lines, lambda word: any(word not in c.words for c in counts), remedy=NO_IDS)
+    texts = text_perplexities(components, lines, scores, weights, tokens)
     if options.per_sentence is not None:
         write_per_sentence(options.per_sentence, list(sentences), texts)
     summaries = [text.summary() for text in texts]
     if options.output is not None:
-        write_json(options.output, {"text": options.text, "components": summaries})
+        write_json(options.output, {"text": text, "components": summaries})
     print_table(summaries)
 
 
@@ -138,10 +120,10 @@ def write_per_sentence(path: str, keys: Sequence[str], texts: Sequence[TextPerpl
     with atomic_write(path) as f:
         print(names.replace(" ", "\t"), file=f)
         for text in texts:
-            for key, value in zip(keys, text.sentences, strict=True):
-                sums = value.all
+            for key, *parts in zip(keys, text.known, text.excluded, strict=True):
+                sums = total(parts)
                 row = (text.name, key, f"{sums.log_prob:.6f}", sums.words, sums.tokens)
-                rest = (sums.characters, value.oov.words, f"{sums.perplexity():.4f}")
+                rest = (sums.characters, parts[1].words, f"{sums.perplexity():.4f}")
                 print(*row, *rest, sep="\t", file=f)
 
 

@@ -6,14 +6,13 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
-from espnet_bayeslm.bin.perplexity import KEYED, check_plain
+from espnet_bayeslm.bin.perplexity import KEYED
 from espnet_bayeslm.evaluation.signal_to_noise import (
     PruningStep,
     prune_weights,
     summarize,
     summarize_weights,
 )
-from espnet_bayeslm.evaluation.transcripts import read_sentences
 from espnet_bayeslm.loading.component_options import ComponentOptions, GPUOptions, LMOptions
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
 from espnet_bayeslm.report.weight_noise import (
@@ -25,6 +24,7 @@ from espnet_bayeslm.report.weight_noise import (
 from espnet_bayeslm.scoring.perplexity import (
     Sentences,
     component_scores,
+    read_sentences,
     score_components,
     text_perplexities,
 )
@@ -136,9 +136,7 @@ def prune_component(
 
     # pruning does not change which words are unknown: they are counted, and told, once
     lines = list(sentences.values())
-    scores = score_components([component], lines, max_oov_rate=options.max_oov_rate)
-    if not options.keyed:
-        check_plain(lines, scores)
+    score_components([component], lines, max_oov_rate=options.max_oov_rate, keyed=options.keyed)
 
     def measure() -> Dict[str, Any]:
         scores = component_scores(component, lines)

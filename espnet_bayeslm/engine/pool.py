@@ -261,15 +261,12 @@ class Blocks:
         return result
 
     @contextlib.contextmanager
-    def kept(self, output: Optional[PathLike], identity: str) -> Iterator[None]:
-        """Keep the results of blocks beside `output`, if given, until the block of code ends well.
+    def kept(self, output: PathLike, identity: str) -> Iterator[None]:
+        """Keep the results of blocks beside `output` until the block of code ends well.
 
         A run that was stopped or killed leaves them, and the next one with the same identity, which
         is all that results depend on besides the blocks, takes them. After bad input they go.
         """
-        if output is None:
-            yield
-            return
         target = Path(output).resolve()
         place = target if target.is_dir() else target.parent
         self._folder = place / f"{leftover_prefix(target)}blocks"

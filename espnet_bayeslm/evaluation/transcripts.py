@@ -1,54 +1,22 @@
-"""Texts: transcripts (Kaldi's `text` and NIST's trn, told apart by their content), plain text."""
+"""Transcripts: Kaldi's `text` and NIST's trn, told apart by their content."""
 
 from __future__ import annotations
 
 import functools
 import re
 from pathlib import Path
-from typing import Collection, Dict, Iterable, Optional, Sequence, Tuple
+from typing import Dict, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.markup import Words, parse_markup
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, entries_of, read_lines, table_of, unpacked_name
-from espnet_bayeslm.utils.words import without_marks
-
-
-def read_sentences(path: PathLike, *, keyed: bool) -> Dict[str, Words]:
-    """{key: words} of a Kaldi `text` or trn (`keyed`), or {line number: words} of plain text.
-
-    An empty line of plain text is an empty sentence. `<s>` and `</s>` around it are left out.
-    """
-    if keyed:
-        return read_transcripts(path)
-    sentences = {
-        str(number): without_marks(line.split(), path=path, line=number)
-        for number, line in read_lines(path)
-    }
-    if not sentences:
-        raise InputError("no sentences", path=path, remedy="Give one sentence per line.")
-    return sentences
-
-
-def check_no_ids(
-    sentences: Iterable[Sequence[str]],
-    known: Collection[str],
-    *,
-    path: Optional[PathLike] = None,
-    remedy: str,
-) -> None:
-    """Check that lines do not begin with utterance ids."""
-    lines = [words for words in sentences if words]
-    first = [words[0] for words in lines]
-    is_known = any(word in known for word in first)
-    # not so in a text without blanks, whose lines are long words
-    others_are = any(word in known for words in lines for word in words[1:])
-    if len(first) >= 10 and len(set(first)) == len(first) and others_are and not is_known:
-        raise InputError(
-            f"the first words of all lines are unknown and different ({first[0]!r}, ...)",
-            path=path,
-            remedy=remedy,
-        )
-
+from espnet_bayeslm.utils.files import (
+    PathLike,
+    entries_of,
+    read_lines,
+    table_of,
+    unpacked_name,
+    without_marks,
+)
 
 Line = Tuple[int, str]
 

@@ -9,7 +9,7 @@ import math
 import operator
 import os
 import unicodedata
-from typing import Collection, Dict, FrozenSet, List, Mapping, Sequence, TypeVar, Union
+from typing import Collection, Dict, FrozenSet, List, Mapping, Sequence, Union
 
 import kaldialign
 import numpy as np
@@ -29,21 +29,9 @@ from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 
-T = TypeVar("T", bound="Addable")
-
 
 @dataclasses.dataclass(frozen=True)
-class Addable:
-    """Base of dataclasses that add field by field."""
-
-    def __add__(self: T, other: T) -> T:
-        if type(other) is not type(self):
-            return NotImplemented
-        return type(self)(*map(operator.add, vars(self).values(), vars(other).values()))
-
-
-@dataclasses.dataclass(frozen=True)
-class ErrorCounts(Addable):
+class ErrorCounts:
     """Word errors of one or many utterances; counts of several add.
 
     Attributes:
@@ -66,6 +54,11 @@ class ErrorCounts(Addable):
             raise ValueError(f"error counts must not be negative: {self}")
         if self.substitutions + self.deletions > self.words:
             raise ValueError(f"more reference words are wrong than there are: {self}")
+
+    def __add__(self, other: ErrorCounts) -> ErrorCounts:
+        if not isinstance(other, ErrorCounts):
+            return NotImplemented
+        return ErrorCounts(*map(operator.add, vars(self).values(), vars(other).values()))
 
     @property
     def errors(self) -> int:

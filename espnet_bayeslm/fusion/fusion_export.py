@@ -34,7 +34,8 @@ from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.loading.weights_file import forms_of_weights, read_weights
 from espnet_bayeslm.pretrained.text_forms import AUTO, first_sentences
 from espnet_bayeslm.recognition.recognisers import ASR_FILES
-from espnet_bayeslm.scoring.unknown_words import UnknownWords, mending_lines
+from espnet_bayeslm.scoring.perplexity import UnknownWords
+from espnet_bayeslm.scoring.unknown_words import mending_lines
 from espnet_bayeslm.scoring.word_scores import Component, WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines, read_yaml_mapping

@@ -95,12 +95,8 @@ class AttentionLM(UncertainLM):
         its depth.
         """
         x = self.embed_at(tree.tokens, tree.depths, len(tree.levels))
-        nodes = TreeAttention(tree, x.dtype)
-
-        def attend(layer: int, *heads: torch.Tensor) -> torch.Tensor:
-            return nodes.attend(*heads, heads=self.head)
-
-        return self.run_layers(x[nodes.order], attend)[nodes.rows]
+        nodes = TreeAttention(tree, x.dtype, self.head)
+        return self.run_layers(x[nodes.order], nodes.attend)[nodes.rows]
 
     def zero_state(self) -> Prefix:
         """State of a hypothesis without a token, in a cache of its own."""

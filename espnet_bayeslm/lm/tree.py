@@ -81,12 +81,18 @@ class TreeAttention:
     an ancestor of the block's first node too. So a block needs its own keys and the keys on the
     path from the root to its first node, however large the trees are.
 
+    Args:
+        tree: The trees.
+        dtype: Type of the layers' inputs.
+        heads: Number of heads.
+
     Attributes:
         order: (R,), a node for each row; the rows after T, up to a whole block, are padding.
         rows: (T,), where each node is among them.
     """
 
-    def __init__(self, tree: TokenTree, dtype: torch.dtype):
+    def __init__(self, tree: TokenTree, dtype: torch.dtype, heads: int):
+        self.heads = heads
         preorder, count, device = tree.preorder, len(tree.tokens), tree.preorder.device
         self.order = F.pad(preorder, (0, -count % BLOCK))
         own = torch.arange(count, device=device)
@@ -117,18 +123,18 @@ class TreeAttention:
         self.mask = added.unsqueeze(1)
 
     def attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, heads: int
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> torch.Tensor:
-        """Attention of each node over its ancestors and itself; all are (R, M)."""
+        """Attention of each node over its ancestors and itself; all are (R, M), of any layer."""
         key_value = torch.cat([key, value], dim=1)
         # (blocks, heads, BLOCK, M / heads)
-        query = query.unflatten(1, (heads, -1)).unflatten(0, (-1, BLOCK)).transpose(1, 2)
+        query = query.unflatten(1, (self.heads, -1)).unflatten(0, (-1, BLOCK)).transpose(1, 2)
         at_once = max(1, MAX_KEYS // self.keys.size(1))
         parts = (x.split(at_once) for x in (query, self.keys, self.mask))
         found = []
         for queries, keys, mask in zip(*parts, strict=True):
             # key and value: (blocks, heads, K, M / heads)
-            taken = key_value[keys].unflatten(2, (2, heads, -1)).permute(2, 0, 3, 1, 4)
+            taken = key_value[keys].unflatten(2, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
             y = F.scaled_dot_product_attention(queries, taken[0], taken[1], attn_mask=mask)
             found.append(y.transpose(1, 2).flatten(2).flatten(0, 1))
         return torch.cat(found)

@@ -6,11 +6,13 @@ import contextlib
 import dataclasses
 import functools
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import (
     Any,
     Callable,
+    ContextManager,
     Dict,
     Iterable,
     Iterator,
@@ -36,12 +38,12 @@ from espnet_bayeslm.loading.weights_file import (
 )
 from espnet_bayeslm.ngram.ngram_files import NGRAM_SUFFIXES, ngram_fingerprint
 from espnet_bayeslm.pretrained.names import HAVE_BASE, is_pretrained, source_type
-from espnet_bayeslm.pretrained.text_forms import AUTO, TextForm, first_sentences
+from espnet_bayeslm.pretrained.text_forms import AUTO, first_sentences
 from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
-from espnet_bayeslm.scoring.perplexity import text_blocks
-from espnet_bayeslm.scoring.unknown_words import UnknownWords, mending_lines
+from espnet_bayeslm.scoring.perplexity import BLOCK_SIZE, UnknownWords
+from espnet_bayeslm.scoring.unknown_words import mending_lines
 from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
@@ -252,7 +254,8 @@ class ComponentWorker:
         lms = {name: lm for name, lm in lms.items() if lm is not None}
         if sentences is None and any(lms[name].chooses for name in lms.keys() - known.keys()):
             return None
-        forms = {n: str(lm.prepare(sentences or (), known.get(n)).form) for n, lm in lms.items()}
+        given = {name: known.get(name) if lm.chooses else None for name, lm in lms.items()}
+        forms = {n: str(lm.prepare(sentences or (), given[n]).form) for n, lm in lms.items()}
         return ComponentFacts(self.own_facts, digests, forms, self.kept)
 
     def score_in_forms(self, sent: Tuple[Mapping[str, str], Any]) -> Any:
@@ -260,7 +263,7 @@ class ComponentWorker:
         forms, block = sent
         for component in self.components:
             if component.pretrained is not None:
-                component.pretrained.read_as(TextForm.parse(forms[component.name]))
+                component.pretrained.prepare((), forms[component.name])
         return self.score(block)
 
     def score(self, block: Any) -> Any:
@@ -305,7 +308,10 @@ def scored_blocks(
     method, part = "score", sent
     if forms:
         method, part = "score_in_forms", lambda block: (forms, sent(block))
-    with workers.kept(output, f"{identity} {facts.digests} {forms}"):
+    kept: ContextManager[None] = contextlib.nullcontext()
+    if output is not None:
+        kept = workers.kept(output, f"{identity} {facts.digests} {forms}")
+    with kept:
         yield facts, workers.map(method, blocks, sent=part, **progress)
 
 
@@ -358,17 +364,20 @@ class TextWorker(ComponentWorker):
         ]
 
 
-@dataclasses.dataclass
-class ScoredText(WordScorer):
-    """Scores of the sentences of one text by a component, and the tokens of their words."""
+class TextScores(NamedTuple):
+    """Scores of the sentences of a text by components, which workers have loaded.
 
-    name: str
-    scores: List[WordScores] = dataclasses.field(default_factory=list)
-    counts: Dict[Tuple[str, ...], np.ndarray] = dataclasses.field(default_factory=dict)
+    Attributes:
+        components: The components; their scorers stayed with the workers.
+        scores: Scores of each sentence by each component.
+        tokens: (n + 1,) tokens of each word and `</s>` of each sentence, for each component.
+        weights: The components' weights, if the options name a file of weights.
+    """
 
-    def token_counts(self, words: Sequence[str]) -> np.ndarray:
-        """(n + 1,) tokens of each word of a sentence of the text and of `</s>`."""
-        return self.counts[tuple(words)]
+    components: List[Component]
+    scores: List[List[WordScores]]
+    tokens: List[List[np.ndarray]]
+    weights: Optional[np.ndarray]
 
 
 def score_text(
@@ -379,16 +388,17 @@ def score_text(
     ngpu: int,
     context: int,
     output: Optional[PathLike],
-) -> Tuple[List[Component], List[List[WordScores]], Optional[np.ndarray]]:
-    """Components, the scores of each sentence by each component, and the components' weights.
+) -> TextScores:
+    """Scores of the sentences of a text by components, on workers.
 
-    The scorers of the components are `ScoredText`, which count the tokens of these sentences.
     Finished blocks are kept beside the output, if there is one, until all are finished.
     """
     workers = Blocks(pool, TextWorker, options, ngpu, context)
+    # an LM with context reads the text as a whole
+    size = sys.maxsize if context else BLOCK_SIZE
     with scored_blocks(
         workers,
-        text_blocks(sentences, context=context),
+        [sentences[n : n + size] for n in range(0, len(sentences), size)],
         sentences=functools.partial(first_sentences, sentences),
         identity=f"{part_of(ComponentOptions, options)!r} {context}",
         output=output,
@@ -397,11 +407,10 @@ def score_text(
         total=len(sentences),
     ) as (facts, scored):
         named, weights = facts.of_worker
-        texts: List[Any] = [ScoredText(name) for name, *_ in named]
-        for block, of_components in scored:
-            for text, (scores, counts) in zip(texts, of_components, strict=True):
-                text.scores += scores
-                text.counts.update(zip(map(tuple, block), counts, strict=True))
-    pairs = zip(named, texts, strict=True)
-    components = [Component(name, kind, text, digest) for (name, kind, digest), text in pairs]
-    return components, [text.scores for text in texts], weights
+        components = [Component(name, kind, WordScorer(), digest) for name, kind, digest in named]
+        found = TextScores(components, [[] for _ in named], [[] for _ in named], weights)
+        for _, of_components in scored:
+            for n, (scores, tokens) in enumerate(of_components):
+                found.scores[n].extend(scores)
+                found.tokens[n].extend(tokens)
+    return found

@@ -18,7 +18,7 @@ from espnet_bayeslm.loading.experiment import (
 from espnet_bayeslm.loading.trained_lm import text_reader
 from espnet_bayeslm.ngram.ngram_files import arpa_ngrams, arpa_order, log10_of
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
-from espnet_bayeslm.scoring.reader import MARKED, check_is_plain
+from espnet_bayeslm.scoring.scorer import MARKED, check_is_plain
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping
@@ -77,7 +77,7 @@ class TokenText:
 
     def check(self, text: PathLike, *, max_unknown: float = MAX_UNKNOWN) -> None:
         """Check that the sentences were plain text, and that the list has their tokens."""
-        check_is_plain(self._lines, self._marked, name=str(text))
+        check_is_plain(self._lines, self._marked.__contains__, name=str(text))
         total = self.unknown.total()
         if not total:
             return

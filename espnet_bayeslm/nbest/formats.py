@@ -33,11 +33,19 @@ from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales, nbest_list
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PACKED, PathLike, check_seekable, read_lines, unpacked_name
+from espnet_bayeslm.utils.files import (
+    END,
+    PACKED,
+    START,
+    PathLike,
+    check_seekable,
+    read_lines,
+    unpacked_name,
+    without_marks,
+)
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 from espnet_bayeslm.utils.registry import Registry
-from espnet_bayeslm.utils.words import END, START, without_marks
 
 READERS: Registry[Callable[[PathLike], Iterator[NBest]]] = Registry(
     "N-best format",

@@ -22,9 +22,8 @@ from espnet_bayeslm.nbest.fields import (
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PACKED, PathLike, read_lines
+from espnet_bayeslm.utils.files import END, PACKED, START, PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.words import END, START
 
 PATTERN = rf".*\.score{PACKED}"
 """Names of score files."""

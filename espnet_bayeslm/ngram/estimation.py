@@ -17,9 +17,16 @@ from typing import IO, Dict, Iterator, List, NamedTuple, Optional, Protocol, Seq
 import numpy as np
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, atomic_write, compressed_to, read_lines
+from espnet_bayeslm.utils.files import (
+    END,
+    START,
+    PathLike,
+    atomic_write,
+    compressed_to,
+    read_lines,
+    without_marks,
+)
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.words import END, START, without_marks
 
 UNK, BOS, EOS = 0, 1, 2
 UNKNOWN = "<unk>"

@@ -15,12 +15,8 @@ from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.pretrained.adapters import add_adapter
 from espnet_bayeslm.pretrained.causal_lm import CausalLM, load_causal_lm
-from espnet_bayeslm.pretrained.causal_trees import (
-    CausalTreeLM,
-    attention_window,
-    projects_linearly,
-)
 from espnet_bayeslm.pretrained.names import is_adapter
+from espnet_bayeslm.pretrained.pretrained_scorer import CausalTreeLM, projects_linearly
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
 from espnet_bayeslm.utils.errors import InputError
 
@@ -125,10 +121,11 @@ class AdaptedLM(UncertainLM):
         return self.model.base_model.model
 
     @functools.cached_property
-    def takes_masks(self) -> bool:
-        """True if the sentences of a batch may be one row, parted by a 4-D mask."""
+    def longest_row(self) -> int:
+        """The most tokens of a row of sentences that a 4-D mask parts; 0: no such mask is taken."""
         with self.scoring():  # without dropout
-            return CausalTreeLM(self.causal).takes_trees
+            lm = CausalTreeLM(self.causal)
+        return lm.reach if lm.takes_trees else 0
 
     @property
     def decoder(self) -> nn.Linear:
@@ -167,7 +164,7 @@ class AdaptedLM(UncertainLM):
     def packed(self, input: torch.Tensor, packing: Packing) -> torch.Tensor:
         """Input of the output projection for the tokens of (B, L) that are no padding, (N, M)."""
         tokens, slots, seen = packing.rows
-        if not self.takes_masks or tokens.size(1) > attention_window(self.causal):
+        if tokens.size(1) > self.longest_row:
             return super().packed(input, packing)
         dtype = self.causal.dtype
         mask = torch.zeros(seen.shape, dtype=dtype, device=input.device)

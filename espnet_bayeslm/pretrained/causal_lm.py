@@ -24,7 +24,6 @@ from espnet_bayeslm.pretrained.adapters import (
     put_on,
     read_adapter_config,
 )
-from espnet_bayeslm.pretrained.causal_trees import CausalTreeLM
 from espnet_bayeslm.pretrained.loaded_weights import (
     COMPUTED,
     check_finite,
@@ -43,6 +42,7 @@ from espnet_bayeslm.pretrained.names import (
     other_options,
     source_type,
 )
+from espnet_bayeslm.pretrained.pretrained_scorer import CausalTreeLM
 from espnet_bayeslm.pretrained.text_forms import AUTO, Reader, TextForm
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike

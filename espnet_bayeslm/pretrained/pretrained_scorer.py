@@ -1,14 +1,34 @@
-"""A pretrained LM as a scorer of words, beside our own LMs and n-grams."""
+"""Causal LMs of `transformers` as scoring calls them, over prefix trees or in padded batches.
+
+Their scorer stands beside our own LMs' and n-grams'; the sentences may choose its form of the text.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
 import math
-from typing import Any, Optional, Sequence
+import sys
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    ContextManager,
+    Dict,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
+import torch
+from torch import nn
 
-from espnet_bayeslm.pretrained.causal_lm import CausalLM
-from espnet_bayeslm.pretrained.causal_trees import CausalTreeLM
+from espnet_bayeslm.lm.tree import TokenTree
+from espnet_bayeslm.pretrained.loaded_weights import check_finite
 from espnet_bayeslm.pretrained.text_forms import (
     AUTO,
     Reader,
@@ -17,7 +37,251 @@ from espnet_bayeslm.pretrained.text_forms import (
     first_sentences,
 )
 from espnet_bayeslm.scoring.scorer import LMScorer
+from espnet_bayeslm.scoring.tree_lm import Passage, TreeLM, mean_log_probs
+from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.pretrained.causal_lm import CausalLM
+    from espnet_bayeslm.pretrained.kept_keys import KeyValues
+    from espnet_bayeslm.scoring.prefixes import TokenPrefix
+
+# More nodes make products of matrices no faster, and attention slower
+MAX_NODES = 256
+# Largest difference in nats between a tree and a single sequence, by rounding alone
+TOLERANCE = 1e-2
+# The same of logits, relative to their spread
+LOGIT_TOLERANCE = 1e-3
+
+
+WINDOWS = {
+    **{"sliding_window": 1, "window_size": 1, "attention_chunk_size": 1, "local_attention": 2},
+    # some models have a mask of so many places
+    "max_position_embeddings": 1,
+}
+"""Names that configurations give an attention's reach, and what they are divided by."""
+
+
+class CausalTreeLM(TreeLM):
+    """A causal LM of `transformers` over prefix trees, or in padded batches.
+
+    The distinct prefixes are one sequence of nodes. A node's position is its depth, and a 4-D mask
+    lets it see its ancestors and itself. A model that cannot take such a mask is found by a probe.
+
+    Args:
+        model: A causal LM of `transformers`, in evaluation mode.
+        sampled: (index) -> context that holds a sample of its random weights; None: there are none.
+        name: Name of the LM in errors.
+
+    Raises:
+        InputError: The model is not causal.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        sampled: Optional[Callable[[int], ContextManager[None]]] = None,
+        name: str = "",
+    ):
+        self.model, self.name, self._sampled = model, name, sampled
+        self.is_uncertain = sampled is not None
+        # peft's model has the one of transformers inside
+        causal = model.get_base_model() if hasattr(model, "get_base_model") else model
+        # the module that gives the outputs, and their name
+        self._body, self._field = model, "logits"
+        if projects_linearly(causal):
+            self._body, self._field = causal.base_model, "last_hidden_state"
+            self.decoder = causal.get_output_embeddings()
+        self.vocab_size = len(model.get_output_embeddings().weight)
+        self.takes_trees = self._probe()
+        config = model.config.get_text_config()
+        sizes = ((getattr(config, name, None) or 0) // part for name, part in WINDOWS.items())
+        self.reach = min((size for size in sizes if size > 0), default=sys.maxsize)
+        # some models count the window in places, not by the mask
+        self.max_nodes = min(MAX_NODES, self.reach)
+
+    @contextlib.contextmanager
+    def held(self, index: Optional[int] = None) -> Iterator[None]:
+        """Hold a sample of the random weights by its number, or the mean, without gradients."""
+        sample: ContextManager[None] = contextlib.nullcontext()
+        if index is not None and self._sampled is not None:
+            sample = self._sampled(index)
+        with torch.no_grad(), sample:
+            yield
+
+    def check(self, passages: Sequence[Passage]) -> None:
+        """Raise an InputError where a token or a position is beyond the LM's."""
+        last = max((max(passage.tokens) for passage in passages), default=0)
+        if last >= self.vocab_size:
+            raise InputError(
+                f"the text has token {last}, and the LM's embedding {self.vocab_size} rows",
+                remedy="Take words that are marks of the LM's tokenizer out of the text.",
+            )
+        most = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        longest = max((len(passage.tokens) for passage in passages), default=0)
+        if most is not None and longest > most:
+            raise InputError(
+                f"{self.name}: a sentence with its context has {longest} tokens, and the LM reads"
+                f" at most {most}",
+                remedy="Split the sentence, or give a smaller --max_context.",
+            )
+
+    def tree_outputs(self, tree: TokenTree, states: Sequence[Any]) -> torch.Tensor:
+        """Input of the output projection, or logits, after each node, (T, M)."""
+        # each node sees its ancestors and itself
+        seen = torch.eye(len(tree.tokens), dtype=torch.bool)
+        parents = tree.parents.cpu()
+        for level in tree.levels[1:]:
+            seen[level] |= seen[parents[level]]
+        mask = torch.full((1, 1, *seen.shape), torch.finfo(self.model.dtype).min)
+        mask[0, 0][seen] = 0.0
+        found: torch.Tensor = self._body(
+            input_ids=tree.tokens.unsqueeze(0),
+            attention_mask=mask.to(tree.tokens.device, self.model.dtype),
+            position_ids=tree.depths.unsqueeze(0),
+            use_cache=False,
+        )[self._field][0]
+        return found
+
+    def padded_outputs(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Outputs after each token of a padded batch, (B, L, M)."""
+        mask = torch.arange(tokens.size(1), device=tokens.device) < lengths.unsqueeze(1)
+        inputs = {"input_ids": tokens, "attention_mask": mask.long()}
+        found: torch.Tensor = self._body(**inputs, use_cache=False)[self._field]
+        return found
+
+    def step(
+        self, prefixes: Sequence[TokenPrefix], num_samples: int
+    ) -> Tuple[torch.Tensor, List[Any]]:
+        """Ln p of the next token, (B, V), and the state after each of some prefixes.
+
+        A state is the rows of the prefix's tokens among the keys and values of the search; a sample
+        has keys and values of its own. A model whose keys cannot be kept reads each prefix again.
+        """
+        parents = {prefix.parent for prefix in prefixes}.difference(prefixes, [None])
+        has_states = all(parent is not None and parent.state is not None for parent in parents)
+        if self.keeps_keys and has_states and prefixes[-1].depth < self.reach:
+            return self._step(prefixes, num_samples)
+        return super().step(prefixes, num_samples)
+
+    def _step(
+        self, prefixes: Sequence[TokenPrefix], num_samples: int
+    ) -> Tuple[torch.Tensor, List[Any]]:
+        """Ln p and states as of `step`, by one pass over a tree, from keys that are kept."""
+        from espnet_bayeslm.pretrained.kept_keys import KeyValues
+
+        fresh = [KeyValues() for _ in self.samples(num_samples)]
+        kept = prefixes[0].search.memory.setdefault("keys", fresh)
+        size, count = kept[0].size, len(prefixes)
+        paths: Dict[Optional[TokenPrefix], Tuple[int, ...]] = {None: ()}
+        for row, prefix in enumerate(prefixes, size):
+            parent = prefix.parent
+            before = paths[parent] if parent in paths or parent is None else parent.state
+            paths[prefix] = (*before, row)
+        states = [paths[prefix] for prefix in prefixes]
+        old = sorted({row for path in states for row in path if row < size})
+        if len(old) + count > self.reach:
+            # some models count the window in places, not by the mask
+            found = []
+            for half in (prefixes[: count // 2], prefixes[count // 2 :]):
+                log_probs, after = self.step(half, num_samples)
+                for prefix, state in zip(half, after, strict=True):
+                    prefix.state = state
+                found.append(log_probs)
+            return torch.cat(found), [prefix.state for prefix in prefixes]
+        column = {row: n for n, row in enumerate([*old, *range(size, size + count)])}
+        mask = torch.full((count, len(column)), torch.finfo(self.model.dtype).min)
+        for n, path in enumerate(states):
+            mask[n, [column[row] for row in path]] = 0.0
+        return self._read_on(prefixes, mask, kept, old, num_samples), states
+
+    def _read_on(
+        self,
+        prefixes: Sequence[TokenPrefix],
+        mask: torch.Tensor,
+        kept: Sequence[KeyValues],
+        old: Sequence[int],
+        num_samples: int,
+    ) -> torch.Tensor:
+        """Ln p of the next token, (B, V), of prefixes that see (B, P + B) old and new rows."""
+        device = next(self.model.parameters()).device
+        inputs: Any = {
+            "input_ids": torch.tensor([[prefix.token for prefix in prefixes]], device=device),
+            "position_ids": torch.tensor([[prefix.depth for prefix in prefixes]], device=device),
+            "attention_mask": mask[None, None].to(device, self.model.dtype),
+        }
+        options = inspect.signature(self._body.forward)
+        # its newer name
+        name = "cache" if "cache" in options.parameters else "past_key_values"
+
+        found = []
+        for sample, own in zip(self.samples(num_samples), kept, strict=True):
+            cache = own.cache(old)
+            with sample:
+                outputs = self._body(use_cache=True, **inputs, **{name: cache})[self._field][0]
+                own.add(cache, len(prefixes))
+                found.append(self.logits(outputs).log_softmax(-1))
+        return mean_log_probs(found)
+
+    @functools.cached_property
+    def keeps_keys(self) -> bool:
+        """True if a prefix's keys and values, kept, give the scores of the prefix read again."""
+        from espnet_bayeslm.scoring.prefixes import PrefixSearch, TokenPrefix
+
+        root = TokenPrefix(PrefixSearch({}), None, 1 % self.vocab_size)
+        second, third = root.after(5 % self.vocab_size), root.after(9 % self.vocab_size)
+        last = [second, third, third.after(7 % self.vocab_size)]
+        if not self.takes_trees:
+            return False
+        try:
+            with self.held():
+                _, (root.state,) = self._step([root], 0)
+                found, _ = self._step(last, 0)
+                expected, _ = super().step(last, 0)
+        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
+            return False
+        return bool((found - expected).abs().max() < TOLERANCE)
+
+    def _probe(self) -> bool:
+        """True if the model reads a prefix tree as it reads a padded batch; it must be causal."""
+        ids = [n % self.vocab_size for n in (5, 9, 7, 11, 13)]
+        rows = [tuple(ids), (*ids[:2], ids[4], ids[3], ids[2]), (*ids[:3], ids[0]), tuple(ids[:3])]
+        whole, *others = (Passage(0, row, len(row) - 1) for row in rows)
+        with self.held():
+            self.takes_trees = False
+            alone = dict(self._scored([whole, *others]))
+            if any(np.isnan(scores).any() for scores in alone.values()):
+                check_finite(self.model, "the LM")
+                raise InputError(
+                    "the LM's logits are not finite, though its weights are",
+                    remedy="Give --precision float32, or another LM.",
+                )
+            if not np.allclose(alone[whole][:2], alone[others[-1]], atol=TOLERANCE):
+                raise InputError(
+                    "the model is not causal: later words change the probabilities of earlier ones",
+                    remedy="Give a causal LM (a decoder), and not an encoder.",
+                )
+            self.takes_trees = True
+            try:
+                in_trees = dict(self._scored([whole, *others]))
+            except (RuntimeError, ValueError, TypeError, IndexError):
+                return False
+        return all(np.allclose(alone[p], in_trees[p], atol=TOLERANCE) for p in alone)
+
+
+@torch.no_grad()
+def projects_linearly(causal: Any) -> bool:
+    """True if the logits are the output projection of the last hidden state, and no more."""
+    decoder = causal.get_output_embeddings()
+    if not isinstance(decoder, nn.Linear):
+        return False
+    ids = torch.tensor([[1, 2, 3]], device=decoder.weight.device)
+    hidden = getattr(causal.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
+    if hidden is None or hidden.size(-1) != decoder.in_features:
+        return False
+    expected = causal(input_ids=ids, use_cache=False).logits.float()
+    found = decoder(hidden).float()
+    return bool((found - expected).abs().max() <= LOGIT_TOLERANCE * expected.std())
 
 
 class PretrainedScorer(LMScorer):
@@ -47,26 +311,21 @@ class PretrainedScorer(LMScorer):
                     f" {own}, in which it reads the text"
                 )
 
-    def prepare(self, sentences: Sequence[Sequence[str]], kept: Optional[str] = None) -> Reader:
-        """Reader of the text form, which is chosen if it is not chosen yet.
+    def prepare(self, sentences: Sequence[Sequence[str]], form: Optional[str] = None) -> Reader:
+        """Reader of the text form: of the `form` if one is given, which was chosen before.
 
-        The form is the one that the LM was loaded with. For `auto` it is `kept`, from an earlier
-        choice, else the sentences choose.
+        Else the form is the one that the LM was loaded with, and for `auto` the sentences choose it
+        once.
         """
-        if not self._is_chosen:
-            if kept is not None and self.chooses:
-                self.reader = Reader(self.lm.tokenizer, TextForm.parse(kept))
-            elif len(self._readers) > 1:
-                self.reader = self.choose(sentences, self._readers)
-            self._is_chosen = True
-            if not self.tree_lm.takes_trees:
-                LOG.info(f"{self.name}: its model reads no prefix trees; padded batches are used")
+        is_first = not self._is_chosen
+        if form is not None and (is_first or str(self.reader.form) != form):
+            self.reader = Reader(self.lm.tokenizer, TextForm.parse(form))
+        elif form is None and is_first and self.chooses:
+            self.reader = self.choose(sentences, self._readers)
+        self._is_chosen = True
+        if is_first and not self.tree_lm.takes_trees:
+            LOG.info(f"{self.name}: its model reads no prefix trees; padded batches are used")
         return self.reader
-
-    def read_as(self, form: TextForm) -> None:
-        """Read sentences in a form from now on."""
-        if not self._is_chosen or self.reader.form != form:
-            self.reader, self._is_chosen = Reader(self.lm.tokenizer, form), True
 
     def choose(self, sentences: Sequence[Sequence[str]], readers: Sequence[Reader]) -> Reader:
         """Reader of the lowest perplexity on the first sentences; the first reader without any."""

@@ -13,6 +13,7 @@ import re
 from typing import (
     TYPE_CHECKING,
     Any,
+    Collection,
     Dict,
     Iterable,
     List,
@@ -146,17 +147,20 @@ class Reader(WordReader):
         return self.encode(words).ids[: -len(self.end)]
 
     @functools.cached_property
-    def vocabulary(self) -> Dict[str, int]:  # type: ignore[override]
-        """Tokens, with their ids."""
-        found: Dict[str, int] = self.tokenizer.get_vocab()
-        return found
+    def _tokens(self) -> Collection[str]:
+        """All tokens, which few texts need."""
+        return frozenset(self.tokenizer.get_vocab())
+
+    def is_token(self, word: str) -> bool:
+        """True for the tokens of the tokenizer."""
+        return word in self._tokens
 
     @functools.cached_property
     def openings(self) -> torch.Tensor:  # type: ignore[override]
         """(V,) bool, True for the tokens that end the word before them."""
         import torch
 
-        vocabulary = self.vocabulary
+        vocabulary: Dict[str, int] = self.tokenizer.get_vocab()
         opens = torch.zeros(max(vocabulary.values()) + 1, dtype=torch.bool)
         begins = any(token.startswith(BEGINS) for token in vocabulary)
         continues = not begins and any(token.startswith(CONTINUES) for token in vocabulary)

@@ -17,7 +17,6 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.engine.pool import EngineOptions
 from espnet_bayeslm.evaluation.text_checks import warn_leakage
-from espnet_bayeslm.evaluation.transcripts import read_sentences
 from espnet_bayeslm.loading.experiment import check_exp
 from espnet_bayeslm.quickstart.perplexity_table import (
     BOTH,
@@ -43,6 +42,7 @@ from espnet_bayeslm.quickstart.steps import (
     read_figures,
     run_steps,
 )
+from espnet_bayeslm.scoring.perplexity import read_sentences
 from espnet_bayeslm.utils.cli import device_of, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping, sha256, write_json, write_yaml

@@ -21,7 +21,7 @@ from espnet_bayeslm.pretrained.text_forms import best_first
 from espnet_bayeslm.rescoring.scales import load_mixture
 from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.scoring.interpolation import combined
-from espnet_bayeslm.scoring.unknown_words import UnknownWords
+from espnet_bayeslm.scoring.perplexity import UnknownWords
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.files import PathLike

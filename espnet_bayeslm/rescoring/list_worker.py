@@ -27,7 +27,7 @@ from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, load_mixture, read_scales
 from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.scoring.cache import uncached
-from espnet_bayeslm.scoring.unknown_words import UnknownWords
+from espnet_bayeslm.scoring.perplexity import UnknownWords
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError

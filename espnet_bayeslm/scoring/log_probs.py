@@ -117,13 +117,12 @@ def word_sums(
     return sums
 
 
-def check_log_probs(log_probs: np.ndarray) -> None:
-    """Check that scores are numbers."""
-    if not np.isfinite(log_probs).all():
-        raise InputError(
-            "a log-probability of the LM is not a finite number",
-            remedy="Its training has diverged: use an earlier checkpoint.",
-        )
+def diverged_error() -> InputError:
+    """Error of an LM whose log-probabilities are not all finite."""
+    return InputError(
+        "a log-probability of the LM is not a finite number",
+        remedy="Its training has diverged: use an earlier checkpoint.",
+    )
 
 
 def log_normalizers(

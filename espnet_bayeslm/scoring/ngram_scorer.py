@@ -9,8 +9,7 @@ import kenlm
 import numpy as np
 
 from espnet_bayeslm.ngram.ngram_files import arpa_order, arpa_words, load_kenlm, ngram_name
-from espnet_bayeslm.scoring.reader import log_unk_size
-from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores
+from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores, unk_size_error
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
 
@@ -25,7 +24,9 @@ class NgramScorer(WordScorer):
     """
 
     def __init__(self, path: PathLike, *, unk_size: float = 1.0):
-        self._log_unk_size = log_unk_size(unk_size)
+        if not 1 <= unk_size < math.inf:
+            raise unk_size_error(unk_size)
+        self._log_unk_size = math.log(unk_size)
         self._path, self._model = path, load_kenlm(path)
         self.name = ngram_name(path)
         self.order = arpa_order(path) or self._model.order

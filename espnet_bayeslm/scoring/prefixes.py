@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 import numpy as np
 import torch
 
-from espnet_bayeslm.scoring.log_probs import check_log_probs
+from espnet_bayeslm.scoring.log_probs import diverged_error
 from espnet_bayeslm.scoring.reader import WordReader
 from espnet_bayeslm.scoring.tree_lm import TreeLM
 from espnet_bayeslm.scoring.word_scores import END
@@ -199,6 +199,7 @@ class PrefixScorer:
             kept = torch.tensor([*columns], device=log_probs.device)
             log_probs = log_probs[:, kept]
         rows = log_probs.cpu().numpy()
-        check_log_probs(rows)
+        if not np.isfinite(rows).all():
+            raise diverged_error()
         for node, row, state in zip(nodes, rows, states, strict=True):
             node.log_probs, node.state = row, state

@@ -6,16 +6,11 @@ reader and one `TreeLM`.
 
 from __future__ import annotations
 
-import itertools
-import math
-import re
 from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
-    Collection,
     Dict,
-    Iterable,
     List,
     NamedTuple,
     Optional,
@@ -33,8 +28,6 @@ if TYPE_CHECKING:
 # a token that opens a word: sentencepiece's mark at its start; ESPnet's character for a space
 WORD_MARK = "\u2581"
 SPACE = "<space>"
-# Tokens with a sign of a blank, which plain text never has: sentencepiece's, and GPT-2's
-MARKED = re.compile(f"[{WORD_MARK}\u0120]|{SPACE}$")
 
 
 class Encoded(NamedTuple):
@@ -60,7 +53,6 @@ class WordReader:
             with its last token.
         joins: True if the end of a sentence is the start of the next in a text; False: a text has
             one start, and each of its sentences an end.
-        vocabulary: Tokens; a word of the text that is a token with the sign of a blank is a token.
         words: Words that are tokens, in an LM over words.
     """
 
@@ -69,12 +61,15 @@ class WordReader:
     unk: int = -1
     openings: Optional[torch.Tensor] = None
     joins: bool = False
-    vocabulary: Collection[str] = ()
     words: Sequence[str] = ()
 
     def encode(self, words: Sequence[str]) -> Encoded:
         """Tokens of a sentence and its end; all tokens between two blanks are of the word there."""
         raise NotImplementedError
+
+    def is_token(self, word: str) -> bool:
+        """True if a word of the text is one of the LM's tokens, which plain text has not."""
+        return False
 
 
 class TokenReader(WordReader):
@@ -94,7 +89,7 @@ class TokenReader(WordReader):
         self.unk = tokens.index("<unk>")
         self.openings = opening_tokens(tokens, trained.token_type)
         # an LM over words may have pieces as words
-        self.vocabulary = frozenset(() if self._is_word else tokens)
+        self._pieces = frozenset(() if self._is_word else tokens)
         self._tokens: Dict[str, List[str]] = {}
 
     def encode(self, words: Sequence[str]) -> Encoded:
@@ -114,28 +109,9 @@ class TokenReader(WordReader):
             tokens, starts = tokens_of_words(words, trained.tokenize, self._tokens)
         return Encoded([*trained.ids(tokens), *self.end], starts)
 
-
-def log_unk_size(unk_size: float) -> float:
-    """Natural log of the number of words that share the probability of `<unk>`."""
-    if not 1 <= unk_size < math.inf:
-        raise InputError(f"--unk_size {unk_size:g}: expected the number of words, 1 or more")
-    return math.log(unk_size)
-
-
-def check_is_plain(
-    sentences: Iterable[Sequence[str]], vocabulary: Collection[str], *, name: str
-) -> None:
-    """Raise an InputError if most sentences are in tokens already: they have marked tokens."""
-    filled = [words for words in sentences if words]
-    marked = ((w for w in words if MARKED.match(w) and w in vocabulary) for words in filled)
-    pieces = [piece for found in marked for piece in itertools.islice(found, 1)]
-    if 2 * len(pieces) > len(filled):
-        examples = ", ".join(map(repr, dict.fromkeys(pieces[:3])))
-        raise InputError(
-            f"{name}: the text is in tokens ({examples}) already, where words were expected:"
-            " they would be cut again",
-            remedy="Give plain text; `bayeslm interpolate --unit token` mixes by tokens.",
-        )
+    def is_token(self, word: str) -> bool:
+        """True for pieces and characters of the LM."""
+        return word in self._pieces
 
 
 def tokens_of_words(

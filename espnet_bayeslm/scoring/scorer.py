@@ -8,22 +8,29 @@ dev whether context helps.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+import itertools
+import math
+import re
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 
 from espnet_bayeslm.lm.tree import Ids
 from espnet_bayeslm.scoring import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.scoring.log_probs import word_sums
-from espnet_bayeslm.scoring.reader import (
-    Encoded,
-    TokenReader,
-    WordReader,
-    check_is_plain,
-    log_unk_size,
-)
+from espnet_bayeslm.scoring.reader import SPACE, WORD_MARK, Encoded, TokenReader, WordReader
 from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM, Passage, TreeLM
-from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores
+from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores, unk_size_error
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 
@@ -31,6 +38,10 @@ if TYPE_CHECKING:
     from espnet_bayeslm.scoring.normalizer import Normalizer
     from espnet_bayeslm.scoring.prefixes import WordState
     from espnet_bayeslm.scoring.uncertainty import Uncertainty
+
+
+# Tokens with a sign of a blank, which plain text never has: sentencepiece's, and GPT-2's
+MARKED = re.compile(f"[{WORD_MARK}\u0120]|{SPACE}$")
 
 
 class History(NamedTuple):
@@ -84,12 +95,14 @@ class LMScorer(WordScorer):
         context: int = 0,
         unk_size: float = 1.0,
     ):
+        if not 1 <= unk_size < math.inf:
+            raise unk_size_error(unk_size)
         self.name, self.lm = lm.name, lm
         self.reader, self.tree_lm = reader, tree_lm
         self.num_samples, self.self_normalized = num_samples, self_normalized
         self.max_context, self.context = max_context, context
         self.normalizer: Optional[Normalizer] = None
-        self.log_unk_size = log_unk_size(unk_size)
+        self.log_unk_size = math.log(unk_size)
         self._prefixes: Any = None
 
     @property
@@ -99,7 +112,7 @@ class LMScorer(WordScorer):
 
     def check_plain(self, sentences: Sequence[Sequence[str]]) -> None:
         """Raise an InputError if most sentences are in tokens already."""
-        check_is_plain(sentences, self.reader.vocabulary, name=self.name)
+        check_is_plain(sentences, self.reader.is_token, name=self.name)
 
     def prepare(self, sentences: Sequence[Sequence[str]]) -> Any:
         """Measure ln Z on these sentences, where one number is taken for it and none is known."""
@@ -115,7 +128,7 @@ class LMScorer(WordScorer):
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence; a word is OOV where a token of it is `<unk>`."""
-        check_is_plain(sentences, self.reader.vocabulary, name=self.name)
+        check_is_plain(sentences, self.reader.is_token, name=self.name)
         self.prepare(sentences)
         encoded = [self.reader.encode(words) for words in sentences]
         passages = [self._passage(item) for item in encoded]
@@ -302,3 +315,19 @@ def token_scorer(
     options["unk_size"] = unk_size if trained.token_type == "word" else 1.0
     tree_lm = ESPnetTreeLM(trained.lm, max_tokens=max_tokens, name=trained.name)
     return LMScorer(trained, TokenReader(trained), tree_lm, **options)
+
+
+def check_is_plain(
+    sentences: Iterable[Sequence[str]], is_token: Callable[[str], bool], *, name: str
+) -> None:
+    """Raise an InputError if most sentences are in tokens already: they have marked tokens."""
+    filled = [words for words in sentences if words]
+    marked = ((w for w in words if MARKED.match(w) and is_token(w)) for words in filled)
+    pieces = [piece for found in marked for piece in itertools.islice(found, 1)]
+    if 2 * len(pieces) > len(filled):
+        examples = ", ".join(map(repr, dict.fromkeys(pieces[:3])))
+        raise InputError(
+            f"{name}: the text is in tokens ({examples}) already, where words were expected:"
+            " they would be cut again",
+            remedy="Give plain text; `bayeslm interpolate --unit token` mixes by tokens.",
+        )

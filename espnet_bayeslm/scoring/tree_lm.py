@@ -32,7 +32,7 @@ from espnet_bayeslm.lm.scoring import IncrementalLM
 from espnet_bayeslm.lm.tree import Ids, TokenTree, build_tree
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.scoring import MAX_TOKENS
-from espnet_bayeslm.scoring.log_probs import check_log_probs, log_probs_of_outputs
+from espnet_bayeslm.scoring.log_probs import diverged_error, log_probs_of_outputs
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
 
@@ -243,7 +243,8 @@ class TreeLM:
                 before = [None if state is None else state[index] for state in states]
                 with sample:
                     for passage, values in self._scored(passages, openings, log_z, before):
-                        check_log_probs(values)
+                        if not np.isfinite(values).all():
+                            raise diverged_error()
                         known = found.get(passage)
                         found[passage] = values if known is None else np.logaddexp(known, values)
                         bar.update(1)

@@ -20,7 +20,7 @@ from torch import nn
 
 from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.scoring import MAX_TOKENS
-from espnet_bayeslm.scoring.log_probs import BLOCKS, check_log_probs, word_sums
+from espnet_bayeslm.scoring.log_probs import BLOCKS, diverged_error, word_sums
 from espnet_bayeslm.scoring.tree_lm import Passage, TreeLM, tokens_with_logits
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
@@ -153,7 +153,8 @@ def _of_batch(
         mean = mean / len(parts)
         pair = torch.stack([-torch.xlogy(mean, mean).sum(1), of_draws / len(parts)])
         entropies[:, start : start + height] = _numpy(pair)
-    check_log_probs(draws)
+    if not np.isfinite(draws).all():
+        raise diverged_error()
     entropies[1] = np.maximum(entropies[0] - entropies[1], 0) * (len(parts) > 1)
     ends = np.cumsum([passage.scored for passage in batch])[:-1]
     of_tokens = np.split(draws, ends, axis=-1), np.split(entropies[:, places], ends, axis=-1)

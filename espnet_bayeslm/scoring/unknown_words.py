@@ -1,4 +1,4 @@
-"""Words that an LM does not know: their counts, what mends them, and how many `<unk>` stands for.
+"""Words that an LM does not know: what mends them, and how many `<unk>` stands for.
 
 `<unk>` is one token for all words that the LM does not know, and they share its probability. If
 each of them had the whole probability, lists would gain by unknown words.
@@ -6,29 +6,20 @@ each of them had the whole probability, lists would gain by unknown words.
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import re
 from collections import Counter
 from typing import Any, Callable, Collection, Dict, List, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.evaluation.wer import ALL_WORDS, Counting
-from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.log import LOG
 
 # Words of a vocabulary of one for which nothing was counted: by Zipf's law half of a text's
 # different words occur once and a sixth twice, of which Chao's estimate makes three quarters.
 ZIPF_SHARE = 0.75
-# Part of the words above which the differences from an LM's words are told
-HIGH_OOV_RATE = 0.02
 
 
 # Says of each word whether an LM does not know it
 Unknown = Callable[[Sequence[str]], Sequence[bool]]
-# Lines that say how some words differ from words that an LM knows
-Mends = Callable[[Counter[str]], List[str]]
 # Difference -> the steps of --normalize that undo it; the first that does counts
 MENDING_STEPS: Mapping[str, str] = {
     "case": "lower",
@@ -54,65 +45,6 @@ _FILLER = re.compile(
 )
 # Distinct unknown words that are looked at, the most frequent first, and examples shown
 LOOKED_AT, SHOWN = 2000, 3
-
-
-@dataclasses.dataclass
-class UnknownWords:
-    """Counts the words that a component does not know, at most `max_oov_rate` of all.
-
-    Attributes:
-        name: The component's name.
-        max_oov_rate: Largest share of unknown words.
-        counting: How words are counted.
-        words: Each unknown word, with its number.
-        num_words: Number of all words.
-    """
-
-    name: str
-    max_oov_rate: float
-    counting: Counting = ALL_WORDS
-    words: Counter[str] = dataclasses.field(default_factory=Counter)
-    num_words: int = 0
-
-    def add(self, sentences: Sequence[Sequence[str]], scores: Sequence[WordScores]) -> None:
-        """Count the words of some sentences."""
-        self.num_words += sum(map(self.counting.size, sentences))
-        for words, score in zip(sentences, scores, strict=True):
-            if score.oov.any():
-                for word in itertools.compress(words, score.oov):
-                    self.words[word] += self.counting.size((word,))
-                self.words = +self.words  # without those that do not count
-
-    def join(self, other: UnknownWords) -> None:
-        """Count the words of another count too."""
-        self.num_words += other.num_words
-        self.words.update(other.words)
-
-    def check(self, mends: Mends, *, report: bool = False) -> None:
-        """Raise an InputError where too many words are unknown; `report`: log their rate.
-
-        `mends` says how these words differ from words that the component knows.
-        """
-        total, distinct = self.words.total(), len(self.words)
-        noun, words = ("words", "") if self.counting.unit == "word" else ("characters", " words")
-        rate = total / max(self.num_words, 1)
-        examples = ", ".join(f"{word!r}" for word, _ in self.words.most_common(5))
-        message = (
-            f"{self.name} does not know {total} of {self.num_words} {noun}"
-            f" ({100 * rate:.2f} %, {distinct} distinct{words}{': ' if distinct else ''}{examples})"
-        )
-        if rate > self.max_oov_rate:
-            remedy = (
-                "Do text and LM agree in case, spelling and tokens?"
-                " `--normalize lower,punct` makes text in upper case or with punctuation agree."
-            )
-            if lines := mends(self.words):
-                remedy += f" {'; '.join(lines)}."
-            problem = f"{message}, and --max_oov_rate is {self.max_oov_rate}"
-            raise InputError(problem, remedy=remedy)
-        if report:
-            lines = mends(self.words) if rate > HIGH_OOV_RATE else []
-            (LOG.warning if lines else LOG.info)("\n  ".join([message, *lines]))
 
 
 def differences(words: Counter[str], unknown: Unknown) -> Dict[str, List[Tuple[str, int, str]]]:

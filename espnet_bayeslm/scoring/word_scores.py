@@ -53,6 +53,11 @@ def sentences_of(texts: Sequence[Text]) -> List[List[str]]:
     return list(map(words_of, texts))
 
 
+def unk_size_error(unk_size: float) -> InputError:
+    """Error of a size of `<unk>` that is no number of words."""
+    return InputError(f"--unk_size {unk_size:g}: expected the number of words, 1 or more")
+
+
 class WordScorer:
     """Anything that scores sentences word by word: a neural LM, an n-gram, a mixture.
 

@@ -13,7 +13,6 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.transcripts import check_no_ids
 from espnet_bayeslm.loading.experiment import (
     SPECIAL_TOKENS,
     UNKNOWN_WORDS,
@@ -27,7 +26,8 @@ from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, load_tokenizer
 from espnet_bayeslm.pretrained.names import TOKEN_TYPE
 from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader, training_readers
-from espnet_bayeslm.scoring.reader import check_is_plain
+from espnet_bayeslm.scoring.perplexity import check_no_ids
+from espnet_bayeslm.scoring.scorer import check_is_plain
 from espnet_bayeslm.scoring.unknown_words import unknown_words
 from espnet_bayeslm.training.plain_text import TokenOptions
 from espnet_bayeslm.utils.errors import InputError
@@ -38,12 +38,12 @@ from espnet_bayeslm.utils.files import (
     read_entries,
     read_lines,
     sha256,
+    without_marks,
     write_text,
     write_yaml,
 )
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.words import without_marks
 
 with quiet_imports():
     from espnet2.train.preprocessor import AbsPreprocessor
@@ -98,19 +98,19 @@ def check_plain_texts(train_text: Path, valid_text: Path) -> None:
     known = {word for _, line in read_lines(train_text) for word in line.split()}
     sentences = [line.split() for _, line in read_lines(valid_text)]
     remedy = "If they are utterance ids, give the texts without them: cut -d' ' -f2- FILE."
-    check_no_ids(sentences, known, path=valid_text, remedy=remedy)
+    check_no_ids(sentences, known.__contains__, path=valid_text, remedy=remedy)
     # a text's own ids are no later words of it; of a few lines that can be chance
     head = [line.split() for _, line in itertools.islice(read_lines(train_text), HEAD)]
     if len(head) == HEAD:
         later = {word for words in head for word in words[1:]}
-        check_no_ids(head, later, path=train_text, remedy=remedy)
+        check_no_ids(head, later.__contains__, path=train_text, remedy=remedy)
 
 
 def check_words(texts: Sequence[Path], tokens: Tokens) -> None:
     """Check that texts hold words and not word pieces, which would be cut again."""
     for text in texts:
         head = (line.split() for _, line in itertools.islice(read_lines(text), HEAD))
-        check_is_plain(head, tokens.tokens, name=str(text))
+        check_is_plain(head, tokens.tokens.__contains__, name=str(text))
 
 
 def write_keyed_text(source: Path, target: Path) -> None:

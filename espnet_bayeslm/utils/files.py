@@ -31,6 +31,7 @@ from typing import (
     List,
     Mapping,
     Optional,
+    Sequence,
     Tuple,
     TypeVar,
     Union,
@@ -67,6 +68,8 @@ _REFUSED = {
     b"\x5d\x00\x00": ("lzma", "xz -dc <"),
 }
 _LONGEST = 16
+# Marks of a sentence, as n-grams have them
+START, END = "<s>", "</s>"
 BYTE_ORDER_MARK = "\ufeff"
 # A reader of Kaldi's archives says what to do
 _KALDI_BINARY = re.compile(r"[^\s\0]+ \0B")
@@ -348,6 +351,24 @@ def read_entries(paths: Iterable[PathLike]) -> Iterator[Tuple[str, Entry]]:
     """Yield (key, entry) of Kaldi text files that are read as one."""
     for path in paths:
         yield from entries_of(read_lines(path), path)
+
+
+def without_marks(
+    words: Sequence[str], *, path: Optional[PathLike] = None, line: Optional[int] = None
+) -> Tuple[str, ...]:
+    """Words without the `<s>` and `</s>` around them: every reader of text and lists calls it."""
+    kept = tuple(words)
+    if len(kept) > 1 and (kept[0], kept[-1]) == (START, END):
+        kept = kept[1:-1]
+    for mark in (START, END):
+        if mark in kept:
+            raise InputError(
+                f"{mark} stands in the text, where only ordinary words are expected",
+                path=path,
+                line=line,
+                remedy=f"Remove it, or put {START} and {END} around each sentence.",
+            )
+    return kept
 
 
 def entries_of(lines: Iterable[Tuple[int, str]], path: PathLike) -> Iterator[Tuple[str, Entry]]:

@@ -1,37 +1,13 @@
-"""Words of text: without the marks of a sentence's start and end, in lower case of any language."""
+"""Words of any language in lower case."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Optional, Sequence, Tuple
 
-from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike
-
-# Marks of a sentence, as n-grams have them
-START, END = "<s>", "</s>"
 # Python writes the lower case of the Turkish capital with a dot as i and U+0307, the dot once more;
 # Lithuanian dictionaries write the dot below an accent
 _SECOND_DOT = re.compile("([ij\u012f]\u0328?)\u0307")
-
-
-def without_marks(
-    words: Sequence[str], *, path: Optional[PathLike] = None, line: Optional[int] = None
-) -> Tuple[str, ...]:
-    """Words without the `<s>` and `</s>` around them: every reader of text and lists calls it."""
-    kept = tuple(words)
-    if len(kept) > 1 and (kept[0], kept[-1]) == (START, END):
-        kept = kept[1:-1]
-    for mark in (START, END):
-        if mark in kept:
-            raise InputError(
-                f"{mark} stands in the text, where only ordinary words are expected",
-                path=path,
-                line=line,
-                remedy=f"Remove it, or put {START} and {END} around each sentence.",
-            )
-    return kept
 
 
 def lower_case(text: str) -> str:

@@ -20,7 +20,6 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     summarize_weights,
     zero_means,
 )
-from espnet_bayeslm.evaluation.transcripts import read_sentences
 from espnet_bayeslm.rescoring.bayes_risk import (
     Platt,
     auroc,
@@ -29,57 +28,57 @@ from espnet_bayeslm.rescoring.bayes_risk import (
     log_odds,
 )
 from espnet_bayeslm.scoring.perplexity import (
-    Perplexity,
     Tally,
     perplexity_text,
-    sentence_perplexity,
+    read_sentences,
     text_perplexities,
+    total,
 )
 from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.utils.errors import InputError
 
 # multiples of 1/8 add without rounding
-TALLIES = st.builds(
-    Tally, st.integers(-800, 0).map(lambda n: n / 8), *[st.integers(0, 50).map(int)] * 3
+TALLIES = st.lists(
+    st.builds(Tally, st.integers(-800, 0).map(lambda n: n / 8), *[st.integers(0, 50).map(int)] * 3)
 )
-PERPLEXITIES = st.builds(Perplexity, TALLIES, TALLIES, st.integers(0, 9))
 
 
 def sentence(words, probs, *, tokens=(1, 1, 1), excluded=()):
-    sizes = dict(tokens=np.array(tokens), excluded=np.isin(np.arange(len(probs)), excluded))
-    return sentence_perplexity(words.split(), np.log(probs), **sizes)
+    """Tallies of the words that count in both figures, of the excluded ones, and of all."""
+    scores = WordScores(np.log(probs), np.isin(np.arange(len(probs)), excluded))
+    component = Component("x", "ngram", WordScorer())
+    counts = [[np.array(tokens)]]
+    (text,) = text_perplexities([component], [words.split()], [[scores]], tokens=counts)
+    (known,), (left_out,) = text.known, text.excluded
+    return known, left_out, total((known, left_out))
 
 
 def test_a_sentence_by_hand():
     """`the cat` with probabilities 1/2, 1/8 and 1/4 of </s>."""
-    value = sentence("the cat", [1 / 2, 1 / 8, 1 / 4])
-    assert value.all.log_prob == pytest.approx(math.log(1 / 64))
-    assert value.all.perplexity("words") == pytest.approx(4)  # the, cat, </s>
-    assert value.all.perplexity("characters") == pytest.approx(64 ** (1 / 8))  # the_cat, </s>
-    assert (value.all.words, value.all.tokens, value.all.characters) == (3, 3, 8)
-    assert (value.oov, value.sentences) == (Tally(), 1)
-    in_pieces = sentence("the cat", [1 / 2, 1 / 8, 1 / 4], tokens=[1, 4, 1])
-    assert in_pieces.all.tokens == 6 and in_pieces.all.perplexity("tokens") == pytest.approx(2)
-    value = sentence("a zz", [1 / 4, 1 / 64, 1 / 4], excluded=[1])
-    assert value.known.perplexity() == pytest.approx(4)
-    assert value.all.perplexity() == pytest.approx((4 * 64 * 4) ** (1 / 3))
-    assert value.oov.words == 1
+    _, excluded, every = sentence("the cat", [1 / 2, 1 / 8, 1 / 4])
+    assert every.log_prob == pytest.approx(math.log(1 / 64))
+    assert every.perplexity("words") == pytest.approx(4)  # the, cat, </s>
+    assert every.perplexity("characters") == pytest.approx(64 ** (1 / 8))  # the_cat, </s>
+    assert (every.words, every.tokens, every.characters) == (3, 3, 8)
+    assert excluded == Tally()
+    _, _, in_pieces = sentence("the cat", [1 / 2, 1 / 8, 1 / 4], tokens=[1, 4, 1])
+    assert in_pieces.tokens == 6 and in_pieces.perplexity("tokens") == pytest.approx(2)
+    known, excluded, every = sentence("a zz", [1 / 4, 1 / 64, 1 / 4], excluded=[1])
+    assert known.perplexity() == pytest.approx(4)
+    assert every.perplexity() == pytest.approx((4 * 64 * 4) ** (1 / 3))
+    assert excluded.words == 1
 
 
-@given(a=PERPLEXITIES, b=PERPLEXITIES, c=PERPLEXITIES)
-def test_perplexities_add(a, b, c):
-    assert a + b == b + a and (a + b) + c == a + (b + c) and a + Perplexity() == a
-    assert (a + b).all == a.all + b.all
+@given(a=TALLIES, b=TALLIES)
+def test_tallies_add(a, b):
+    assert total([*a, *b]) == total((total(a), total(b))) == total([*b, *a])
+    assert total([]) == Tally()
 
 
 def test_counts_of_nothing_and_of_tokens():
     assert math.isnan(Tally().perplexity())
     assert math.isfinite(Tally(-1e6, 1, 1, 1).perplexity())
     assert math.isfinite(Tally(-math.inf, 1, 1, 1).perplexity())
-    with pytest.raises(TypeError):
-        Tally() + 1
-    with pytest.raises(TypeError):
-        Perplexity() + Tally()
     assert WordScorer().token_counts(["ab", "c"]).tolist() == [1, 1, 1]
 
 

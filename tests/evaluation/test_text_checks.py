@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from espnet_bayeslm.evaluation import normalization
 from espnet_bayeslm.evaluation.normalization import Normalization, spoken_numbers
 from espnet_bayeslm.evaluation.text_checks import RUN, SHORTEST, find_leakage, warn_leakage
-from espnet_bayeslm.evaluation.transcripts import read_sentences, read_transcripts
+from espnet_bayeslm.evaluation.transcripts import read_transcripts
 from espnet_bayeslm.nbest.formats import CheckedLists, read_nbest
 from espnet_bayeslm.ngram.estimation import read_corpus
+from espnet_bayeslm.scoring.perplexity import UnknownWords, read_sentences
 from espnet_bayeslm.scoring.unknown_words import (
     MENDING_STEPS,
-    UnknownWords,
     differences,
     mending_lines,
 )

@@ -49,8 +49,8 @@ def test_attention_equals_that_with_a_full_mask(monkeypatch, block, max_keys):
         if parent >= 0:
             seen[node] |= seen[parent]
     expected = nn.functional.scaled_dot_product_attention(*heads, attn_mask=seen)
-    attention = TreeAttention(tree, x.dtype)
-    found = attention.attend(*x[attention.order].chunk(3, dim=1), heads=3)[attention.rows]
+    attention = TreeAttention(tree, x.dtype, 3)
+    found = attention.attend(0, *x[attention.order].chunk(3, dim=1))[attention.rows]
     torch.testing.assert_close(found, expected.transpose(0, 1).flatten(1), rtol=0, atol=1e-12)
     assert torch.equal(attention.order[attention.rows], torch.arange(len(tree.tokens)))
 

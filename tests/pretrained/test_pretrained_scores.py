@@ -24,11 +24,10 @@ from transformers import (
 )
 
 from espnet_bayeslm.loading.components import is_ngram
-from espnet_bayeslm.pretrained import causal_trees
+from espnet_bayeslm.pretrained import pretrained_scorer
 from espnet_bayeslm.pretrained.causal_lm import CausalLM, load_causal_lm, load_tokenizer
-from espnet_bayeslm.pretrained.causal_trees import CausalTreeLM
 from espnet_bayeslm.pretrained.names import is_pretrained
-from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
+from espnet_bayeslm.pretrained.pretrained_scorer import CausalTreeLM, PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
 from espnet_bayeslm.scoring import log_probs, tree_lm
 from espnet_bayeslm.scoring.word_scores import END
@@ -77,7 +76,7 @@ def test_words_sum_to_the_models_own_loss(lm, form):
 def test_the_size_of_batches_changes_nothing(lm, limits, takes_trees, monkeypatch):
     expected = scorer_of(lm).word_scores(SENTENCES)
     for name, value in limits.items():
-        modules = {"MAX_NODES": causal_trees, "PACKED": log_probs, "PROJECTED": tree_lm}
+        modules = {"MAX_NODES": pretrained_scorer, "PACKED": log_probs, "PROJECTED": tree_lm}
         monkeypatch.setattr(modules[name], name, value)
     scorer = scorer_of(lm)
     scorer.tree_lm.takes_trees = takes_trees

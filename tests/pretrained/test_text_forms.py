@@ -90,7 +90,7 @@ def test_the_printed_form_is_the_one_to_give(lm, form):
     found = PretrainedScorer(dataclasses.replace(lm, text_form=str(form)))
     sentences = [line.split() for line in TEXT]
     other = PretrainedScorer(lm)
-    other.read_as(form)
+    other.prepare((), str(form))
     assert_near(found.word_scores(sentences), other.word_scores(sentences))
 
 
@@ -151,7 +151,7 @@ def test_auto_is_one_choice_for_all_workers_and_caches(model, pool, tmp_path):
         for _ in range(2):
             options = MixtureOptions(lms=[f"hf:{model}"], cache=cache)
             where = dict(ngpu=0, context=0, output=None)
-            _, (found,), _ = score_text(pool, options, sentences, **where)
+            (found,) = score_text(pool, options, sentences, **where).scores
             assert_near(found, expected)
 
 
