@@ -21,7 +21,7 @@ from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.ngram import LogProbLM
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.loading.component_options import ComponentOptions
-from espnet_bayeslm.scoring.interpolation import combined
+from espnet_bayeslm.scoring.mixture_scorer import MixtureScorer
 from espnet_bayeslm.scoring.token_words import TokenWords
 from espnet_bayeslm.scoring.word_scores import END, Component
 from espnet_bayeslm.utils.errors import InputError
@@ -35,17 +35,15 @@ CTC_END = -15.0
 # Words after which the prefixes of earlier utterances are forgotten
 MOST_PAID = 500
 
-Words = Tuple[Any, ...]
-"""State of each component after some words."""
-Payment = Tuple[Words, str]
-"""A word, or `END`, after some words."""
+Payment = Tuple[Any, str]
+"""A word, or `END`, after some words, for which the state of the mixture stands."""
 
 
 class FusionState(NamedTuple):
     """A hypothesis.
 
     Attributes:
-        words: State of each component after the complete words.
+        words: State of the mixture after the complete words.
         due: Complete words that are not paid yet.
         owed: What the look-ahead gave these words, in nats.
         piece: Letters of the word that has begun.
@@ -56,7 +54,7 @@ class FusionState(NamedTuple):
         heard: The tokens as the recogniser's CTC has heard them; None: no CTC is asked.
     """
 
-    words: Words
+    words: Any
     due: Tuple[Payment, ...] = ()
     owed: float = 0.0
     piece: str = ""
@@ -151,7 +149,7 @@ class FusionLM(LogProbLM):
         self._encoded: Optional[torch.Tensor] = None
         self.ahead_weight, self.takes_back = ahead_weight, takes_back
         self.end_margin, self.interval = end_margin, interval
-        self._begun: Dict[str, Words] = {}
+        self._begun: Dict[str, Any] = {}
         self._num_paid = 0
         self._words = TokenWords(tokens)
         self._normalization = Normalization(normalize)
@@ -173,8 +171,7 @@ class FusionLM(LogProbLM):
         device = str(self.like.device)
         if device not in self._begun or self._num_paid > MOST_PAID:
             # utterances share prefixes that are kept, of one batch too
-            components = self._components()
-            self._begun = {device: tuple(component.scorer.begin() for component in components)}
+            self._begun = {device: self._mixture().begin()}
             self._num_paid = 0
         ahead = None if self.ahead is None else self.ahead.zero_state()
         return FusionState(self._begun[device], ahead=ahead)
@@ -226,23 +223,22 @@ class FusionLM(LogProbLM):
     def text_log_probs(self, hypotheses: Sequence[Sequence[int]]) -> List[float]:
         """Ln P by the components of the texts of some token sequences, without the look-ahead."""
         texts = [self._normalization.words(self._words.words(ids)) for ids in hypotheses]
-        scores = [component.scorer.word_scores(texts) for component in self._components()]
-        rows = (np.stack([s.log_probs for s in own]) for own in zip(*scores, strict=True))
-        return [float(combined(row, self.weights).sum()) for row in rows]
+        return [float(s.log_probs.sum()) for s in self._mixture().word_scores(texts)]
 
     @property
     def ahead_stays(self) -> bool:
         """True if the look-ahead's scores stay in the totals."""
         return self.ahead is not None and not self.takes_back
 
-    def _components(self) -> List[Component]:
-        """Components where the look-ahead is."""
-        return self._loaded.on(str(self.like.device))
+    def _mixture(self) -> MixtureScorer:
+        """Mixture of the components, where the look-ahead is."""
+        components = self._loaded.on(str(self.like.device))
+        return MixtureScorer([component.scorer for component in components], self.weights)
 
     def _look_ahead(
         self, tokens: torch.Tensor, states: Sequence[FusionState]
     ) -> Tuple[torch.Tensor, Sequence[Any]]:
-        """What the look-ahead gives each next token, (B, V), and its states."""
+        """Weighted ln P of each next token by the look-ahead, (B, V), and its states."""
         if self.ahead is None:
             return self.like.new_zeros(len(tokens), self.vocab_size), [None] * len(tokens)
         log_probs, ahead = self.ahead.advance(tokens, [state.ahead for state in states])
@@ -296,7 +292,7 @@ class FusionLM(LogProbLM):
             length=length,
         )
 
-    def _payments(self, words: Words, piece: str) -> List[Payment]:
+    def _payments(self, words: Any, piece: str) -> List[Payment]:
         """Words of some letters, as LMs read them, each after the words before it."""
         found: List[Payment] = []
         for word in self._normalization.words([self._words.word(piece)]) if piece else []:
@@ -304,13 +300,9 @@ class FusionLM(LogProbLM):
             words = self._after(words, found[-1:])
         return found
 
-    def _after(self, words: Words, payments: Sequence[Payment]) -> Words:
+    def _after(self, words: Any, payments: Sequence[Payment]) -> Any:
         """State after the last of some payments; that of `words` without any."""
-        if not payments:
-            return words
-        before, word = payments[-1]
-        scorers = (c.scorer for c in self._components())
-        return tuple(s.after(own, word) for s, own in zip(scorers, before, strict=True))
+        return self._mixture().after(*payments[-1]) if payments else words
 
     def _paid(self, due: Sequence[Sequence[Payment]]) -> List[float]:
         """Sums of ln P of some payments by the mixture; all are computed at once."""
@@ -319,13 +311,6 @@ class FusionLM(LogProbLM):
             return [0.0] * len(due)
         self._num_paid += len(payments)
         states, words = zip(*payments, strict=True)
-        components = self._components()
-        columns = zip(*states, strict=True)
-        log_probs = np.stack(
-            [
-                component.scorer.next_words(own, words)
-                for component, own in zip(components, columns, strict=True)
-            ]
-        )
-        totals = np.split(combined(log_probs, self.weights), np.cumsum([*map(len, due)])[:-1])
+        log_probs = self._mixture().next_words(states, words)
+        totals = np.split(log_probs, np.cumsum([*map(len, due)])[:-1])
         return [float(part.sum()) for part in totals]

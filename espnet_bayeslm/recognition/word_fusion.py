@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from espnet_bayeslm.recognition.hotwords import Hotwords, HotwordState
-from espnet_bayeslm.scoring.interpolation import combined
+from espnet_bayeslm.scoring.mixture_scorer import MixtureScorer
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.word_scores import END, WordScorer
 
@@ -178,7 +178,8 @@ class WordHistories:
         self.scores, self.in_phrase = np.zeros(1), np.zeros(1, bool)
         self.log_probs, self.hot = [0.0], [NO_PHRASE]
         self._last: List[Tuple[int, str]] = [(0, "")]
-        self._states: List[Any] = [tuple(scorer.begin() for scorer in fusion.scorers)]
+        self._mixture = MixtureScorer(fusion.scorers, fusion.weights)
+        self._states: List[Any] = [self._mixture.begin()]
 
     def words(self, history: int) -> Tuple[str, ...]:
         """Words of a sequence."""
@@ -214,20 +215,13 @@ class WordHistories:
         """Ln P of a word or of the end after each sequence, by the mixture."""
         if not pairs or not self.fusion.scorers:
             return [0.0] * len(pairs)
-        words = [word for _, word in pairs]
-        states = zip(*(self._state(history) for history, _ in pairs), strict=True)
-        rows = [
-            scorer.next_words(column, words)
-            for scorer, column in zip(self.fusion.scorers, states, strict=True)
-        ]
-        if len(rows) == 1:
-            return rows[0].tolist()
-        return combined(np.stack(rows), np.asarray(self.fusion.weights)).tolist()
+        states = [self._state(history) for history, _ in pairs]
+        found: List[float] = self._mixture.next_words(states, [word for _, word in pairs]).tolist()
+        return found
 
-    def _state(self, history: int) -> Tuple[Any, ...]:
-        """States of the LMs after a sequence, computed when the next word is paid."""
+    def _state(self, history: int) -> Any:
+        """State of the LMs after a sequence, computed when the next word is paid."""
         if self._states[history] is None:
             before, word = self._last[history]
-            states = zip(self.fusion.scorers, self._state(before), strict=True)
-            self._states[history] = tuple(scorer.after(state, word) for scorer, state in states)
+            self._states[history] = self._mixture.after(self._state(before), word)
         return self._states[history]
