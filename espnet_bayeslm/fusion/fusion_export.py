@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
+from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-import numpy as np
 import torch
 
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.fusion.ctc_ends import weights_of_recogniser
 from espnet_bayeslm.lm import FUSION, UNTRAINED
 from espnet_bayeslm.loading.component_options import ComponentOptions, MixtureOptions
-from espnet_bayeslm.loading.components import is_ngram
+from espnet_bayeslm.loading.components import ComponentWorker, is_ngram
 from espnet_bayeslm.loading.experiment import (
     check_token_list,
+    config_of,
     find_bpemodel,
     find_files,
     load_state,
@@ -24,19 +26,20 @@ from espnet_bayeslm.loading.experiment import (
 )
 from espnet_bayeslm.loading.export import (
     NGRAMS,
-    READING,
     check_target,
+    exported_weights,
     mixture_part,
+    reading_options,
     write_folder,
 )
 from espnet_bayeslm.loading.token_text import check_ngram
 from espnet_bayeslm.loading.trained_lm import load_lm
-from espnet_bayeslm.loading.weights_file import forms_of_weights, read_weights
-from espnet_bayeslm.pretrained.text_forms import AUTO, first_sentences
+from espnet_bayeslm.loading.weights_file import forms_of_weights
+from espnet_bayeslm.pretrained.text_forms import first_sentences
 from espnet_bayeslm.recognition.recognisers import ASR_FILES
 from espnet_bayeslm.scoring.perplexity import UnknownWords
 from espnet_bayeslm.scoring.unknown_words import mending_lines
-from espnet_bayeslm.scoring.word_scores import Component, WordScores
+from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines, read_yaml_mapping
 from espnet_bayeslm.utils.options import part_of
@@ -95,12 +98,7 @@ def write_fusion(
         sentences = validation_text(config)
     components = part_of(ComponentOptions, options).components()
     names, digests = [c.name for c in components], [c.fingerprint for c in components]
-    weights = read_weights(options.weights, names, fingerprints=digests)
-    if weights is None:
-        raise InputError(
-            f"no weights for the {len(names)} components {', '.join(names)}",
-            remedy="Give --weights, the file that `bayeslm interpolate` writes.",
-        )
+    weights = exported_weights(options.weights, names, digests)
     read = [Normalization(normalize).words(words) for words in sentences]
     forms = _text_forms(options, components, read)
     for component in components:
@@ -119,7 +117,7 @@ def write_fusion(
         "tokens": tokens,
         "components": kept,
         "text_forms": forms,
-        "weights": weights.tolist(),
+        "weights": weights,
         "digests": dict(zip(names, digests, strict=True)),
         "normalize": normalize,
         "ahead": parts,
@@ -129,19 +127,17 @@ def write_fusion(
         "ctc_features": ctc["projection.weight"].size(1) if ctc else 0,
     }
     args = argparse.Namespace(**config)
-    reading = {name: config.get(name) for name in READING}
-    reading.update({"model": "lm", "model_conf": {}, "init": None, "optim": None})
     for name, path in copies.items():
         files[name] = path
         parts[0]["path"] = str(Path(folder) / name)
-    write_folder(folder, args, {"lm": FUSION, "lm_conf": conf, **reading}, state, None, files)
+    write_folder(
+        folder, args, {"lm": FUSION, "lm_conf": conf, **reading_options(args)}, state, None, files
+    )
 
 
 def recogniser_config(asr_exp: PathLike) -> Tuple[Dict[str, Any], List[str]]:
     """Configuration of a recogniser, with the path of its BPE model, and its tokens."""
-    path = Path(asr_exp)
-    if path.suffix not in (".yaml", ".yml"):
-        path = (path.parent if path.is_file() else path) / "config.yaml"
+    path = config_of(asr_exp)
     config = read_yaml_mapping(path)
     tokens = config.get("token_list")
     if not isinstance(tokens, list):
@@ -177,33 +173,25 @@ def _ctc(asr_exp: PathLike, config: Mapping[str, Any]) -> Dict[str, torch.Tensor
 def _text_forms(
     options: MixtureOptions, components: Sequence[Component], sentences: Sequence[Sequence[str]]
 ) -> Dict[str, str]:
-    """Form in which each pretrained LM reads text, by its name.
-
-    It is that of the weights' file, else the one that is given, else the one that the sentences
-    choose.
-    """
-    kept = {row.name: row.form for row in forms_of_weights(options.weights, components)}
-    some, forms = first_sentences(sentences), {}
-    for component in components:
-        if component.pretrained is None:
-            continue
-        known = kept.get(component.name)
-        if options.text_form == AUTO and known is None and not some:
-            raise InputError(
-                f"{component.name}: no sentences that choose the form of the text",
-                remedy="Give --text FILE, a sentence a line, or --text_form FORM.",
-            )
-        forms[component.name] = str(component.pretrained.prepare(some, known).form)
-    return forms
+    """Form in which each pretrained LM reads text, by its name."""
+    worker = ComponentWorker(components, None, forms_of_weights(options.weights, components))
+    facts = worker.facts(first_sentences(sentences) or None)
+    if facts is None:
+        names = ", ".join(c.name for c in components if c.pretrained is not None)
+        raise InputError(
+            f"{names}: no sentences that choose the form of the text",
+            remedy="Give --text FILE, a sentence a line, or --text_form FORM.",
+        )
+    return dict(facts.text_forms)
 
 
 def _check_words(
     component: Component, sentences: Sequence[Sequence[str]], max_oov_rate: float
 ) -> None:
     """Check that a component knows the words of the recogniser's domain."""
-    count = UnknownWords(component.name, max_oov_rate)
-    unknown = [np.array([*component.scorer.unknown(words), False]) for words in sentences]
-    count.add(sentences, [WordScores(np.zeros(len(oov)), oov) for oov in unknown])
+    words = [word for sentence in sentences for word in sentence]
+    unknown = Counter(itertools.compress(words, component.scorer.unknown(words)))
+    count = UnknownWords(component.name, max_oov_rate, words=unknown, num_words=len(words))
     count.check(functools.partial(mending_lines, scorer=component.scorer), report=True)
 
 

@@ -116,6 +116,14 @@ def check_exp(exp: Path, signs: str) -> None:
             )
 
 
+def config_of(exp: PathLike) -> Path:
+    """The config.yaml of an experiment: its folder, a file beside it, or itself."""
+    path = Path(exp)
+    if path.suffix in (".yaml", ".yml"):
+        return path
+    return (path.parent if path.is_file() else path) / "config.yaml"
+
+
 def read_config(path: Path) -> argparse.Namespace:
     """Arguments of an LM training run; the keys of `DEFAULTS` may be missing."""
     config = read_yaml_mapping(path)

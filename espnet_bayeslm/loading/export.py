@@ -252,19 +252,12 @@ def write_mixture(
     own = names[: len(lms) + len(ngrams)]
     _check_subtraction(names[len(own) :], subtract_weights)
     digests = [*(lm.fingerprint for lm in trained), *map(ngram_fingerprint, ngrams)]
-    found = read_weights(weights, own, fingerprints=digests)
-    if found is None:
-        raise InputError(
-            f"no weights for the {len(own)} components {', '.join(own)}",
-            remedy="Give --weights, the file that `bayeslm interpolate` writes.",
-        )
-    values = found.tolist()
+    values = exported_weights(weights, own, digests)
     every = list(zip(names, [*values, *subtract_weights], sources, strict=True))
     # what is subtracted with weight 0 would not be computed
     parts = [mixture_part(*item) for n, item in enumerate(every) if n < len(own) or item[1]]
     args = read_config(trained[0].config)
-    reading = {name: getattr(args, name, None) for name in READING}
-    reading.update({"model": "lm", "model_conf": {}, "init": None, "optim": None})
+    reading = reading_options(args)
     conf: Dict[str, Any] = {"components": [part for part, _ in parts]}
     if not all(isinstance(source, TrainedLM) for _, source in parts):
         conf["tokens"] = list(args.token_list)
@@ -278,6 +271,25 @@ def write_mixture(
             part["path"] = str(Path(folder) / NGRAMS / name)
     size = mixed_unk_size(trained, values)
     write_folder(folder, args, {"lm": MIXTURE, "lm_conf": conf, **reading}, state, size, copies)
+
+
+def exported_weights(
+    weights: Union[PathLike, Sequence[float], None], names: Sequence[str], digests: Sequence[str]
+) -> List[float]:
+    """Weights of the components of an LM that is written, by their names and digests."""
+    if weights is None and len(names) > 1:
+        raise InputError(
+            f"no weights for the {len(names)} components {', '.join(names)}",
+            remedy="Give --weights, the file that `bayeslm interpolate` writes.",
+        )
+    found: List[float] = read_weights(weights, names, fingerprints=digests).tolist()
+    return found
+
+
+def reading_options(args: argparse.Namespace) -> Dict[str, Any]:
+    """Options of an LM that is not trained: how text is read, from a trained LM or recogniser."""
+    reading = {name: getattr(args, name, None) for name in READING}
+    return {**reading, "model": "lm", "model_conf": {}, "init": None, "optim": None}
 
 
 def _check_subtraction(names: Sequence[str], weights: Sequence[float]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections import Counter
-from pathlib import Path
 from typing import Collection, List, Sequence
 
 from espnet_bayeslm.loading.experiment import (
     DEFAULTS,
     check_token_list,
+    config_of,
     find_files,
     token_difference,
     trained_tokens,
@@ -47,10 +47,7 @@ class TokenText:
     """
 
     def __init__(self, exp: PathLike):
-        path = Path(exp)
-        if path.suffix not in (".yaml", ".yml"):
-            path = (path.parent if path.is_file() else path) / "config.yaml"
-        self.config = path
+        self.config = config_of(exp)
         self.token_type, self.token_list, model = trained_tokens(self.config)
         check_token_list(self.token_list, path=str(self.config))
         content = {**DEFAULTS, **read_yaml_mapping(self.config), "token_list": self.token_list}

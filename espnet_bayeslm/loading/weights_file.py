@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Union
 
 import numpy as np
 
@@ -169,14 +169,19 @@ def read_weights(
     names: Sequence[str],
     *,
     fingerprints: Sequence[str] = (),
-) -> Optional[np.ndarray]:
-    """Weights of the components, (K,), or None where several components have none.
+) -> np.ndarray:
+    """Weights of the components, (K,).
 
     They come from a file of `bayeslm interpolate`, from `W,W,..` or numbers, or are 1 for a single
     component.
     """
+    if weights is None and len(names) > 1:
+        raise InputError(
+            f"{len(names)} components and no --weights",
+            remedy="Estimate them with `bayeslm interpolate`.",
+        )
     if weights is None:
-        return np.ones(1) if len(names) == 1 else None
+        return np.ones(1)
     if isinstance(weights, (str, os.PathLike)) and Path(weights).is_file():
         known = read_named_weights(weights)
         try:

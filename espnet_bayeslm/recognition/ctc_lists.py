@@ -9,6 +9,7 @@ from typing import Iterable, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 
 from espnet_bayeslm.loading.component_options import MixtureOptions
+from espnet_bayeslm.loading.components import ComponentWorker, load_components
 from espnet_bayeslm.loading.weights_file import forms_of_weights, read_weights
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.names import source_type
@@ -86,18 +87,11 @@ def fused_lm(
         device: Device of the LMs.
         sentences: Sentences by which `--text_form auto` chooses.
     """
-    components = options.components(device)
+    components = load_components(options, device)
     names, digests = [c.name for c in components], [c.fingerprint for c in components]
     weights = read_weights(options.weights, names, fingerprints=digests)
-    if weights is None:
-        raise InputError(
-            f"{len(components)} components and no --weights",
-            remedy="Estimate them with `bayeslm interpolate`.",
-        )
-    forms = {kept.name: kept.form for kept in forms_of_weights(options.weights, components)}
-    for component in components:
-        if component.pretrained is not None:
-            component.pretrained.prepare(list(sentences), forms.get(component.name))
+    kept = forms_of_weights(options.weights, components)
+    ComponentWorker(components, None, kept).facts(list(sentences))
     return components, weights
 
 
@@ -152,14 +146,8 @@ def read_unigrams(path: Optional[PathLike]) -> Optional[List[str]]:
 
 def best_path(log_probs: np.ndarray, tokens: CTCTokens) -> List[str]:
     """Words of the best token of each frame."""
-    words, before = [""], tokens.blank
-    for token in log_probs.argmax(axis=1).tolist():
-        if token not in (tokens.blank, before):
-            if tokens.words.opens[token]:
-                words.append("")
-            words[-1] += tokens.words.texts[token]
-        before = token
-    return list(filter(None, words))
+    runs = itertools.groupby(log_probs.argmax(axis=1).tolist())
+    return tokens.words.words([token for token, _ in runs if token != tokens.blank])
 
 
 def read_utterances(options: CTCOptions, tokens: CTCTokens) -> Iterator[Utterance]:

@@ -270,11 +270,6 @@ def load_mixture(
     known = Scales() if scales is None else scales
     known = known if isinstance(known, Scales) else read_scales(known)
     weights = read_weights(options.weights, names, fingerprints=digests)
-    if weights is None:
-        raise InputError(
-            f"{len(components)} components and no --weights",
-            remedy="Estimate them with `bayeslm interpolate`.",
-        )
     of_subtracted = subtracted_weights(
         [NamedWeight(c.name, 0.0, c.fingerprint) for c in subtracted],
         known.subtracted,

@@ -299,3 +299,19 @@ def test_a_component_that_has_gone_or_changed(sources, asr_exp, ahead, tmp_path)
     copy.unlink()
     with pytest.raises(InputError, match=r"words\.arpa"):
         load_lm(tmp_path / "fusion")
+
+
+@pytest.mark.parametrize("given, expected", [("auto", "sentence"), ("lower", "lower")])
+def test_the_form_that_is_given_goes_before_the_one_of_the_weights(
+    given, expected, sources, asr_exp, ahead, tmp_path
+):
+    rows = [
+        {"name": "llama", "weight": 0.4, "text_form": "sentence,newline,blank"},
+        {"name": "words", "weight": 0.6},
+    ]
+    (tmp_path / "weights.yaml").write_text(yaml.safe_dump({"components": rows}))
+    options = export_options(sources, asr_exp, ahead, tmp_path / "fusion")
+    options |= {"weights": tmp_path / "weights.yaml", "text_form": given}
+    export.main(words(**options))
+    config = yaml.safe_load((tmp_path / "fusion" / "config.yaml").read_text())
+    assert config["lm_conf"]["text_forms"]["llama"].split(",")[0] == expected
