@@ -29,6 +29,7 @@ from torch import nn
 
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.pretrained.loaded_weights import check_finite
+from espnet_bayeslm.pretrained.packed_linears import PackedLinears
 from espnet_bayeslm.pretrained.text_forms import (
     AUTO,
     Reader,
@@ -84,6 +85,8 @@ class CausalTreeLM(TreeLM):
         name: str = "",
     ):
         self.model, self.name, self._sampled = model, name, sampled
+        # random weights are those of an adapter
+        self._packed = PackedLinears(model, "" if sampled is None else ".lora_")
         self.is_uncertain = sampled is not None
         # peft's model has the one of transformers inside
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -149,6 +152,17 @@ class CausalTreeLM(TreeLM):
         inputs = {"input_ids": tokens, "attention_mask": mask.long()}
         found: torch.Tensor = self._body(**inputs, use_cache=False)[self._field]
         return found
+
+    def logits(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Logits (T, V) of outputs (T, M), in float32 or better."""
+        found = outputs if self.decoder is None else self.decoder(outputs)
+        return found.to(torch.promote_types(found.dtype, torch.float32))
+
+    @contextlib.contextmanager
+    def stepping(self, num_samples: int) -> Iterator[None]:
+        """Hold evaluation mode, and the weights packed."""
+        with self.held(), self._packed.used():
+            yield
 
     def step(
         self, prefixes: Sequence[TokenPrefix], num_samples: int
