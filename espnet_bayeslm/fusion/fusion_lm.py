@@ -30,7 +30,7 @@ from espnet_bayeslm.utils.options import check_weights
 # The look-ahead rules an end out that is so many nats less likely than the likeliest token
 END_MARGIN = 8.0
 # CTC rules an end out whose ln p is below this
-CTC_END = -15.0
+CTC_END = -8.0
 
 # Words after which the prefixes of earlier utterances are forgotten
 MOST_PAID = 500
