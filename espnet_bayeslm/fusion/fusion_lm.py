@@ -9,6 +9,7 @@ log-linearly.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -60,7 +61,7 @@ class FusionState(NamedTuple):
     piece: str = ""
     spent: float = 0.0
     ahead: Any = None
-    row: Optional[torch.Tensor] = None
+    row: Optional[np.ndarray] = None
     length: int = 0
     heard: Optional[CTCPrefix] = None
 
@@ -71,6 +72,7 @@ class _Loaded:
     def __init__(self, options: ComponentOptions, text_forms: Mapping[str, str]):
         self._options, self._text_forms = options, text_forms
         self._of_device: Dict[str, List[Component]] = {}
+        self._mixtures: Dict[str, MixtureScorer] = {}
 
     def on(self, device: str) -> List[Component]:
         """Components on a device."""
@@ -81,6 +83,13 @@ class _Loaded:
                     component.pretrained.prepare([], self._text_forms.get(component.name))
             self._of_device[device] = found
         return self._of_device[device]
+
+    def mixture(self, device: str, weights: np.ndarray) -> MixtureScorer:
+        """Mixture of the components on a device."""
+        if device not in self._mixtures:
+            scorers = [component.scorer for component in self.on(device)]
+            self._mixtures[device] = MixtureScorer(scorers, weights)
+        return self._mixtures[device]
 
     def __deepcopy__(self, memo: Any) -> _Loaded:
         """Components themselves: no search changes them."""
@@ -187,9 +196,11 @@ class FusionLM(LogProbLM):
     def advance(self, tokens: torch.Tensor, states: List[FusionState]) -> Step:
         """Score the next token after one more token of each hypothesis."""
         rows, ahead = self._look_ahead(tokens, states)
+        # single numbers are read sooner there
+        columns = rows.cpu().numpy()
         moved = [self._moved(*pair) for pair in zip(tokens.tolist(), states, strict=True)]
         heard = self._heard(tokens.tolist(), states)
-        can_end = self._can_end(rows, heard)
+        can_end = self._can_end(columns, heard)
         # a hypothesis that may end pays for all its words, its last one and the end
         pays = [
             end or new.length % self.interval == 0 for new, end in zip(moved, can_end, strict=True)
@@ -199,15 +210,17 @@ class FusionLM(LogProbLM):
             last = self._payments(new.words, new.piece) if end else []
             due.append((*last, (self._after(new.words, last), END)) if end else ())
         paid = self._paid(due)
-        found, after = rows.clone(), []
+        shifts, ends, after = [0.0] * len(moved), [-math.inf] * len(moved), []
         for n, new in enumerate(moved):
-            new = new._replace(ahead=ahead[n], row=rows[n], heard=heard[n])
+            if can_end[n]:
+                taken = columns[n, -1] if self.takes_back else 0.0
+                ends[n] = paid[len(moved) + n] - new.spent - taken
             if pays[n]:
-                found[n] += paid[n] - new.owed
+                shifts[n] = paid[n] - new.owed
                 new = new._replace(due=(), owed=0.0)
-            ends = paid[len(moved) + n] - new.spent - (rows[n, -1] if self.takes_back else 0.0)
-            found[n, -1] = found[n, -1] + ends if can_end[n] else -torch.inf
-            after.append(new)
+            after.append(new._replace(ahead=ahead[n], row=columns[n], heard=heard[n]))
+        found = rows + rows.new_tensor(shifts)[:, None]
+        found[:, -1] += rows.new_tensor(ends)
         found[:, 0] = -torch.inf
         return found, after
 
@@ -232,8 +245,7 @@ class FusionLM(LogProbLM):
 
     def _mixture(self) -> MixtureScorer:
         """Mixture of the components, where the look-ahead is."""
-        components = self._loaded.on(str(self.like.device))
-        return MixtureScorer([component.scorer for component in components], self.weights)
+        return self._loaded.mixture(str(self.like.device), self.weights)
 
     def _look_ahead(
         self, tokens: torch.Tensor, states: Sequence[FusionState]
@@ -262,12 +274,12 @@ class FusionLM(LogProbLM):
             return known
         return ctc.after(known, tokens)
 
-    def _can_end(self, rows: torch.Tensor, heard: Sequence[Optional[CTCPrefix]]) -> List[bool]:
+    def _can_end(self, rows: np.ndarray, heard: Sequence[Optional[CTCPrefix]]) -> List[bool]:
         """True for each hypothesis whose end neither the look-ahead nor CTC rules out.
 
         Hypotheses that have too many words may end: ESPnet stops a search by their scores.
         """
-        near = rows[:, -1] >= rows[:, 1:].max(1).values - self.end_margin * self.ahead_weight
+        near = rows[:, -1] >= rows[:, 1:].max(1) - self.end_margin * self.ahead_weight
         return [
             can_end and (prefix is None or prefix.end_log_prob > CTC_END)
             for can_end, prefix in zip(near.tolist(), heard, strict=True)
