@@ -278,6 +278,13 @@ def test_workers_end_with_the_iterator_or_with_what_holds_it(nbest, bayes, monke
     assert not children()
 
 
+def test_workers_have_no_gpu_that_the_program_uses(nbest, bayes, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    lists = list(read_nbest(nbest / "dev"))
+    with pytest.raises(InputError, match="processes of this machine cannot use a GPU that this"):
+        list(espnet_bayeslm.rescore(lists, lms=[bayes], workers=2, device="cuda"))
+
+
 # a program that has computed with two threads, which a forked process does not have
 AFTER_WORK = """
 import json, sys, torch, espnet_bayeslm

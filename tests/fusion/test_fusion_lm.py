@@ -182,6 +182,9 @@ def test_words_of_tokens():
     assert whisper.is_bytes and whisper.words([1, 2, 3, 4]) == ["naïve"]
     chinese = TokenWords(["<blank>", "<unk>", "你", "好", "<sos/eos>"])
     assert chinese.words([2, 3, 1]) == ["你", "好", "<unk>"]
+    # a token beside the pieces of bytes stands for itself
+    mixed = TokenWords(["<blank>", "你", "Ġna", "Ã¯", "ve", "<sos/eos>"])
+    assert mixed.is_bytes and mixed.words([1, 2, 3, 4]) == ["你", "naïve"]
 
 
 @pytest.mark.parametrize(

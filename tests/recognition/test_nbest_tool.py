@@ -6,7 +6,9 @@ import shutil
 import sys
 import wave
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import soundfile
 import torch
@@ -16,6 +18,7 @@ from espnet_bayeslm.bin import nbest, rescore
 from espnet_bayeslm.bin.nbest import find_recordings
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.recognition import recognisers as sphinx
 from espnet_bayeslm.recognition.recognisers import _rate
@@ -164,6 +167,25 @@ def test_bad_options(asr, trained_lm, audio, error, tmp_path, monkeypatch):
     assert "pip install pocketsphinx" in error("pocketsphinx")
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert "transformers is not installed" in error("whisper", model=asr)
+
+
+def test_a_transducers_hypotheses_have_one_score(asr):
+    search = sphinx.BeamSearch(asr, lm_weight=0.0, ctc_weight=0.3, size=2)
+    search._search = lambda _: [("a b", ["a", "b"], [2, 3], SimpleNamespace(score=-1.5))]
+    assert search(np.zeros(10)) == [Hypothesis(("a", "b"), -1.5)]
+
+
+class NoResult:
+    """A decoder of PocketSphinx that recognises nothing."""
+
+    def __getattr__(self, name):
+        return lambda *_, **__: None
+
+
+def test_a_recording_without_a_result_has_an_empty_hypothesis():
+    search = sphinx.SphinxSearch.__new__(sphinx.SphinxSearch)
+    search.decoder, search.scorer, search.size = NoResult(), None, 3
+    assert search(np.zeros(16000)) == [Hypothesis((), 0.0)]
 
 
 SENTENCE = "we will work together for peace"
