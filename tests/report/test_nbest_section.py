@@ -188,7 +188,7 @@ BAD = {
     "no best": ("text", "u1 a b c\n", "2 utterances have no hypothesis (first: 'u2')"),
     "a cost that is none": ("lmwt.nn", "u1-1 x\n", "lmwt.nn:1: 'x' stands where one number"),
     "missing costs": ("lmwt.nn", "u1-1 1\n", "no cost of 'u1-2'"),
-    "another number of costs": ("lmwt.subtracted", "u1-1 1\n", "lmwt.subtracted:1: 1 costs, 2 were expected"),
+    "another number of costs": ("lmwt.subtracted", "u1-1 1\n", "1 costs, 2 were expected"),
     "scales": ("scales.yaml", "lmwt: []\n", "no usable `lmwt`"),
     "not JSON": ("uncertainty.ndjson", "{\n", "uncertainty.ndjson:1: not JSON"),
     "no object": ("uncertainty.ndjson", "[]\n", "uncertainty.ndjson:1: expected utt, rank, words"),
