@@ -14,7 +14,8 @@ import soundfile
 import torch
 from tiny_training import words
 
-from espnet_bayeslm.bin import nbest, rescore
+import espnet_bayeslm
+from espnet_bayeslm.bin import nbest, rescore, tune_fusion
 from espnet_bayeslm.bin.nbest import find_recordings
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.nbest.formats import read_nbest
@@ -101,6 +102,23 @@ def test_lists_of_a_fused_search_are_rescored(asr, trained_lm, audio, tmp_path):
     given = {"nbest": tmp_path / "out", "lm": trained_lm, "output": tmp_path / "rescored"}
     rescore.main(words(**given, max_oov_rate=1))  # the tokens are letters and <unk>
     assert len((tmp_path / "rescored" / "text").read_text().splitlines()) == 2
+
+
+def test_espnets_recogniser_in_python_knows_our_lms(asr, trained_lm, audio):
+    files = {"asr_train_config": f"{asr}/config.yaml", "asr_model_file": f"{asr}/valid.acc.ave.pth"}
+    lm = {"lm_train_config": f"{trained_lm}/config.yaml"}
+    lm["lm_file"] = f"{trained_lm}/valid.loss.ave.pth"
+    decode = espnet_bayeslm.speech2text(**files, **lm, lm_weight=0.5, beam_size=SIZE, nbest=2)
+    found = decode(soundfile.read(audio / "u2.wav", dtype="float32")[0])
+    scores = score_hypotheses(load_lm(trained_lm).lm, [[ids for _, _, ids, _ in found]])[0]
+    assert [float(hyp.scores["lm"]) for *_, hyp in found] == pytest.approx(scores, abs=1e-4)
+
+
+def test_recordings_to_tune_on_have_transcripts(audio, tmp_path, fails):
+    (tmp_path / "ref").write_text("u1 a b\n")
+    files = {"asr_exp": tmp_path, "lm": tmp_path, "audio": audio, "ref": tmp_path / "ref"}
+    error = fails(tune_fusion.main, words(**files, output=tmp_path / "out"))
+    assert error.endswith("ref: no transcript of 1 of 2 recordings, such as u2")
 
 
 def test_kaldis_archives_can_be_written(asr, trained_lm, audio, tmp_path):
