@@ -300,7 +300,7 @@ def test_training_starts_from_an_adapter_whose_base_stands_elsewhere(trained, tm
         assert "give --base hf:FOLDER" in fails(bin_train.main, [*given, "--from", str(source)])
         nowhere = [*given, "--from", str(source), "--base", str(tmp_path / "nowhere")]
         error = fails(bin_train.main, nowhere)
-        assert "nowhere: no such folder" in error and "give --base" not in error
+        assert "nowhere: there is no such folder" in error and "give --base" not in error
         for base in (f"hf:{moved}", str(moved)):
             assert f'model="hf:{moved}"' in options_from(trained, source, base=base)
     assert not (tmp_path / "exp").exists()
@@ -308,7 +308,7 @@ def test_training_starts_from_an_adapter_whose_base_stands_elsewhere(trained, tm
     assert "give --base hf:FOLDER" in fails(export.main, command)
     export.main([*command, "--base", str(moved)])
     assert espnet_bayeslm.load(tmp_path / "peft").score("so we")
-    with pytest.raises(InputError, match="nowhere: no such folder"):
+    with pytest.raises(InputError, match="nowhere: there is no such folder"):
         espnet_bayeslm.load(exp, base=str(tmp_path / "nowhere"))
     command = words(lm=adapter, format="hf", output=tmp_path / "folder")
     assert "an adapter, and no LM of its own" in fails(export.main, command)
