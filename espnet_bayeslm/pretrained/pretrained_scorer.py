@@ -153,11 +153,6 @@ class CausalTreeLM(TreeLM):
         found: torch.Tensor = self._body(**inputs, use_cache=False)[self._field]
         return found
 
-    def logits(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Logits (T, V) of outputs (T, M), in float32 or better."""
-        found = outputs if self.decoder is None else self.decoder(outputs)
-        return found.to(torch.promote_types(found.dtype, torch.float32))
-
     @contextlib.contextmanager
     def stepping(self, num_samples: int) -> Iterator[None]:
         """Hold evaluation mode, and the weights packed."""

@@ -69,7 +69,7 @@ class WordReader:
 
     def is_token(self, word: str) -> bool:
         """True if a word of the text is one of the LM's tokens, which plain text has not."""
-        return False
+        raise NotImplementedError
 
 
 class TokenReader(WordReader):

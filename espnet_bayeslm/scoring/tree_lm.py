@@ -25,7 +25,6 @@ from typing import (
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.lm.scoring import IncrementalLM
@@ -118,9 +117,7 @@ class TreeLM:
 
     def logits(self, outputs: torch.Tensor) -> torch.Tensor:
         """Logits (T, V) of outputs (T, M), in float32 or better."""
-        found = outputs
-        if self.decoder is not None:
-            found = F.linear(outputs, self.decoder.weight, self.decoder.bias)
+        found = outputs if self.decoder is None else self.decoder(outputs)
         return found.to(torch.promote_types(found.dtype, torch.float32))
 
     def check(self, passages: Sequence[Passage]) -> None:

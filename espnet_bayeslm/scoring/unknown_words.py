@@ -76,13 +76,11 @@ def _difference(word: str, unknown: Unknown) -> Tuple[str, str]:
     return OTHERS, ""
 
 
-def mending_lines(words: Counter[str], scorer: Any = None) -> List[str]:
+def mending_lines(words: Counter[str], scorer: Any) -> List[str]:
     """Lines that say how unknown words differ, and the option that mends each difference.
 
-    There are none where all are words of another kind, or no scorer tells which words it knows.
+    There are none where all are words of another kind.
     """
-    if scorer is None:
-        return []
     lines = []
     by_difference = differences(words, scorer.unknown)
     for name, rows in by_difference.items() if by_difference.keys() != {OTHERS} else ():

@@ -25,6 +25,7 @@ from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
 from espnet_bayeslm.rescoring.scales import Scales
+from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
 from espnet_bayeslm.utils.imports import stand_in_for
@@ -110,6 +111,11 @@ def test_no_gpu(bayes, plain_text, train_lm, tmp_path, fails):
     with pytest.raises(InputError, match="Give --ngpu 0"):
         train_lm(tmp_path / "exp", "--lm", "bayes_lstm", "--ngpu", 1)
     assert not (tmp_path / "exp").exists()
+
+
+def test_the_device_of_a_gpu(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert [device_of(0), device_of(1)] == ["cpu", "cuda"]
 
 
 def defaults_of(options):
@@ -207,6 +213,9 @@ def test_a_stand_in_becomes_the_module(tmp_path, monkeypatch):
 
     assert sys.modules["spoken"] is spoken and not hasattr(spoken, "__file__")
     assert spoken.SOUND == "boo" and sys.modules["spoken"] is not spoken
+    # whoever holds the stand-in may ask it again
+    module = sys.modules["spoken"]
+    assert spoken.SOUND == "boo" and sys.modules["spoken"] is module
     monkeypatch.delitem(sys.modules, "spoken")
     stand_in_for("no_such_module")
     stand_in_for("no_such_package.module")
@@ -276,6 +285,13 @@ def test_workers_end_with_the_iterator_or_with_what_holds_it(nbest, bayes, monke
     with pytest.raises(AttributeError):
         list(broken)
     assert not children()
+
+
+def test_workers_have_no_gpu_that_the_program_uses(nbest, bayes, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    lists = list(read_nbest(nbest / "dev"))
+    with pytest.raises(InputError, match="processes of this machine cannot use a GPU that this"):
+        list(espnet_bayeslm.rescore(lists, lms=[bayes], workers=2, device="cuda"))
 
 
 # a program that has computed with two threads, which a forked process does not have

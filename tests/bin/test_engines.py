@@ -240,6 +240,16 @@ def test_jobs_of_slurm_write_what_one_process_writes(lists, tmp_path, monkeypatc
     assert len(list(tmp_path.glob("*.log"))) == 2
 
 
+def test_a_scheduler_without_workers(lists, tmp_path, refused):
+    distributed = pytest.importorskip("distributed", reason="Dask: pip install -e '.[dask]'")
+    with distributed.LocalCluster(n_workers=0, dashboard_address=None, silence_logs=40) as empty:
+        address = empty.scheduler.address
+        (tmp_path / "engine.yaml").write_text(f"cluster: {address}\n")
+        engine = {"engine": "dask", "engine_conf": tmp_path / "engine.yaml"}
+        message = f"the scheduler at {address} has no workers. Start some with `dask worker`."
+        refused(main, words(**lists, **engine, output=tmp_path / "out"), message)
+
+
 def test_a_worker_without_the_package(lists, cluster, dask, tmp_path, refused):
     cluster.run(exec, "import sys; sys.modules['espnet_bayeslm'] = None")
     command = words(**lists, **dask, output=tmp_path / "out")

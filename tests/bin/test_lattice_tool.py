@@ -1,6 +1,7 @@
 """`bayeslm lattice`: N best, 1-best, oracle and rescored lattices on disk."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from oracles.lattice_paths import all_paths, random_lattice, write_htk, write_ka
 from tiny_training import words
 
 from espnet_bayeslm.bin import rescore
-from espnet_bayeslm.bin.lattice import LatticeOptions, main
+from espnet_bayeslm.bin.lattice import MAX_HYPS, PRUNE, LatticeOptions, main
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.htk import read_htk
@@ -35,6 +36,19 @@ def rates(text):
     """Return {row: errors} of a printed table."""
     rows = (line.split() for line in text.splitlines()[1:])
     return {name: sum(map(int, counts[:3])) for name, _, *counts in rows}
+
+
+@pytest.mark.parametrize(
+    "options, prune, max_hyps",
+    [
+        ({"ngrams": ["x.arpa"]}, PRUNE, MAX_HYPS),
+        ({"beam": math.inf}, math.inf, 0),
+        ({"max_hyps_per_node": 5, "prune": 3.0}, 3.0, 5),
+    ],
+)
+def test_how_hypotheses_are_merged(options, prune, max_hyps):
+    merging = LatticeOptions(lattices="x", output="y", **options).merging()
+    assert (merging.prune, merging.max_hyps) == (prune, max_hyps)
 
 
 def test_lists_text_and_word_errors_are_those_of_enumeration(folder, capsys):
@@ -178,4 +192,4 @@ REFUSED = [
 @pytest.mark.parametrize("options, message", REFUSED)
 def test_options_that_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        LatticeOptions(lattices="x", **options)
+        LatticeOptions(lattices="x", output="y", **options)

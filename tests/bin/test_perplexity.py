@@ -3,6 +3,8 @@
 import dataclasses
 import math
 import random
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -16,12 +18,14 @@ from espnet_bayeslm.bin import interpolate
 from espnet_bayeslm.loading.component_options import ComponentOptions, TrainTextOptions
 from espnet_bayeslm.loading.experiment import find_files, fingerprint, read_config
 from espnet_bayeslm.loading.export import write_mixture
+from espnet_bayeslm.loading.token_text import check_knows, check_ngram, shared_tokens
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.loading.weights_file import NamedWeight, match_weights
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.rescoring import em_weights, token_log_probs
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.scorer import token_scorer
+from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -145,6 +149,41 @@ def test_weights_are_those_of_em_over_all_words_by_what_the_files_hold(
         )
 
 
+def test_lms_of_one_mixture_have_one_token_list(point, bayes, seq_rnn, tmp_path):
+    assert shared_tokens([point, bayes]).token_list == load_lm(point).token_list
+    config = yaml.safe_load((bayes / "config.yaml").read_text())
+    other = shutil.copytree(bayes, tmp_path / "letters")
+    (other / "config.yaml").write_text(yaml.safe_dump({**config, "token_type": "char"}))
+    expected = f"char tokens, where {point}/config.yaml has word. Train the LMs of a mixture with"
+    with pytest.raises(InputError, match=re.escape(expected)):
+        shared_tokens([point, other])
+
+
+def test_a_kenlm_binary_does_not_tell_its_words(tmp_path):
+    (tmp_path / "x.bin").write_bytes(b"mmap lm http://kheafield.com/code format version 5\n\0\0\0")
+    assert check_ngram(tmp_path / "x.bin", ["a"], whose="exp") is None
+
+
+def test_tokens_that_an_ngram_does_not_know():
+    text = [["a", "b", "<unk>"], ["c", "a"]]
+    knows = lambda known: [  # noqa: E731
+        WordScores(np.zeros(len(s) + 1), np.array([*(w not in known for w in s), False]))
+        for s in text
+    ]
+    check_knows("x.arpa", text, knows("abc"))
+    message = r"x\.arpa: does not know 2 of the text's 4 tokens \('b', 'c'\): it is over others"
+    with pytest.raises(InputError, match=message):
+        check_knows("x.arpa", text, knows("a"))
+
+
+def test_kept_scores_of_words_are_not_those_of_tokens(point, tmp_path):
+    options = ComponentOptions(lms=[str(point)], cache=str(tmp_path), unk_size=5.0)
+    words, tokens = (options.components(unit=unit) for unit in ("word", "token"))
+    for (component,) in (words, tokens):
+        component.scorer.word_scores([["a", "b"]])
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_matching():
     def rows(*triples):
         return [NamedWeight(*triple) for triple in triples]
@@ -210,7 +249,7 @@ def test_the_cache_keeps_no_scores_by_the_ln_z_of_other_sentences(point, tmp_pat
     np.testing.assert_array_equal(scores(options, texts[1]), expected)
 
 
-def test_training_texts_that_are_given_or_an_experiments_own(tmp_path, caplog):
+def test_training_texts_that_are_given_or_an_experiments_own(tmp_path, caplog, monkeypatch):
     rng = random.Random(0)
     train, clean = ([rng.choices("abcdefghij", k=11) for _ in range(n)] for n in (200, 40))
     lines = [" ".join(words) for words in train]
@@ -223,3 +262,10 @@ def test_training_texts_that_are_given_or_an_experiments_own(tmp_path, caplog):
             TrainTextOptions(train_texts=given).warn_leakage(lms, test, what="x")
             assert any(r.levelname == "WARNING" for r in caplog.records) == (test != clean)
         assert "40 of 40 sentences" in caplog.text and "stand in the training text" in caplog.text
+    # an experiment's own text is not read unasked if that takes long
+    monkeypatch.setattr("espnet_bayeslm.loading.component_options.LARGE", 10)
+    caplog.set_level("INFO")
+    caplog.clear()
+    TrainTextOptions().warn_leakage([tmp_path / "exp"], train[:40], what="x")
+    (record,) = caplog.records
+    assert "train.txt: too large to look for test sentences unasked" in record.message

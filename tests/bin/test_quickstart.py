@@ -163,6 +163,17 @@ def test_steps_that_fail_are_told_after_all_are_done(tmp_path):
     assert log.stat().st_mtime_ns > before
 
 
+def crash(words):
+    """End by an error that is no message."""
+    raise ZeroDivisionError(*words)
+
+
+def test_a_step_that_crashes_leaves_its_traceback(tmp_path):
+    with pytest.raises(InputError, match=r"a\.log: ended with status 1: ZeroDivisionError: zero"):
+        run_locally([Step("a", [["zero"]])], tmp_path, crash)
+    assert "Traceback" in (tmp_path / "a.log").read_text()
+
+
 def test_killed_outright_it_takes_its_steps_with_it(tmp_path):
     """One that stayed would hold its LM's folder, and the same command would be refused."""
     read, write = os.pipe()

@@ -81,6 +81,7 @@ REFUSED = [
     ("report", "--score {outputs}/ppl.json", "ppl.json: expected word errors of systems"),
     ("report", "--perplexity {outputs}/ppl.json " * 2, "has perplexities of"),
     ("report", "--rescored nosuch", "nosuch: not a folder"),
+    ("report", "--score nosuch.json", "nosuch.json: cannot be read"),
     ("report", "--rescored a={outputs}/ngram " * 2, "are both called a"),
     ("report", "--ref {nbest}/dev.ref", "--ref without lists"),
     ("report", "--exp {outputs}", "found no checkpoint.pth"),

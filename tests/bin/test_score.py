@@ -136,6 +136,15 @@ def test_everything(outputs, bayes, nbest, tmp_path, capsys, monkeypatch):
     assert path.read_text(encoding="utf-8") == first.replace("1970-01-02", "1970-01-03")
 
 
+def test_a_report_of_lists_without_references(outputs, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("espnet_bayeslm.report.provenance_section.PACKAGES", ("torch", "no-such"))
+    path = tmp_path / "report.html"
+    report.main(words(rescored=f"fixed={outputs}/fixed", output=path))
+    assert "no references: the lists are compared with the first pass" in caplog.text
+    found = Page(path.read_text(encoding="utf-8"))
+    assert "nbest-view-0" in found.ids and "no-such not installed" in found.text
+
+
 def test_lists_that_were_normalised_are_counted_so(bayes, tmp_path):
     """As by the rescoring, and the uncertainty of its words is theirs."""
     rows = [{"utt": f"u{n}", "ref": "a b", "hypotheses": ["A, b.", "a c"]} for n in range(3)]

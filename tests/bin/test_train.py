@@ -62,6 +62,16 @@ def test_from_gives_start_and_prior(command, point, bayes, tmp_path):
     assert config["max_epoch"] == 1
 
 
+def test_from_gives_an_lm_of_espnet_its_start(command, seq_rnn, tmp_path):
+    config = {**POINT, "lm": "seq_rnn", "lm_conf": {"unit": 8, "nlayers": 1}}
+    (tmp_path / "espnet.yaml").write_text(yaml.safe_dump(config))
+    still = ["--max_epoch", "1", "--optim_conf", "lr=0.0"]
+    main(command("espnet", "again", "--from", seq_rnn, *still))
+    weights, start = (load_lm(exp).lm.state_dict() for exp in (tmp_path / "again", seq_rnn))
+    assert all(torch.equal(weights[name], value) for name, value in start.items())
+    assert "prior" not in yaml.safe_load((tmp_path / "again/config.yaml").read_text())["model_conf"]
+
+
 def test_a_training_speaks(command, tmp_path, python):
     """On stderr a line for each epoch, on stdout the result, ESPnet's own log in the folder."""
     exp = tmp_path / "exp"

@@ -18,7 +18,7 @@ import pytest
 from tqdm import tqdm
 
 from espnet_bayeslm.engine.pool import LOCAL, Blocks, EngineOptions
-from espnet_bayeslm.engine.processes import threads_of
+from espnet_bayeslm.engine.processes import LocalExecutor, set_threads, threads_of
 from espnet_bayeslm.utils.errors import InputError
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "large_sets.md"
@@ -57,6 +57,39 @@ def test_results_come_in_order_and_few_items_are_in_memory(engine, workers):
             assert len(taken) <= number + 1 + 3 * (workers if pool else 0)
             pids.add(pid)
     assert len(pids) == workers and (os.getpid() in pids) == (engine is HERE)
+
+
+def test_answers_are_kept_with_the_blocks(tmp_path):
+    class Count:
+        def __init__(self):
+            self.asked = 0
+
+        def count(self, _):
+            self.asked += 1
+            return self.asked
+
+    found = Blocks(None, Count)
+    assert [found.ask("count", 0), found.ask("count", 0)] == [1, 2]
+    with found.kept(tmp_path / "out", "these files"):
+        assert [found.ask("count", 0), found.ask("count", 0), found.ask("count", 1)] == [3, 3, 4]
+
+
+def test_threads_of_a_process_without_torch(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.delitem(sys.modules, "torch")
+    set_threads(3)
+    assert os.environ["OMP_NUM_THREADS"] == "3" and threads_of(8) == 3
+
+
+def test_a_task_that_waits_for_a_process_when_all_end():
+    executor = LocalExecutor(1, num_threads=1)
+    with executor:
+        # as after a kill: no process is there, and none is started any more
+        waiting = executor._threads.submit(executor._run, wait_and_square, (2,), {})
+        while not waiting.running():
+            time.sleep(0.001)
+    with pytest.raises(BrokenExecutor, match="the processes are being ended"):
+        waiting.result(timeout=60)
 
 
 def raise_input_error(number):

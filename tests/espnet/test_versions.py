@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -124,6 +125,12 @@ def test_an_espnet_that_is_too_old_is_one_line(version, monkeypatch):
         with pytest.raises(SystemExit) as stop:
             run()
         assert f"error: ESPnet {version} is too old" in str(stop.value.code)
+
+
+def test_a_missing_espnet_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "espnet2", None)
+    with pytest.raises(InputError, match=r"ESPnet is not installed\. Run: pip install 'espnet>="):
+        check_espnet()
 
 
 @pytest.mark.parametrize("version", ["3.9.18", "3.14.0", "3.15.0rc1", "4.0.1"])

@@ -18,13 +18,13 @@ from espnet_bayeslm.evaluation.text_checks import RUN, SHORTEST, find_leakage, w
 from espnet_bayeslm.evaluation.transcripts import read_transcripts
 from espnet_bayeslm.nbest.formats import CheckedLists, read_nbest
 from espnet_bayeslm.ngram.estimation import read_corpus
-from espnet_bayeslm.scoring.perplexity import UnknownWords, read_sentences
+from espnet_bayeslm.scoring.perplexity import UnknownWords, read_sentences, score_components
 from espnet_bayeslm.scoring.unknown_words import (
     MENDING_STEPS,
     differences,
     mending_lines,
 )
-from espnet_bayeslm.scoring.word_scores import WordScores
+from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
 from espnet_bayeslm.training.text import write_keyed_text
 from espnet_bayeslm.utils.errors import InputError
 
@@ -193,6 +193,23 @@ def count(words):
     oov = np.array([*unknown(words), False])
     found.add([words], [WordScores(np.zeros(len(oov)), oov)])
     found.check(lambda words: mending_lines(words, scorer), report=True)
+
+
+def test_first_words_that_no_component_knows_are_ids():
+    class Known(WordScorer):
+        def word_scores(self, sentences):
+            oov = [np.array([*unknown(words), False]) for words in sentences]
+            return [WordScores(-np.ones(len(own)), own) for own in oov]
+
+        def unknown(self, words):
+            return unknown(words)
+
+    component = Component("3gram", "ngram", Known())
+    lines = [[f"id{n}", "the"] for n in range(10)]
+    with pytest.raises(InputError, match="--keyed true"):
+        score_components([component], lines, max_oov_rate=1.0, keyed=False)
+    (scores,) = score_components([component], lines, max_oov_rate=1.0, keyed=True)
+    assert [own.oov.tolist() for own in scores] == [[True, False, False]] * 10
 
 
 SENTENCE = st.lists(st.sampled_from("abc"), max_size=14)

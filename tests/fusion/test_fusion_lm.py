@@ -1,5 +1,6 @@
 """Fusion pays words as rescoring scores them, whatever the tokens, components and look-ahead."""
 
+import copy
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.scoring.interpolation import combined
 from espnet_bayeslm.scoring.token_words import TokenWords
+from espnet_bayeslm.utils.errors import InputError
 
 SENTENCES = ["so we could put it there", "yes we could", "the remote is on the table", "yes"]
 SPECIAL = ("<blank>", "<unk>")
@@ -78,10 +80,15 @@ def expected_scores(components, weights, sentences):
     ]
 
 
-def total(lm, ids):
-    """Return the sum that a beam search adds up for a finished hypothesis."""
+def total(lm, ids, *, ends_early=True):
+    """Return the sum that a beam search adds up for a finished hypothesis.
+
+    The look-ahead rules all ends but the last one out where none may come early.
+    """
     sequence, sum_, states = [lm.vocab_size - 1, *ids, lm.vocab_size - 1], 0.0, [None]
     for n, token in enumerate(sequence[1:], 1):
+        if not ends_early:
+            lm.end_margin = 1e9 if n > len(ids) else -1e9
         row, states = lm.batch_score(torch.tensor([sequence[:n]]), states, None)
         sum_ += float(row[0, token])
     return sum_
@@ -108,7 +115,7 @@ def test_a_finished_hypothesis_has_the_score_of_its_text(name, cut, ahead, inter
         components,
         weights=weights,
         ahead=look_ahead(len(tokens) if ahead else 0),
-        end_margin=1e9 if interval == 1 else 50.0,
+        end_margin=1e9,
         interval=interval,
     ).eval()
     loaded = ComponentOptions(**components).components()
@@ -116,7 +123,8 @@ def test_a_finished_hypothesis_has_the_score_of_its_text(name, cut, ahead, inter
     for (text, pieces), value in zip(cuts.items(), expected, strict=True):
         ids = [tokens.index(piece) for piece in pieces.split()]
         assert lm._words.words(ids) == text.split()
-        assert total(lm, ids) == pytest.approx(value, abs=1e-4)
+        found = total(lm, ids, ends_early=interval == 1)
+        assert found == pytest.approx(value, abs=1e-4)
 
 
 def test_what_stays_of_the_look_ahead_is_added(sources):
@@ -174,6 +182,9 @@ def test_words_of_tokens():
     assert whisper.is_bytes and whisper.words([1, 2, 3, 4]) == ["naïve"]
     chinese = TokenWords(["<blank>", "<unk>", "你", "好", "<sos/eos>"])
     assert chinese.words([2, 3, 1]) == ["你", "好", "<unk>"]
+    # a token beside the pieces of bytes stands for itself
+    mixed = TokenWords(["<blank>", "你", "Ġna", "Ã¯", "ve", "<sos/eos>"])
+    assert mixed.is_bytes and mixed.words([1, 2, 3, 4]) == ["你", "naïve"]
 
 
 @pytest.mark.parametrize(
@@ -184,10 +195,20 @@ def test_words_of_tokens():
     ],
 )
 def test_tokens_that_make_no_words(tokens, message, sources):
-    from espnet_bayeslm.utils.errors import InputError
-
     with pytest.raises(InputError, match=message):
         FusionLM(len(tokens), tokens, sources["n-gram"])
+
+
+def test_a_configuration_without_components(sources):
+    for tokens, components in ((["<blank>", "a"], sources["n-gram"]), (["<blank>", "a", "b"], {})):
+        with pytest.raises(InputError, match="expected `components` and 3 `tokens`"):
+            FusionLM(3, tokens, components)
+
+
+def test_copies_share_their_components(sources):
+    lm = FusionLM(len(CUTS["pieces"][0]), CUTS["pieces"][0], sources["n-gram"])
+    (component,) = lm._loaded.on("cpu")
+    assert copy.deepcopy(lm)._loaded.on("cpu")[0] is component
 
 
 # `bayeslm export --format fusion`
@@ -215,6 +236,16 @@ def ahead(asr_exp, tmp_path_factory):
     options = {"text": folder / "text", "order": 2, "discount_fallback": "true"}
     ngram.main(words(asr_exp=asr_exp, arpa=folder / "tokens.arpa", **options))
     return folder / "tokens.arpa"
+
+
+def changed_recogniser(asr_exp, tmp_path, **changes):
+    """Return the folder of a recogniser whose configuration differs."""
+    config = yaml.safe_load((asr_exp / "config.yaml").read_text()) | changes
+    folder = tmp_path / "asr"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    torch.save({}, folder / "valid.acc.best.pth")
+    return folder
 
 
 def export_options(sources, asr_exp, ahead, output):
@@ -256,6 +287,7 @@ def test_what_espnet_loads(sources, asr_exp, ahead, tmp_path):
         ({"ahead": "words"}, "are no tokens of"),
         ({"ahead": "letters"}, "ids stand for other tokens"),
         ({"normalize": "upper"}, "unknown step 'upper'"),
+        ({"subtract_lm": "words", "subtract_weight": -0.2}, "--subtract_lm with --format fusion"),
     ],
 )
 def test_bad_input(change, message, sources, asr_exp, ahead, tmp_path, fails):
@@ -268,14 +300,64 @@ def test_bad_input(change, message, sources, asr_exp, ahead, tmp_path, fails):
         options[name] = known.get(value, value)
     if change == {"ahead": "letters"}:
         # the same letters, in another order
-        config = yaml.safe_load((asr_exp / "config.yaml").read_text())
-        (tmp_path / "asr").mkdir()
-        config["token_list"] = [*SPECIAL, *LETTERS, "<space>", "<sos/eos>"]
-        (tmp_path / "asr" / "config.yaml").write_text(yaml.safe_dump(config))
-        options["asr_exp"] = tmp_path / "asr"
+        tokens = [*SPECIAL, *LETTERS, "<space>", "<sos/eos>"]
+        options["asr_exp"] = changed_recogniser(asr_exp, tmp_path, token_list=tokens)
     command = words(**{name: value for name, value in options.items() if value is not None})
     assert message in fails(export.main, command)
     assert not (tmp_path / "fusion").exists()
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"token_list": "tokens.txt"}, "no `token_list` in it. Give the experiment of an ESPnet"),
+        ({"valid_data_path_and_name_and_type": None}, "llama: no sentences that choose the form"),
+    ],
+)
+def test_a_recogniser_that_lacks_something(
+    changes, message, sources, asr_exp, ahead, tmp_path, fails
+):
+    changed = changed_recogniser(asr_exp, tmp_path, **changes)
+    options = export_options(sources, changed, ahead, tmp_path / "fusion")
+    assert message in fails(export.main, words(**options))
+    assert not (tmp_path / "fusion").exists()
+
+
+def test_two_ngrams_of_one_name(sources, asr_exp, ahead, tmp_path, fails):
+    (arpa,) = sources["n-gram"]["ngrams"]
+    copied = tmp_path / "words.arpa"
+    copied.write_bytes(Path(arpa).read_bytes())
+    options = export_options(sources, asr_exp, ahead, tmp_path / "fusion")
+    options |= {"ngram": [arpa, copied], "weights": "0.4,0.3,0.3"}
+    assert "two n-grams have one file name. Rename one." in fails(export.main, words(**options))
+
+
+def test_a_mixture_is_no_look_ahead(sources, asr_exp, ahead, tmp_path, fails):
+    (letters,) = sources["own LM of letters"]["lms"]
+    parts = {"lm": letters, "ngram": ahead, "weights": "0.5,0.5"}
+    export.main(words(**parts, output=tmp_path / "mixture"))
+    tokens = load_lm(letters).token_list
+    changed = changed_recogniser(asr_exp, tmp_path, token_list=tokens)
+    options = export_options(sources, changed, tmp_path / "mixture", tmp_path / "fusion")
+    assert "the look-ahead is lm: mixture, and one LM or" in fails(export.main, words(**options))
+
+
+@pytest.mark.parametrize(
+    "given, ctc_weight, size", [("", 0.3, 3), ("", 0.0, 0), ("config.yaml", 0.3, 0)]
+)
+def test_ctc_of_the_recogniser(given, ctc_weight, size, sources, asr_exp, ahead, tmp_path):
+    """It rules ends out where it was trained, and its weights are given."""
+    (tmp_path / "token.model").touch()
+    conf = {"model_conf": {"ctc_weight": ctc_weight}, "bpemodel": "token.model"}
+    changed = changed_recogniser(asr_exp, tmp_path, **conf)
+    num_tokens = len(CUTS["letters"][0])
+    weights = {"weight": torch.ones(num_tokens, 3), "bias": torch.ones(num_tokens)}
+    state = {f"ctc.ctc_lo.{name}": value for name, value in weights.items()}
+    torch.save(state, changed / "valid.acc.best.pth")
+    export.main(words(**export_options(sources, changed / given, ahead, tmp_path / "fusion")))
+    config = yaml.safe_load((tmp_path / "fusion" / "config.yaml").read_text())
+    assert config["lm_conf"]["ctc_features"] == size
+    assert (load_lm(tmp_path / "fusion").lm.ctc is None) == (size == 0)
 
 
 def test_words_that_an_lm_does_not_know(sources, asr_exp, ahead, tmp_path, fails):
@@ -287,8 +369,6 @@ def test_words_that_an_lm_does_not_know(sources, asr_exp, ahead, tmp_path, fails
 
 
 def test_a_component_that_has_gone_or_changed(sources, asr_exp, ahead, tmp_path):
-    from espnet_bayeslm.utils.errors import InputError
-
     (arpa,) = sources["n-gram"]["ngrams"]
     options = export_options(sources, asr_exp, ahead, tmp_path / "fusion")
     export.main(words(**options))

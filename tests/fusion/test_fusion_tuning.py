@@ -11,7 +11,9 @@ from espnet_bayeslm.fusion.fusion_tuning import (
     Heard,
     best_weights,
 )
+from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.nbest.types import Hypothesis
+from espnet_bayeslm.rescoring import score_hypotheses
 
 TRUE = FusionWeights(0.5, 0.8, 0.6)
 
@@ -44,6 +46,17 @@ def test_weights_that_make_the_fewest_errors_are_found(ahead_stays):
     assert found.penalty == pytest.approx(TRUE.penalty, abs=0.3)
     expected = TRUE.ahead_weight if ahead_stays else start.ahead_weight
     assert found.ahead_weight == pytest.approx(expected, rel=0.2)
+
+
+def test_a_recogniser_that_is_wrong_has_no_weights():
+    """The more the acoustic score, the more errors: the weights stay."""
+    lists = random_lists(50, ahead_stays=False)
+    for heard in lists.values():
+        order = sorted(heard, key=lambda ids: heard[ids].am_score)
+        for ids in heard:
+            heard[ids] = heard[ids]._replace(errors=order.index(ids), log_prob=0.0)
+    start = FusionWeights(0.3, 0.0, 0.5)
+    assert best_weights(lists, start, ahead_stays=False) is start
 
 
 class Recogniser:
@@ -98,6 +111,22 @@ def test_rounds_get_better_and_the_best_one_wins():
     assert best.weights.lm_weight == pytest.approx(TRUE.lm_weight, rel=0.4)
     # the union has hypotheses that no single round has
     assert max(len(items) for items in tuning.lists.values()) > 2
+
+
+def test_a_look_ahead_that_stays_scores_each_hypothesis():
+    lists = random_lists(2, ahead_stays=True)
+    lm = FixedLM(lists)
+    conf = {"att_unit": 8, "head": 2, "unit": 16, "layer": 1}
+    part = {"name": "ahead", "kind": "lm", "weight": 1.0, "lm": "bayes_transformer"}
+    lm.ahead, lm.takes_back = MixtureLM(20, components=[part | {"lm_conf": conf}]).eval(), False
+    search, alone = Recogniser(lists, lm), Recogniser(lists, None)
+    recordings = {utt: lambda utt=utt: utt for utt in lists}
+    tuning = FusionTuning(search, alone, recordings, {utt: () for utt in lists})
+    tuning.run(0)
+    for found in tuning.lists.values():
+        ids = [list(key) for key in found]
+        expected = score_hypotheses(lm.ahead, [ids])[0]
+        assert [item.ahead for item in found.values()] == pytest.approx(expected, abs=1e-5)
 
 
 def test_an_lm_that_knows_nothing_is_not_taken():

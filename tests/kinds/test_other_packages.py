@@ -13,7 +13,7 @@ import espnet_bayeslm
 from espnet_bayeslm.bayes import Position
 from espnet_bayeslm.bayes.kinds import KINDS
 from espnet_bayeslm.bin.rescore import get_parser
-from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.lm import LMS, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.nbest.formats import READERS, read_nbest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.registry import Registry
@@ -185,6 +185,34 @@ def test_any_error_of_a_reader_names_the_path(lists, monkeypatch):
         monkeypatch.setitem(READERS, "own", reader)
         with pytest.raises(InputError, match=re.escape(str(lists)) + message):
             list(read_nbest(lists, "own"))
+
+
+def test_objects_that_are_no_kind_and_no_lm(tmp_path, monkeypatch):
+    entries = (
+        (KINDS, "Number", "3", "it is 3, and a dataclass derived from `Kind` was expected"),
+        (KINDS, "another", "Point", "the `name` of the class is 'point'"),
+        (LMS, "text", "'an LM'", "it is 'an LM', and a class derived from `UncertainLM` was"),
+        (LMS, "Upper", "BayesLSTMLM", "ESPnet wants a name in lower case"),
+    )
+    module = ["from espnet_bayeslm.bayes.kinds import Point"]
+    module.append("from espnet_bayeslm.lm import BayesLSTMLM")
+    info = tmp_path / "strange-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1\n")
+    points = ""
+    for names, name, value, _ in entries:
+        module.append(f"{name}_ = {value}")
+        points += f"[{names.group}]\n{name} = bayeslm_strange:{name}_\n"
+    (tmp_path / "bayeslm_strange.py").write_text("\n".join(module))
+    (info / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(tmp_path)
+    for names, name, _, fault in entries:
+        read = Registry(
+            names.noun, group=names.group, built_in=names.built_in, fault_of=names.fault_of
+        )
+        message = re.escape(f"{names.noun} {name!r} of the package strange: {fault}")
+        with pytest.raises(InputError, match=message):
+            read[name]
 
 
 def test_entry_points_that_cannot_be_used(tmp_path, monkeypatch):

@@ -113,6 +113,18 @@ def test_no_gradient_outside_the_range_of_standard_deviations():
     assert torch.isfinite(latent.infer_mean.weight.grad).all()
 
 
+def test_autocast_where_torch_has_no_lstm_of_that_precision(monkeypatch):
+    """The CPU lacks its instructions: the LSTM computes in the precision of its weights."""
+    monkeypatch.setattr("espnet_bayeslm.layers.lstm.has_onednn", lambda dtype: False)
+    lm, ids = BayesLSTMLM(12, unit=8, dropout_rate=0.0).eval(), torch.tensor([[11, 3, 4, 5]])
+    with torch.no_grad():
+        expected, _ = lm.rnn(lm.encoder(ids))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found, _ = lm.rnn(lm.encoder(ids).bfloat16())
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, atol=1e-2, rtol=0)
+
+
 STEPS, BATCH, UNITS = 3, 2, 2
 SEARCHED = {
     "cell_input@1": {"kind": "search", "candidates": ["point", "bayes"]},

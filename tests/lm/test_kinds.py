@@ -287,6 +287,17 @@ def test_bad_search_spaces(uncertainty, said):
         BayesLSTMLM(VOCAB, unit=8, uncertainty=uncertainty)
 
 
+def test_reset_makes_gaussian_processes_what_they_replace():
+    uncertainty = {"cell_input@1": "gp", "cell_state@1": "gp"}
+    lm = build((BayesLSTMLM, LSTM, uncertainty))
+    start = {name: p.clone() for name, p in lm.named_parameters() if ".gp_" in name}
+    make_generic(lm)
+    assert not any(torch.equal(lm.get_parameter(name), value) for name, value in start.items())
+    lm.reset_posterior()
+    for name, value in start.items():
+        torch.testing.assert_close(lm.get_parameter(name), value)
+
+
 def test_reset_makes_all_paths_equal():
     lm = build((BayesLSTMLM, LSTM, {"cell_input@1": search("point", "bayes")}))
     lm = make_generic(lm)

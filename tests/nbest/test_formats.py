@@ -340,6 +340,19 @@ def test_lists_that_are_not_there(format, tmp_path):
             read(tmp_path / "nosuch" / "lists", format)
 
 
+@pytest.mark.parametrize(
+    "format, message",
+    [
+        ("kaldi", "not a folder of Kaldi N-best archives. Give a folder with words_text, "),
+        ("espnet", "not an ESPnet decode directory. Give the folder of a decoding by ESPnet"),
+    ],
+)
+def test_a_file_where_a_folder_was_expected(format, message, tmp_path):
+    (tmp_path / "lists").write_text("u1-1 a b\n")
+    with pytest.raises(InputError, match=re.escape(message)):
+        list(read_nbest(tmp_path / "lists", format))
+
+
 @pytest.mark.parametrize("format", READERS)
 def test_the_example_is_read(format, tmp_path):
     assert set(examples()) == set(READERS)

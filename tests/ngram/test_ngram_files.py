@@ -17,6 +17,7 @@ from oracles.ngrams import read_arpa
 
 from espnet_bayeslm.lm.ngram import NgramLM, load_table
 from espnet_bayeslm.ngram.estimation import read_corpus
+from espnet_bayeslm.ngram.ngram_files import arpa_words
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
 
@@ -60,6 +61,15 @@ def test_malformed_file(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"bad\.arpa: (not an n-gram|cannot be read \(.*ended)"):
         NgramScorer(path)
+
+
+def test_a_damaged_archive_of_an_arpa_file(tmp_path):
+    path, words = tmp_path / "bad.arpa.gz", [f"w{n}" for n in range(5000)]
+    grams = "".join(f"-3.5\t{word}\n" for word in words)
+    content = gzip.compress(f"\\data\\\nngram 1=5000\n\n\\1-grams:\n{grams}\\end\\\n".encode())
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match=r"bad\.arpa\.gz: .*ended before the end-of-stream marker"):
+        arpa_words(path)
 
 
 def test_a_unigram_model_equals_its_file(data, capfd):

@@ -21,6 +21,7 @@ from espnet_bayeslm.bin import export, snr
 from espnet_bayeslm.bin import train as bin_train
 from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.loading.component_options import ComponentOptions
+from espnet_bayeslm.loading.pretrained_lm import PretrainedLM
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
 from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
 from espnet_bayeslm.scoring.word_scores import END
@@ -297,6 +298,9 @@ def test_training_starts_from_an_adapter_whose_base_stands_elsewhere(trained, tm
     given = words(**texts, config="lora", exp=tmp_path / "exp")
     for source in (adapter, exp):
         assert "give --base hf:FOLDER" in fails(bin_train.main, [*given, "--from", str(source)])
+        nowhere = [*given, "--from", str(source), "--base", str(tmp_path / "nowhere")]
+        error = fails(bin_train.main, nowhere)
+        assert "nowhere: there is no such folder" in error and "give --base" not in error
         for base in (f"hf:{moved}", str(moved)):
             assert f'model="hf:{moved}"' in options_from(trained, source, base=base)
     assert not (tmp_path / "exp").exists()
@@ -304,6 +308,8 @@ def test_training_starts_from_an_adapter_whose_base_stands_elsewhere(trained, tm
     assert "give --base hf:FOLDER" in fails(export.main, command)
     export.main([*command, "--base", str(moved)])
     assert espnet_bayeslm.load(tmp_path / "peft").score("so we")
+    with pytest.raises(InputError, match="nowhere: there is no such folder"):
+        espnet_bayeslm.load(exp, base=str(tmp_path / "nowhere"))
     command = words(lm=adapter, format="hf", output=tmp_path / "folder")
     assert "an adapter, and no LM of its own" in fails(export.main, command)
     assert "--base, and no --format peft" in fails(export.main, [*command, "--base", str(moved)])
@@ -449,6 +455,34 @@ def test_steps_of_a_beam_search(tmp_path, family):
         scores, states = lm.batch_score(ids[:, :end], states, None)
         torch.testing.assert_close(scores, expected[:, end - 1], rtol=1e-4, atol=1e-4)
     assert scores.size(1) == lm.vocab_size
+
+
+def test_uncertainty_where_logits_are_capped(tmp_path):
+    """Such a model gives logits, and no input of a projection."""
+    _, lm = build(tmp_path, gemma2, text_form="as_is", uncertainty={"lora_a@*": "bayes"})
+    loaded = PretrainedLM(**vars(lm.eval().loaded("capped", fingerprint="1")))
+    found = loaded.uncertainty("okay so", num_samples=2)
+    (expected,) = loaded.word_scores(["okay so"], num_samples=2)
+    np.testing.assert_allclose(found.log_probs, expected.log_probs, atol=1e-5)
+    assert (found.entropy > 0).all() and (found.mutual_information >= 0).all()
+
+
+def test_gradient_checkpointing_changes_no_gradient(tmp_path):
+    found = []
+    for number, checkpointing in enumerate((False, True)):
+        _, lm = build(tmp_path / str(number), gradient_checkpointing=checkpointing)
+        model = BayesLanguageModel(lm, lm.vocab_size).train()
+        calls = []
+        (layer,) = (m for name, m in lm.named_modules() if name.endswith("layers.0.self_attn"))
+        layer.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        ids = torch.tensor([[7, 9, 5, 6]])
+        model(ids, torch.tensor([4]))[0].backward()
+        # the activations of a layer are computed again for the backward pass
+        assert len(calls) == 1 + checkpointing
+        found.append({name: p.grad for name, p in lm.named_parameters() if p.requires_grad})
+    assert found[0].keys() == found[1].keys()
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(found[1][name], gradient, atol=1e-6, rtol=1e-4)
 
 
 def test_each_utterance_of_a_batch_gets_the_scores_it_has_alone(tmp_path):

@@ -114,7 +114,7 @@ def test_an_adapter_refuses_another_base(models, tmp_path, change):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_weight_every_buffer_and_every_option_counts(family, tmp_path):
+def test_every_weight_every_buffer_and_every_option_counts(family, tmp_path, monkeypatch):
     """Any one value of any one of them."""
     lm = load_causal_lm(write_model(tmp_path / "lm", family))
     model, rng = lm.model, np.random.default_rng(0)
@@ -125,6 +125,10 @@ def test_every_weight_every_buffer_and_every_option_counts(family, tmp_path):
         place = rng.integers(len(flat))
         flat[place] = torch.nextafter(flat[place], torch.tensor(torch.inf))
         known.append(digest_of_model(model, lm.tokenizer))
+    model.register_buffer("count", torch.tensor(3))
+    known.append(digest_of_model(model, lm.tokenizer))
+    model.count.add_(1)
+    known.append(digest_of_model(model, lm.tokenizer))
     for name in ("bos_token", "eos_token", "unk_token"):
         setattr(lm.tokenizer, name, "the")
         known.append(digest_of_model(model, lm.tokenizer))
@@ -134,6 +138,9 @@ def test_every_weight_every_buffer_and_every_option_counts(family, tmp_path):
         if hasattr(model.config, name):
             setattr(model.config, name, value)
             known.append(digest_of_model(model, lm.tokenizer))
+    # of a configuration that has no defaults, all options count
+    monkeypatch.setattr(type(model.config), "has_no_defaults_at_init", True, raising=False)
+    known.append(digest_of_model(model, lm.tokenizer))
     assert len(set(known)) == len(known)
 
 

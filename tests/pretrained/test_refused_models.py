@@ -7,11 +7,12 @@ from unittest.mock import Mock
 import pytest
 from peft import IA3Config, LoraConfig, PromptTuningConfig
 from pretrained.tiny_models import write_adapter, write_model
-from transformers import AutoTokenizer
+from torch.nn import Linear, ModuleList
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import espnet_bayeslm
 from espnet_bayeslm.pretrained import causal_lm
-from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
+from espnet_bayeslm.pretrained.adapted import AdaptedLM, _layers, vocabulary
 from espnet_bayeslm.pretrained.adapters import adapter_conf, write_start
 from espnet_bayeslm.pretrained.causal_lm import (
     load_causal_lm,
@@ -120,6 +121,9 @@ def test_adapters_that_no_training_can_start_from(base, tmp_path):
     folder = tmp_path / "last"
     write_adapter(base, folder)
     assert adapter_conf(folder)["model"].endswith(str(base))
+    (folder / "adapter_model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"the adapter's weights cannot be read .* Restore the"):
+        write_start(folder, tmp_path / "start.pth")
     (folder / "adapter_model.safetensors").unlink()
     with pytest.raises(InputError, match=r"found no adapter_model\.safetensors"):
         write_start(folder, tmp_path / "start.pth")
@@ -141,6 +145,41 @@ def test_configurations_of_an_adapted_lm(base, tmp_path):
     ]:
         with pytest.raises(InputError, match=message):
             AdaptedLM(size, **{"model": f"hf:{base}", "lora": {"r": 2}, **conf})
+
+
+def test_tokens_that_a_file_of_lines_cannot_hold():
+    class Tokenizer(list):
+        def convert_ids_to_tokens(self, ids):
+            return [self[n] for n in ids]
+
+    tokens = ["a", None, " b", "c\nd", "a", "Ġe"]
+    lines = vocabulary(Tokenizer(tokens))
+    assert lines == ["a", "<1:>", "<2:_b>", r"<3:c\nd>", "<4:a>", "Ġe"]
+
+
+def test_a_model_without_a_list_of_layers(base):
+    config = Mock(model_type="odd")
+    config.get_text_config.return_value.num_hidden_layers = 2
+    causal = Mock(config=config)
+    causal.named_modules.return_value = [("layers", ModuleList([Linear(1, 1)]))]
+    with pytest.raises(InputError, match="a model of the type odd has no list of layers"):
+        _layers(causal)
+
+
+@pytest.mark.parametrize("quantised", [False, True])
+def test_an_error_of_the_loader_is_told(quantised, base, tmp_path, monkeypatch):
+    """Where weights are quantised, a package may be missing that reads them."""
+    folder = shutil.copytree(base, tmp_path / "lm")
+    if quantised:
+        edit(folder / "config.json", quantization_config={"quant_method": "odd"})
+    monkeypatch.setattr(causal_lm, "QUANTISED", ("none",))
+
+    def load(*_, **__):
+        raise ImportError("a package is missing")
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", load)
+    expected = "are quantised (odd)" if quantised else "a package is missing"
+    assert expected in said_of(f"hf:{folder}")
 
 
 def said_of(source, **options):

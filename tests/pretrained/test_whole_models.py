@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import json
 import shutil
+import sys
 import types
 
 import numpy as np
@@ -29,6 +30,7 @@ from espnet_bayeslm.bin import export
 from espnet_bayeslm.bin import train as bin_train
 from espnet_bayeslm.loading.component_options import ComponentOptions, SubtractOptions
 from espnet_bayeslm.loading.experiment import load_state
+from espnet_bayeslm.pretrained import causal_lm
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.adapters import adapter_conf, write_start
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
@@ -202,7 +204,7 @@ def write_gguf(folder, path, *, without=(), more=()):
     return path
 
 
-def test_gguf_files_are_read_whole(base, tmp_path):
+def test_gguf_files_are_read_whole(base, tmp_path, monkeypatch):
     whole = write_gguf(base, tmp_path / "whole.gguf", more=["rope_freqs.weight"])
     assert np.isfinite(espnet_bayeslm.load(whole, text_form="lower").score("so we could"))
     lacks = write_gguf(base, tmp_path / "lacks.gguf", without=["blk.1.ffn_up.weight"])
@@ -211,6 +213,9 @@ def test_gguf_files_are_read_whole(base, tmp_path):
     assert "1 weight of the file has no place in the model (the first: blk.7" in message(more)
     (tmp_path / "lfs.gguf").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
     assert "a pointer of git-lfs" in message(tmp_path / "lfs.gguf")
+    # a transformers that does not tell which tensors it reads
+    monkeypatch.setitem(sys.modules, "transformers.modeling_gguf_pytorch_utils", None)
+    assert causal_lm._unread_tensors(None, more) == []
 
 
 def test_training_and_export_need_a_whole_base(changed, tmp_path, fails):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from pretrained.tiny_models import write_model
 from tiny_training import words
 
@@ -260,6 +261,8 @@ def test_pythons_decoder_takes_hotwords_and_other_lms(folder):
     some = plain.decode_beams(logits, hotwords=["put", "red  remote"], hotword_weight=3.0)
     assert some[0].hotword_score == 9.0
     assert plain.decode_beams(logits)[0].hotword_score == 0.0
+    tensor = torch.tensor(logits, requires_grad=True)
+    assert plain.decode_beams(tensor) == plain.decode_beams(logits)
     with pytest.raises(InputError, match="'Quiz'"):
         plain.decode(logits, hotwords=["Quiz"])
     with pytest.raises(InputError, match="18 columns, and 19"):

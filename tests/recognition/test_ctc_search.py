@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.recognition import word_fusion
+from espnet_bayeslm.recognition import ctc_search, word_fusion
 from espnet_bayeslm.recognition.ctc_lists import best_path
 from espnet_bayeslm.recognition.ctc_search import BeamOptions, CTCSearch
 from espnet_bayeslm.recognition.ctc_tokens import CTCTokens
@@ -356,12 +356,18 @@ def test_best_paths_are_the_best_tokens():
     assert tuple(best_path(log_probs, tokens)) == expected
 
 
-def test_a_search_is_the_same_after_others():
+@pytest.mark.parametrize("kept", [None, 0])
+def test_a_search_is_the_same_after_others(kept, monkeypatch):
+    """Also where the first letters of words are forgotten, since there are too many."""
+    if kept is not None:
+        monkeypatch.setattr(ctc_search, "KEPT_BEGUN", kept)
     search = CTCSearch(CTCTokens(LETTERS), WordFusion(), BeamOptions(beam_size=9))
     first, second = (log_probs_of(logits_of(20, 4, seed=seed)) for seed in (1, 2))
     once = search(first)
     search(second)
+    known = search._begun
     assert search(first) == once
+    assert (search._begun is known) == (kept is None)
 
 
 def test_sizes_are_checked():

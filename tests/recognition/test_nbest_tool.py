@@ -6,16 +6,20 @@ import shutil
 import sys
 import wave
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import soundfile
 import torch
 from tiny_training import words
 
-from espnet_bayeslm.bin import nbest, rescore
+import espnet_bayeslm
+from espnet_bayeslm.bin import nbest, rescore, tune_fusion
 from espnet_bayeslm.bin.nbest import find_recordings
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.recognition import recognisers as sphinx
 from espnet_bayeslm.recognition.recognisers import _rate
@@ -103,6 +107,23 @@ def test_lists_of_a_fused_search_are_rescored(asr, trained_lm, audio, tmp_path):
     assert len((tmp_path / "rescored" / "text").read_text().splitlines()) == 2
 
 
+def test_espnets_recogniser_in_python_knows_our_lms(asr, trained_lm, audio):
+    files = {"asr_train_config": f"{asr}/config.yaml", "asr_model_file": f"{asr}/valid.acc.ave.pth"}
+    lm = {"lm_train_config": f"{trained_lm}/config.yaml"}
+    lm["lm_file"] = f"{trained_lm}/valid.loss.ave.pth"
+    decode = espnet_bayeslm.speech2text(**files, **lm, lm_weight=0.5, beam_size=SIZE, nbest=2)
+    found = decode(soundfile.read(audio / "u2.wav", dtype="float32")[0])
+    scores = score_hypotheses(load_lm(trained_lm).lm, [[ids for _, _, ids, _ in found]])[0]
+    assert [float(hyp.scores["lm"]) for *_, hyp in found] == pytest.approx(scores, abs=1e-4)
+
+
+def test_recordings_to_tune_on_have_transcripts(audio, tmp_path, fails):
+    (tmp_path / "ref").write_text("u1 a b\n")
+    files = {"asr_exp": tmp_path, "lm": tmp_path, "audio": audio, "ref": tmp_path / "ref"}
+    error = fails(tune_fusion.main, words(**files, output=tmp_path / "out"))
+    assert error.endswith("ref: no transcript of 1 of 2 recordings, such as u2")
+
+
 def test_kaldis_archives_can_be_written(asr, trained_lm, audio, tmp_path):
     options = dict(model=asr / "valid.acc.ave.pth", lm=trained_lm)
     nbest.main(command("espnet", audio, tmp_path / "out", **options, nbest_format="kaldi"))
@@ -167,6 +188,25 @@ def test_bad_options(asr, trained_lm, audio, error, tmp_path, monkeypatch):
     assert "pip install pocketsphinx" in error("pocketsphinx")
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert "transformers is not installed" in error("whisper", model=asr)
+
+
+def test_a_transducers_hypotheses_have_one_score(asr):
+    search = sphinx.BeamSearch(asr, lm_weight=0.0, ctc_weight=0.3, size=2)
+    search._search = lambda _: [("a b", ["a", "b"], [2, 3], SimpleNamespace(score=-1.5))]
+    assert search(np.zeros(10)) == [Hypothesis(("a", "b"), -1.5)]
+
+
+class NoResult:
+    """A decoder of PocketSphinx that recognises nothing."""
+
+    def __getattr__(self, name):
+        return lambda *_, **__: None
+
+
+def test_a_recording_without_a_result_has_an_empty_hypothesis():
+    search = sphinx.SphinxSearch.__new__(sphinx.SphinxSearch)
+    search.decoder, search.scorer, search.size = NoResult(), None, 3
+    assert search(np.zeros(16000)) == [Hypothesis((), 0.0)]
 
 
 SENTENCE = "we will work together for peace"

@@ -126,6 +126,21 @@ def test_several_systems_share_their_texts(rescored):
     assert "#utt=u3" in Page(section.body).addresses
 
 
+def test_each_first_pass_has_its_errors(rescored):
+    """Lists of one set by two recognisers."""
+    other = {utt: texts[::-1] for utt, texts in LISTS.items()}
+    items = [
+        rescored(name, lists, best=dict.fromkeys(LISTS, 0))
+        for name, lists in (("one", LISTS), ("two", other))
+    ]
+    cells = Page(nbest_section(items, REFS).body).cells
+    start = cells.index("reference")
+    columns = ["first pass", "one", "first pass of two", "two"]
+    assert cells[start : start + 6] == ["reference", "recognised", *columns[:2], *columns[2:]]
+    row = cells.index("x", start)
+    assert cells[row : row + 6] == ["x", "b", "1", "1", "0", "0"]
+
+
 def test_lists_of_other_formats(tmp_path):
     lists = [
         NBest(utt, tuple(Hypothesis(tuple(t.split()), -1.0) for t in texts), REFS[utt])
@@ -173,6 +188,7 @@ BAD = {
     "no best": ("text", "u1 a b c\n", "2 utterances have no hypothesis (first: 'u2')"),
     "a cost that is none": ("lmwt.nn", "u1-1 x\n", "lmwt.nn:1: 'x' stands where one number"),
     "missing costs": ("lmwt.nn", "u1-1 1\n", "no cost of 'u1-2'"),
+    "another number of costs": ("lmwt.subtracted", "u1-1 1\n", "1 costs, 2 were expected"),
     "scales": ("scales.yaml", "lmwt: []\n", "no usable `lmwt`"),
     "not JSON": ("uncertainty.ndjson", "{\n", "uncertainty.ndjson:1: not JSON"),
     "no object": ("uncertainty.ndjson", "[]\n", "uncertainty.ndjson:1: expected utt, rank, words"),
@@ -190,8 +206,11 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_folders(rescored, tmp_path, name):
     file, content, message = BAD[name]
+    files = {file: content}
+    if file == "lmwt.subtracted":
+        files["scales.yaml"] = "lmwt: 10.0\nword_penalty: 0.5\nsubtracted: {a: -0.1, b: -0.2}\n"
     with pytest.raises(InputError) as error:
-        rescored("lm", LISTS, best=BEST, files={file: content})
+        rescored("lm", LISTS, best=BEST, files=files)
     assert message in str(error.value) and f"{tmp_path}/lm" in str(error.value)
 
 
@@ -204,3 +223,7 @@ def test_references_that_do_not_fit(rescored, tmp_path):
         read_references(f"{tmp_path}/short", [item], folders)
     with pytest.raises(InputError, match="other: a second, different reference of 'u1'"):
         read_references([f"{tmp_path}/short", f"{tmp_path}/other"], [item], folders)
+    scales = {"scales.yaml": "lmwt: 10.0\nword_penalty: 0.5\nunit: char\n"}
+    characters = rescored("characters", LISTS, best=BEST, files=scales)
+    with pytest.raises(InputError, match="rescored with other --unit or --ignore_words"):
+        read_references([], [item, characters], folders)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
-from espnet_bayeslm.bin.rescore import write_settings, written_lists
+from espnet_bayeslm.bin.rescore import print_report, write_settings, written_lists
 from espnet_bayeslm.evaluation.wer import ALL_WORDS
 from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
@@ -181,7 +181,7 @@ def test_the_control_of_a_file(tmp_path):
     assert list(tally.tests()) == ["first pass"]
 
 
-def test_lists_that_lack_a_score_of_the_control_have_none(tmp_path):
+def test_lists_that_lack_a_score_of_the_control_have_none(tmp_path, caplog):
     """The rescoring itself goes on; a control of some lists is no control of the set."""
     scales = Scales(control=Scales(features=(("lm_score", 1.0),)))
     lists, refs = simulated(4)
@@ -194,6 +194,8 @@ def test_lists_that_lack_a_score_of_the_control_have_none(tmp_path):
     assert "without the LM" not in {**tally.errors, **tally.tests()}
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"nbest.jsonl", "lmwt.nn", "text", "trn"}
+    print_report(WEIGHTING._replace(scales=scales), None, tally)
+    assert "without the LM: the lists lack a score that its scales weigh" in caplog.text
 
 
 def too_short(num_lists, *, know=0.0, seed=0):

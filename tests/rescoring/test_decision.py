@@ -89,6 +89,11 @@ def test_scales_that_cannot_be(lmwt, penalty):
         Scales(lmwt, penalty)
 
 
+def test_a_decision_that_is_none():
+    with pytest.raises(InputError, match="the decision is 'best', not one of max, mbr"):
+        Scales(decision="best")
+
+
 def test_scales_may_weigh_each_lm_of_a_mixture():
     """The better hypothesis by the second LM alone is not the better one by the mixture."""
     hyps = tuple(Hypothesis((word,), -1.0) for word in "ab")
@@ -275,6 +280,11 @@ def test_errors_and_words_with_confidences_are_counted():
     calibration = tally.calibration()
     assert tally.errors["rescored"].errors == 1 and calibration["words"] == 4
     assert ", AUROC " in calibration_text(calibration)
+    right = ListTally({"u1": refs["u1"]})
+    values = np.full(2, 0.75)
+    nbest = NBest("u1", (Hypothesis(refs["u1"]),))
+    right.add(RescoredList(nbest, (0.0,), (values,), 0, masses=values, confidences=values))
+    assert right.calibration().keys() == {"words", "ece_of_posterior", "ece_of_confidence"}
     del calibration["auroc_of_posterior"]
     assert "AUROC" not in calibration_text(calibration)
 

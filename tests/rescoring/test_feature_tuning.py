@@ -117,6 +117,17 @@ def test_lists_whose_first_is_the_oracle_stay_as_they_came():
     assert all(totals(features, dict(tuned.weights)).best() == 0 for features in lists)
 
 
+def test_weights_with_more_errors_than_the_first_pass_are_not_taken():
+    lists, errors = simulated(60, seed=8, lm=2.0)
+    found = validate(lists, errors, groups=[f"u{n}" for n in range(60)])
+    name = found.best(found.sets)
+    assert found.tuned(name).kept == name
+    found.weights[name] = -found.weights[name]
+    tuned = found.tuned(name)
+    assert (tuned.kept, tuned.weights, tuned.scaled) == (AS_IT_CAME, FIRST_PASS, ())
+    assert tuned.errors["tuned"] == tuned.errors["first pass"] == sum(int(e[0]) for e in errors)
+
+
 @pytest.mark.parametrize("lists", [dict(num_lists=1, lm=5.0), dict(num_lists=10, num_hyps=1)])
 def test_what_validates_nothing_stays_as_it_came(lists):
     assert tune(*simulated(**lists, seed=6)).kept == AS_IT_CAME

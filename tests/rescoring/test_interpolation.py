@@ -53,6 +53,19 @@ def test_equals_plain_em_and_a_general_optimiser(seed, num_components, spread):
         assert np.allclose(weights, optimum(log_probs), atol=1e-4, rtol=0)
 
 
+def test_steps_of_em_where_the_quadratic_model_has_no_maximum(monkeypatch):
+    def fails(*_):
+        raise RuntimeError("maximum number of iterations reached")
+
+    monkeypatch.setattr("scipy.optimize.nnls", fails)
+    log_probs = random_log_probs(150, 2, 0)
+    assert np.allclose(em_weights(log_probs, tol=1e-8), plain_em(log_probs), atol=1e-4, rtol=0)
+    # a few of many steps are better than none
+    monkeypatch.setattr("espnet_bayeslm.scoring.interpolation.MAX_STEPS", 3)
+    before, after = ([0.5, 0.5], em_weights(log_probs, tol=1e-8))
+    assert log_likelihood(log_probs, after) > log_likelihood(log_probs, before)
+
+
 def test_closed_form_of_words_that_one_component_each_knows():
     """p is w_1 for 30 words and w_2 for 10: the maximum of 30 ln w_1 + 10 ln w_2 is 3/4."""
     log_probs = np.full((40, 2), -np.inf)

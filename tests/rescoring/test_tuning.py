@@ -18,6 +18,7 @@ from espnet_bayeslm.rescoring.rescore import tune_and_choose
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales, scales_of
 from espnet_bayeslm.rescoring.tuning import (
     FACTORS,
+    Sweep,
     fold_lists,
     hypothesis_errors,
     sweep,
@@ -238,6 +239,13 @@ def test_as_it_came_or_at_the_edge():
     assert found._replace(errors=errors).at_edge
     errors[7, 5] = 3
     assert not found._replace(errors=errors).at_edge
+
+
+def test_the_edge_of_the_sweep_is_a_warning(monkeypatch, caplog):
+    lists, refs = simulated(3)
+    monkeypatch.setattr(Sweep, "at_edge", True)
+    tune(lists, refs, WEIGHTING)
+    assert "the errors are fewest at the edge of the sweep: see sweep.png" in caplog.text
 
 
 def test_recordings_stay_whole_in_folds():

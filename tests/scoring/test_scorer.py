@@ -14,7 +14,7 @@ import torch
 from espnet2.text.build_tokenizer import build_tokenizer
 from espnet2.text.token_id_converter import TokenIDConverter
 
-from espnet_bayeslm.lm import BayesLSTMLM
+from espnet_bayeslm.lm import BayesLSTMLM, MixtureLM
 from espnet_bayeslm.loading.trained_lm import LoadedLM
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.scoring import token_log_probs
@@ -370,6 +370,40 @@ def test_a_size_that_is_none(size, tmp_path):
         token_scorer(make("word", tmp_path), unk_size=size)
     with pytest.raises(InputError, match="--unk_size"):
         NgramScorer(tmp_path / "any.arpa", unk_size=size)
+
+
+def test_a_scorer_that_tells_nothing_of_its_words():
+    class Plain(WordScorer):
+        name = "plain"
+
+    assert Plain().unknown(["a", "b"]) == [True, True] and Plain().known_words() is None
+    with pytest.raises(InputError, match="plain: it is no LM with random weights"):
+        Plain().uncertainty([["a"]])
+
+
+def test_words_after_a_start_of_several_tokens(tmp_path):
+    """As a line break that is two tokens of a pretrained LM."""
+    scorer = token_scorer(make("word", tmp_path))
+    scorer.reader.joins = False
+    scorer.reader.start = (scorer.tree_lm.vocab_size - 1, 2)
+    words = ["the", "cat"]
+    (expected,) = scorer.word_scores([words])
+    for vocabulary in (None, words):
+        first = scorer.begin(vocabulary=vocabulary)
+        second = scorer.after(first, "the")
+        states = [first, second, scorer.after(second, "cat")]
+        found = scorer.next_words(states, [*words, END])
+        np.testing.assert_allclose(found, expected.log_probs, atol=1e-5)
+
+
+def test_a_mixtures_samples_one_word_at_a_time(tmp_path):
+    conf = {"unit": 8, "uncertainty": {"cell_input@1": "bayes"}}
+    part = {"name": "bayes", "kind": "lm", "weight": 1.0, "lm": "bayes_lstm", "lm_conf": conf}
+    trained = make("word", tmp_path)
+    trained.lm = MixtureLM(len(trained.token_list), [part])
+    scorer = token_scorer(trained, num_samples=2)
+    with pytest.raises(InputError, match="tiny: MixtureLM cannot rescore lattices with samples"):
+        scorer.next_words([scorer.begin()], ["the"])
 
 
 def test_equal_hypotheses_are_scored_once_without_context():

@@ -91,9 +91,16 @@ def test_an_lm_whose_training_has_diverged():
     lm = make_lm("lstm")
     with torch.no_grad():
         next(lm.parameters()).fill_(float("nan"))
-    with pytest.raises(InputError, match="not a finite number"):
-        token_log_probs(lm, [[1, 2]])
-    assert lm.training
+    scorer = over_ids(lm)
+    for score in (
+        lambda: token_log_probs(lm, [[1, 2]]),
+        lambda: token_uncertainty(lm, [[1, 2]], num_samples=1),
+        lambda: measure_normalizer(lm, [[1, 2]]),
+        lambda: scorer.next_words([scorer.begin()], ["1"]),
+    ):
+        with pytest.raises(InputError, match="not a finite number"):
+            score()
+        assert lm.training
 
 
 @pytest.mark.parametrize("name", ["espnet transformer", "transformer"])

@@ -16,7 +16,7 @@ from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.loading.experiment import load_state, read_config
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.model import BayesLanguageModel
-from espnet_bayeslm.training.task import BayesLMTask, check_init_param, check_resume
+from espnet_bayeslm.training.task import BayesLMTask, check_init_param, check_resume, check_run
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -62,6 +62,13 @@ def saved(tmp_path):
 def test_initial_checkpoints_that_do_not_fit(saved, form, options, message):
     with pytest.raises(InputError, match=message):
         check_init_param(f"{saved}{form}", lm_model(**options), complete=True)
+
+
+def test_what_does_not_fit_may_be_ignored(saved):
+    model = lm_model(nlayers=3)
+    check_init_param(str(saved), model, complete=False)
+    load_pretrained_model(str(saved), model, ignore_init_mismatch=True)
+    assert torch.equal(model.lm.rnn.weight_ih_l1, load_state(saved)["lm.rnn.weight_ih_l1"])
 
 
 @pytest.mark.parametrize("form", [":lm:lm", ":lm.rnn:lm.rnn", ":::lm.encoder,lm.decoder"])
@@ -122,6 +129,10 @@ def test_resuming_with_other_locations_or_tokens_is_refused(train_lm, tmp_path, 
     args = read_config(point / "config.yaml")
     model = BayesLMTask.build_model(args)
     check_resume(point / "checkpoint.pth", model, args)
+    run = torch.load(point / "checkpoint.pth", weights_only=False)
+    for name, other in (("reporter", {"epoch": "2", "stats": {}}), ("optimizers", [3])):
+        with pytest.raises(InputError, match="cannot be resumed: reporter, optimizers of the"):
+            check_run({**run, name: other}, path="checkpoint.pth")
     tokens = args.token_list
     args.token_list = [*tokens[:2], tokens[3], tokens[2], *tokens[4:]]
     with pytest.raises(InputError, match="another token list"):

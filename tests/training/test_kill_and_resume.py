@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import errno
+import io
 import os
 import pickle
 import random
@@ -18,7 +19,7 @@ from training_options import ADAM, CELL, LSTM, assert_same, stats
 
 from espnet_bayeslm.loading.experiment import load_state, read_checkpoint, read_config
 from espnet_bayeslm.training.task import BayesLMTask
-from espnet_bayeslm.training.whole_files import writing_errors
+from espnet_bayeslm.training.whole_files import save_whole, writing_errors
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.folders import LOCK, folder_lock
 
@@ -220,6 +221,20 @@ def test_writing_errors(train_lm, tmp_path):
         with pytest.raises(OSError) as raised, writing_errors(tmp_path / "exp"):
             raise error
         assert raised.value is error
+
+
+def test_saves_that_are_not_to_a_path_or_cannot_be(tmp_path):
+    stream = io.BytesIO()
+    save_whole(torch.save, {"a": 1}, stream)
+    stream.seek(0)
+    assert torch.load(stream) == {"a": 1}
+
+    def save(obj, f):
+        raise RuntimeError("no such type")
+
+    with pytest.raises(RuntimeError, match="no such type"):
+        save_whole(save, {}, tmp_path / "a.pth")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")

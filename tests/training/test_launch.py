@@ -2,14 +2,17 @@
 
 import importlib
 import os
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 from espnet2.tasks.lm import lm_choices, model_choices
 from tiny_training import words
 
+import espnet_bayeslm
 from espnet_bayeslm import register
 from espnet_bayeslm.training.launch import check_decoding, run_program
 from espnet_bayeslm.training.launch import launch as launch_here
@@ -23,6 +26,15 @@ def run(*words, input=None, python=sys.executable):
 
 def launch(*words, **kwargs):
     return run("-m", "espnet_bayeslm", *words, **kwargs)
+
+
+@pytest.mark.parametrize("name, calls", [("__mp_main__", 1), ("espnet_bayeslm.__main__", 0)])
+def test_a_spawned_worker_knows_our_lms(name, calls, monkeypatch):
+    """It imports the program under a name of its own."""
+    called = []
+    monkeypatch.setattr("espnet_bayeslm.register", lambda: called.append(1))
+    runpy.run_path(f"{Path(espnet_bayeslm.__file__).parent}/__main__.py", run_name=name)
+    assert len(called) == calls
 
 
 @pytest.mark.parametrize(

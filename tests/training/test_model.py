@@ -6,9 +6,12 @@ import pytest
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
+from espnet2.train.reporter import Reporter
 from torch.distributions import Laplace, Normal, kl_divergence
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.training.epoch_lines import report_perplexity, report_sigma
+from espnet_bayeslm.training.loss_check import loss_error
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.utils.errors import InputError
 
@@ -116,6 +119,9 @@ def test_bad_options(option, values, message):
             build(10, **{option: value})
     with pytest.raises(InputError, match="num_train_tokens 0: expected 1 or more"):
         build(0)
+    learnt = BayesLSTMLM(VOCAB, unit=8, prior_variance="learn")
+    with pytest.raises(InputError, match=r"map: expected prior_variance a number .*'learn'"):
+        BayesLanguageModel(learnt, VOCAB, num_train_tokens=10, regularizer="map")
 
 
 def test_autocast_keeps_the_kl_in_float32(text):
@@ -233,6 +239,19 @@ def test_a_loss_that_is_not_finite_stops_with_location_and_sigma(text, value):
     assert where in message
 
 
+def test_the_sigma_of_latent_outputs_is_shown_where_there_is_one(text):
+    model = build(100, LATENT)
+    message = str(loss_error(torch.tensor(math.nan), model.lm, 1))
+    assert message.startswith("the training loss is nan at step 1 of this run. ")
+    assert report_sigma(model, epoch=1) == []
+    model(*text)
+    with torch.no_grad():
+        model.lm.decoder.bias.fill_(math.nan)
+    with pytest.raises(InputError, match=r"; hidden_output@\d has sigma 0\.\d+ to 0\.\d+"):
+        model(*text)
+    assert len(report_sigma(model, epoch=1)) == 2
+
+
 def test_a_sigma_that_is_not_a_number_is_shown(text):
     for n in range(len(build(100).lm.posterior.blocks())):
         model = build(100)
@@ -240,6 +259,16 @@ def test_a_sigma_that_is_not_a_number_is_shown(text):
         block.tensor("_log_std").data.fill_(math.nan)
         with pytest.raises(ValueError, match=f"; {block.location} has sigma nan to nan and"):
             model(*text)
+
+
+def test_an_epoch_without_a_batch_has_no_perplexity():
+    every = Reporter()
+    every.set_epoch(1)
+    with every.observe("valid") as reporter:
+        assert report_perplexity(reporter) == {}
+        reporter.register({"loss": torch.tensor(2.0)})
+        reporter.next()
+        assert report_perplexity(reporter)["ppl"] == pytest.approx(math.exp(2.0))
 
 
 @pytest.mark.parametrize("kl_scale", ["elbo", "release"])

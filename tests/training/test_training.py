@@ -35,6 +35,9 @@ def test_num_train_tokens_is_counted(corpus, train_lm, tmp_path):
     kl = load_lm(output).lm.kl().item()
     assert stats(output)["kl"] == pytest.approx(kl / tokens, rel=1e-5)
     path = tmp_path / "shape"
+    path.write_text("")
+    with pytest.raises(InputError, match="shape: the shape files list no utterance"):
+        count_tokens([str(path)])
     path.write_text("u1 3,10\nu2 x\n")
     with pytest.raises(ValueError, match="shape:2: expected `utterance length"):
         count_tokens([str(path)])

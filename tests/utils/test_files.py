@@ -14,6 +14,7 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
     atomic_write,
     compressed_to,
+    converted_by,
     read_keyed_lines,
     read_lines,
     write_json,
@@ -175,6 +176,9 @@ def test_compressed_files_are_read_under_any_name_and_from_a_pipe(tmp_path, suff
     writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(compress(text),))
     writer.start()
     assert list(read_lines(tmp_path / "pipe")) == lines
+    # what it holds is not known before it is read
+    advice = converted_by("tr a b", tmp_path / "pipe")
+    assert advice == f"Convert it: `tr a b < {tmp_path}/pipe > NEW_FILE`."
     writer.join()
 
 
