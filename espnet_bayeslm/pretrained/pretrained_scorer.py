@@ -29,7 +29,6 @@ from torch import nn
 
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.pretrained.loaded_weights import check_finite
-from espnet_bayeslm.pretrained.packed_linears import PackedLinears
 from espnet_bayeslm.pretrained.text_forms import (
     AUTO,
     Reader,
@@ -45,6 +44,7 @@ from espnet_bayeslm.utils.log import LOG
 if TYPE_CHECKING:
     from espnet_bayeslm.pretrained.causal_lm import CausalLM
     from espnet_bayeslm.pretrained.kept_keys import KeyValues
+    from espnet_bayeslm.pretrained.packed_linears import PackedLinears
     from espnet_bayeslm.scoring.prefixes import TokenPrefix
 
 # More nodes make products of matrices no faster, and attention slower
@@ -85,8 +85,6 @@ class CausalTreeLM(TreeLM):
         name: str = "",
     ):
         self.model, self.name, self._sampled = model, name, sampled
-        # random weights are those of an adapter
-        self._packed = PackedLinears(model, "" if sampled is None else ".lora_")
         self.is_uncertain = sampled is not None
         # peft's model has the one of transformers inside
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -152,6 +150,13 @@ class CausalTreeLM(TreeLM):
         inputs = {"input_ids": tokens, "attention_mask": mask.long()}
         found: torch.Tensor = self._body(**inputs, use_cache=False)[self._field]
         return found
+
+    @functools.cached_property
+    def _packed(self) -> PackedLinears:
+        """Linear layers with packed weights; random ones are those of an adapter."""
+        from espnet_bayeslm.pretrained.packed_linears import PackedLinears
+
+        return PackedLinears(self.model, "" if self._sampled is None else ".lora_")
 
     @contextlib.contextmanager
     def stepping(self, num_samples: int) -> Iterator[None]:
