@@ -45,6 +45,13 @@ class FusionWeights(NamedTuple):
     ahead_weight: float
 
 
+FARTHEST = FusionWeights(lm_weight=1.0, penalty=4.0, ahead_weight=2.0)
+"""A round goes to these weights at most, or to twice those before: lists of a search are pruned, so
+that weights which leave the recogniser out do well on them, and make nonsense in the search."""
+WAY = 41
+"""Number of weights that are tried on the way to those that are too far."""
+
+
 class Round(NamedTuple):
     """One decoding of the development set.
 
@@ -161,7 +168,7 @@ class FusionTuning:
 def best_weights(lists: Lists, before: FusionWeights, *, ahead_stays: bool) -> FusionWeights:
     """Weights with the fewest word errors on lists, by the line search that rescoring has.
 
-    Where the recogniser's own scores would have no weight, those `before` are returned.
+    The recogniser's own scores keep a weight, whatever the lists say.
     """
     names = FEATURES[: 4 if ahead_stays else 3]
     filled = [list(heard.items()) for heard in lists.values() if heard]
@@ -174,18 +181,45 @@ def best_weights(lists: Lists, before: FusionWeights, *, ahead_stays: bool) -> F
         errors[row, : len(items)] = [h.errors for _, h in items]
     problem = make_problem(features, errors, sizes)
     problem = problem._replace(names=tuple((name,) for name in names))
+    spreads = np.where(problem.spreads > 0, problem.spreads, np.inf)
 
     def vector(weights: FusionWeights) -> np.ndarray:
         """Weights of the features, in units of their spread."""
         lm, penalty, ahead = weights
         return np.array([1.0, lm, penalty, lm * ahead][: len(names)]) * problem.spreads
 
+    def of_vector(found: np.ndarray) -> Optional[FusionWeights]:
+        """Weights of a direction; None where the recogniser's scores have none, or too little."""
+        raw = found / spreads
+        if raw[0] <= 0:
+            return None
+        lm, penalty = raw[1] / raw[0], raw[2] / raw[0]
+        ahead = max(raw[3] / raw[1], 0.0) if ahead_stays and raw[1] > 0 else before.ahead_weight
+        weights = FusionWeights(*(round(float(value), 3) for value in (lm, penalty, ahead)))
+        return weights if _is_near(weights, before) else None
+
+    def errors_of(weights: FusionWeights) -> int:
+        """Word errors of the best hypotheses."""
+        totals = features @ (vector(weights) / spreads)
+        totals[np.arange(totals.shape[1]) >= sizes[:, None]] = -np.inf
+        return int(errors[np.arange(len(errors)), totals.argmax(1)].sum())
+
     starts = [before, *(before._replace(lm_weight=lm) for lm in STARTS)]
     vectors = [vector(start) for start in starts]
-    found = mert(problem, vectors, normalised(vectors[2 if before.lm_weight == 0 else 0]))
-    raw = found / np.where(problem.spreads > 0, problem.spreads, np.inf)
-    if raw[0] <= 0:
-        return before
-    lm, penalty = raw[1] / raw[0], raw[2] / raw[0]
-    ahead = max(raw[3] / raw[1], 0.0) if ahead_stays and raw[1] > 0 else before.ahead_weight
-    return FusionWeights(*(round(float(value), 3) for value in (lm, penalty, ahead)))
+    anchor = normalised(vectors[2 if before.lm_weight == 0 else 0])
+    best = mert(problem, vectors, anchor)
+    found = of_vector(best)
+    if found is not None:
+        return found
+    # the lists would leave the recogniser nearly out: the best weights on the way there
+    way = [of_vector(anchor + share * (best - anchor)) for share in np.linspace(0, 1, WAY)]
+    return min((w for w in way if w is not None), key=errors_of, default=before)
+
+
+def _is_near(weights: FusionWeights, before: FusionWeights) -> bool:
+    """True if a round may go from the weights `before` to these."""
+    return (
+        abs(weights.lm_weight) <= max(FARTHEST.lm_weight, 2 * before.lm_weight)
+        and abs(weights.penalty) <= max(FARTHEST.penalty, 2 * abs(before.penalty))
+        and weights.ahead_weight <= max(FARTHEST.ahead_weight, 2 * before.ahead_weight)
+    )

@@ -48,15 +48,30 @@ def test_weights_that_make_the_fewest_errors_are_found(ahead_stays):
     assert found.ahead_weight == pytest.approx(expected, rel=0.2)
 
 
-def test_a_recogniser_that_is_wrong_has_no_weights():
-    """The more the acoustic score, the more errors: the weights stay."""
+def test_a_recogniser_that_is_wrong_keeps_a_weight():
+    """The more the acoustic score, the more errors."""
     lists = random_lists(50, ahead_stays=False)
     for heard in lists.values():
         order = sorted(heard, key=lambda ids: heard[ids].am_score)
         for ids in heard:
-            heard[ids] = heard[ids]._replace(errors=order.index(ids), log_prob=0.0)
-    start = FusionWeights(0.3, 0.0, 0.5)
-    assert best_weights(lists, start, ahead_stays=False) is start
+            heard[ids] = heard[ids]._replace(errors=order.index(ids))
+    found = best_weights(lists, FusionWeights(0.3, 0.0, 0.5), ahead_stays=False)
+    assert abs(found.lm_weight) <= 1 and abs(found.penalty) <= 4 and found.ahead_weight == 0.5
+
+
+@pytest.mark.parametrize("lm_weight", [0.0, 0.4, 3.0])
+def test_a_round_does_not_leave_the_recogniser_out(lm_weight):
+    """On the lists the LM alone makes fewest errors, and more of it is always better."""
+    lists = random_lists(50, ahead_stays=False)
+    for heard in lists.values():
+        order = sorted(heard, key=lambda ids: -heard[ids].log_prob)
+        for ids in heard:
+            heard[ids] = heard[ids]._replace(errors=order.index(ids))
+    start = FusionWeights(lm_weight, 0.0, 0.5)
+    found = best_weights(lists, start, ahead_stays=False)
+    most = max(1.0, 2 * lm_weight)
+    assert 0.5 * most < found.lm_weight <= most
+    assert abs(found.penalty) <= 4
 
 
 class Recogniser:
