@@ -1,5 +1,6 @@
 """ESPnet3's stage `infer` decodes with our LM, by the files that docs/howto/espnet3.md shows."""
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -16,6 +17,7 @@ from tiny_training import words
 from written_files import write
 
 from espnet_bayeslm import speech2text
+from espnet_bayeslm.bin import export, ngram
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "espnet3.md"
 RUN = """
@@ -91,28 +93,48 @@ def recipe(corpus, tmp_path_factory):
     return folder, content, paths
 
 
+@pytest.fixture(scope="module", params=["trained", "fusion"])
+def model(request, recipe):
+    """Options of the recogniser: the page's, with its LM or with a word n-gram in its place."""
+    folder, content, _ = recipe
+    options = dict(content["model"])
+    if request.param == "fusion":
+        asr, text = folder / "exp" / "training", folder / "train.txt"
+        how = {"text": text, "order": 2, "discount_fallback": "true"}
+        ngram.main(words(arpa=folder / "words.arpa", **how))
+        ngram.main(words(arpa=folder / "tokens.arpa", asr_exp=asr, **how))
+        found = {"ngram": folder / "words.arpa", "ahead": folder / "tokens.arpa"}
+        found |= {"text": text, "output": folder / "exp" / "fusion", "max_oov_rate": 1}
+        export.main(words(format="fusion", asr_exp=asr / "config.yaml", **found))
+        options["lm_train_config"] = "exp/fusion/config.yaml"
+        options["lm_file"] = "exp/fusion/valid.loss.ave.pth"
+    return request.param, options
+
+
 @pytest.fixture(scope="module")
-def expected(recipe):
+def expected(recipe, model):
     """Texts of the recordings in this process, with the LM and without."""
-    folder, content, paths = recipe
-    options = {key: value for key, value in content["model"].items() if key != "_target_"}
+    folder, _, paths = recipe
+    options = {key: value for key, value in model[1].items() if key != "_target_"}
     for key, value in options.items():
         if isinstance(value, str):
             options[key] = str(folder / value.replace("${exp_dir}", "exp/training"))
     found = []
-    for weight in (options["lm_weight"], 0.0):
-        decode = speech2text(**{**options, "lm_weight": weight})
-        found.append([decode(soundfile.read(path, dtype="float32")[0])[0][0] for path in paths])
+    with contextlib.chdir(folder):  # paths in a fusion's files are as they were given
+        for weight in (options["lm_weight"], 0.0):
+            decode = speech2text(**{**options, "lm_weight": weight})
+            found.append([decode(soundfile.read(path, dtype="float32")[0])[0][0] for path in paths])
     return found
 
 
 @pytest.mark.parametrize("num_workers", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_stage_infer(recipe, expected, num_workers):
+def test_stage_infer(recipe, model, expected, num_workers):
     """In one process, and in workers that this process does not register anything for."""
     folder, content, _ = recipe
-    content = {**content, "inference_dir": f"exp/by_{num_workers}"}
+    name, options = model
+    content = {**content, "model": options, "inference_dir": f"exp/{name}_by_{num_workers}"}
     content["parallel"] = {"env": "local", "n_workers": num_workers}
-    config = f"conf/inference_{num_workers}.yaml"
+    config = f"conf/inference_{name}_{num_workers}.yaml"
     write(folder / config, yaml.safe_dump(content))
     command = [sys.executable, "run.py", "--stages", "infer", "--inference_config", config]
     paths = os.pathsep.join(filter(None, [*sys.path, os.environ.get("PYTHONPATH")]))
