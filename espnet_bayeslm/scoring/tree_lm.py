@@ -192,7 +192,9 @@ class TreeLM:
         A passage of n tokens has n - 1 rows. `states` are those before the roots, by number.
         """
         longest = max(len(passage.tokens) for passage in batch) - 1
-        device = next(self.model.parameters()).device
+        # an n-gram has no parameters
+        own = itertools.chain(self.model.parameters(), self.model.buffers())
+        device = next(own).device
         if self.takes_trees and longest <= self.reach:
             groups = {
                 key: [passage.tokens[1:-1] for passage in group]

@@ -13,6 +13,7 @@ from espnet_bayeslm.fusion.fusion_tuning import (
 )
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.nbest.types import Hypothesis
+from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.rescoring import score_hypotheses
 
 TRUE = FusionWeights(0.5, 0.8, 0.6)
@@ -97,6 +98,9 @@ class Recogniser:
         return {ids: Hypothesis(words[ids], items[ids].am_score) for ids in best}
 
 
+PART = {"name": "ahead", "weight": 1.0}
+
+
 class FixedLM(FusionLM):
     """A fusion whose ln P of each text is known."""
 
@@ -128,12 +132,21 @@ def test_rounds_get_better_and_the_best_one_wins():
     assert max(len(items) for items in tuning.lists.values()) > 2
 
 
-def test_a_look_ahead_that_stays_scores_each_hypothesis():
+@pytest.mark.parametrize("kind", ["lm", "ngram"])
+def test_a_look_ahead_that_stays_scores_each_hypothesis(kind, tmp_path):
     lists = random_lists(2, ahead_stays=True)
     lm = FixedLM(lists)
-    conf = {"att_unit": 8, "head": 2, "unit": 16, "layer": 1}
-    part = {"name": "ahead", "kind": "lm", "weight": 1.0, "lm": "bayes_transformer"}
-    lm.ahead, lm.takes_back = MixtureLM(20, components=[part | {"lm_conf": conf}]).eval(), False
+    if kind == "lm":
+        conf = {"att_unit": 8, "head": 2, "unit": 16, "layer": 1}
+        part = {"lm": "bayes_transformer", "lm_conf": conf}
+        lm.ahead = MixtureLM(20, components=[part | PART | {"kind": kind}]).eval()
+    else:
+        text, tokens = tmp_path / "text", ["<blank>", *map(str, range(18)), "<sos/eos>"]
+        text.write_text("1 2 3 4 5\n2 3 4 5 6\n7 8 9\n")
+        build_ngram(text, tmp_path / "arpa", order=2, discount_fallback=True)
+        part = PART | {"kind": kind, "path": str(tmp_path / "arpa")}
+        lm.ahead = MixtureLM(20, components=[part], tokens=tokens)
+    lm.takes_back = False
     search, alone = Recogniser(lists, lm), Recogniser(lists, None)
     recordings = {utt: lambda utt=utt: utt for utt in lists}
     tuning = FusionTuning(search, alone, recordings, {utt: () for utt in lists})
