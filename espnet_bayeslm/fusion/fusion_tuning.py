@@ -7,6 +7,7 @@ errors wins, the search without an LM among them.
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -48,8 +49,8 @@ class FusionWeights(NamedTuple):
 FARTHEST = FusionWeights(lm_weight=1.0, penalty=4.0, ahead_weight=2.0)
 """A round goes to these weights at most, or to twice those before: lists of a search are pruned, so
 that weights which leave the recogniser out do well on them, and make nonsense in the search."""
-WAY = 41
-"""Number of weights that are tried on the way to those that are too far."""
+GRID = 21
+"""Number of values of a weight where those of the line search are too far."""
 
 
 class Round(NamedTuple):
@@ -198,10 +199,12 @@ def best_weights(lists: Lists, before: FusionWeights, *, ahead_stays: bool) -> F
         weights = FusionWeights(*(round(float(value), 3) for value in (lm, penalty, ahead)))
         return weights if _is_near(weights, before) else None
 
+    beyond = np.arange(errors.shape[1]) >= sizes[:, None]
+
     def errors_of(weights: FusionWeights) -> int:
         """Word errors of the best hypotheses."""
         totals = features @ (vector(weights) / spreads)
-        totals[np.arange(totals.shape[1]) >= sizes[:, None]] = -np.inf
+        totals[beyond] = -np.inf
         return int(errors[np.arange(len(errors)), totals.argmax(1)].sum())
 
     starts = [before, *(before._replace(lm_weight=lm) for lm in STARTS)]
@@ -211,9 +214,26 @@ def best_weights(lists: Lists, before: FusionWeights, *, ahead_stays: bool) -> F
     found = of_vector(best)
     if found is not None:
         return found
-    # the lists would leave the recogniser nearly out: the best weights on the way there
-    way = [of_vector(anchor + share * (best - anchor)) for share in np.linspace(0, 1, WAY)]
-    return min((w for w in way if w is not None), key=errors_of, default=before)
+    # the lists would leave the recogniser nearly out
+    return _best_on_grid(before, errors_of, ahead_stays=ahead_stays)
+
+
+def _best_on_grid(
+    before: FusionWeights, errors_of: Callable[[FusionWeights], int], *, ahead_stays: bool
+) -> FusionWeights:
+    """Weights that are near with the fewest errors, the mean over neighbours on a grid."""
+    from scipy.ndimage import uniform_filter  # takes a while
+
+    most = [max(far, 2 * abs(old)) for far, old in zip(FARTHEST, before, strict=True)]
+    lms = np.linspace(0, most[0], GRID)[1:]
+    penalties = np.linspace(-most[1], most[1], 2 * GRID - 1)
+    aheads = np.linspace(0, most[2], GRID // 2) if ahead_stays else [before.ahead_weight]
+    points = [
+        FusionWeights(*map(float, point)) for point in itertools.product(lms, penalties, aheads)
+    ]
+    costs = np.reshape([*map(errors_of, points)], (len(lms), len(penalties), len(aheads)))
+    smooth = uniform_filter(costs.astype(float), 3, mode="nearest")
+    return FusionWeights(*(round(value, 3) for value in points[int(smooth.argmin())]))
 
 
 def _is_near(weights: FusionWeights, before: FusionWeights) -> bool:
