@@ -41,7 +41,7 @@ class ExportOptions(SubtractOptions):
     ahead_stays: bool = option(
         "true: scores of --ahead stay, log-linearly; false: they are taken back when a word is"
         " complete, and a hypothesis has the LMs' ln P",
-        False,
+        True,
         group=FUSION,
     )
     interval: int = option(

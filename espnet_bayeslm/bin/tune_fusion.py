@@ -34,7 +34,7 @@ class TuneFusionOptions(GPUOptions, ToolOptions):
     output: str = option("The folder to write: the LM with tuned weights, and decode.yaml")
     beam_size: int = option("Beam of the search, and hypotheses of a list", 10, least=2)
     ctc_weight: float = option("Weight of CTC in the search", 0.3, least=0, most=1)
-    num_rounds: int = option("Decodings with the LM, at most", 3, least=1)
+    num_rounds: int = option("Decodings with the LM, at most", 5, least=1)
     num_utts: int = option("Utterances to tune on, spread over the set; 0: all", 0, least=0)
 
 

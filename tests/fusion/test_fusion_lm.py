@@ -255,13 +255,14 @@ def export_options(sources, asr_exp, ahead, output):
     return {"format": "fusion", "weights": "0.4,0.6", **files}
 
 
-def test_what_espnet_loads(sources, asr_exp, ahead, tmp_path):
+@pytest.mark.parametrize("how", [{}, {"ahead_stays": "false"}])
+def test_what_espnet_loads(how, sources, asr_exp, ahead, tmp_path):
     from espnet2.tasks.lm import LMTask
 
     from espnet_bayeslm import register
 
     register()
-    export.main(words(**export_options(sources, asr_exp, ahead, tmp_path / "fusion")))
+    export.main(words(**export_options(sources, asr_exp, ahead, tmp_path / "fusion"), **how))
     files = [tmp_path / "fusion" / name for name in ("config.yaml", "valid.loss.ave.pth")]
     model, args = LMTask.build_model_from_file(*map(str, files), "cpu")
     assert args.token_list == CUTS["letters"][0]
@@ -271,7 +272,9 @@ def test_what_espnet_loads(sources, asr_exp, ahead, tmp_path):
     loaded = lm._loaded.on("cpu")
     texts = [text.split() for text in cuts]
     for cut, value in zip(cuts.values(), expected_scores(loaded, [0.4, 0.6], texts), strict=True):
-        assert total(lm, [tokens.index(p) for p in cut.split()]) == pytest.approx(value, abs=1e-4)
+        ids = [tokens.index(piece) for piece in cut.split()]
+        kept = 0.0 if how else 0.5 * total(lm.ahead, ids)
+        assert total(lm, ids) == pytest.approx(value + kept, abs=1e-4)
     # the form was chosen by the recogniser's validation text
     assert args.lm_conf["text_forms"]["llama"].startswith(("lower", "as_is", "sentence"))
     assert load_lm(tmp_path / "fusion").token_list == tokens
