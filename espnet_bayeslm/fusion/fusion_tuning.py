@@ -48,7 +48,8 @@ class FusionWeights(NamedTuple):
 
 FARTHEST = FusionWeights(lm_weight=1.0, penalty=4.0, ahead_weight=2.0)
 """A round goes to these weights at most, or to twice those before: lists of a search are pruned, so
-that weights which leave the recogniser out do well on them, and make nonsense in the search."""
+that weights which leave the recogniser or the look-ahead out do well on them, and make nonsense in
+the search. The look-ahead keeps half of its weight."""
 GRID = 21
 """Number of values of a weight where those of the line search are too far."""
 
@@ -227,7 +228,9 @@ def _best_on_grid(
     most = [max(far, 2 * abs(old)) for far, old in zip(FARTHEST, before, strict=True)]
     lms = np.linspace(0, most[0], GRID)[1:]
     penalties = np.linspace(-most[1], most[1], 2 * GRID - 1)
-    aheads = np.linspace(0, most[2], GRID // 2) if ahead_stays else [before.ahead_weight]
+    aheads = [before.ahead_weight]
+    if ahead_stays:
+        aheads = [*np.linspace(before.ahead_weight / 2, most[2], GRID // 2)]
     points = [
         FusionWeights(*map(float, point)) for point in itertools.product(lms, penalties, aheads)
     ]
@@ -241,5 +244,6 @@ def _is_near(weights: FusionWeights, before: FusionWeights) -> bool:
     return (
         abs(weights.lm_weight) <= max(FARTHEST.lm_weight, 2 * before.lm_weight)
         and abs(weights.penalty) <= max(FARTHEST.penalty, 2 * abs(before.penalty))
+        and before.ahead_weight / 2 <= weights.ahead_weight
         and weights.ahead_weight <= max(FARTHEST.ahead_weight, 2 * before.ahead_weight)
     )

@@ -61,18 +61,20 @@ def test_a_recogniser_that_is_wrong_keeps_a_weight():
 
 
 @pytest.mark.parametrize("lm_weight", [0.0, 0.4, 3.0])
-def test_a_round_does_not_leave_the_recogniser_out(lm_weight):
+@pytest.mark.parametrize("ahead_stays", [False, True])
+def test_a_round_does_not_leave_the_recogniser_or_the_look_ahead_out(lm_weight, ahead_stays):
     """On the lists the LM alone makes fewest errors, and more of it is always better."""
-    lists = random_lists(50, ahead_stays=False)
+    lists = random_lists(50, ahead_stays=ahead_stays)
     for heard in lists.values():
         order = sorted(heard, key=lambda ids: -heard[ids].log_prob)
         for ids in heard:
             heard[ids] = heard[ids]._replace(errors=order.index(ids))
     start = FusionWeights(lm_weight, 0.0, 0.5)
-    found = best_weights(lists, start, ahead_stays=False)
+    found = best_weights(lists, start, ahead_stays=ahead_stays)
     most = max(1.0, 2 * lm_weight)
     assert 0.5 * most < found.lm_weight <= most
     assert abs(found.penalty) <= 4
+    assert 0.25 <= found.ahead_weight <= (2 if ahead_stays else 0.5)
 
 
 class Recogniser:

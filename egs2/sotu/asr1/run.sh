@@ -125,6 +125,7 @@ if runs 4 "fusion, tuned on dev"; then
         tune "${name}" "exp/lm_${name}"
     done
     fuse 3gram --ngram exp/words.arpa
+    fuse 3gram_taken_back --ngram exp/words.arpa --ahead_stays false
     fuse smollm2 "${large[@]}" --lm hf:exp/smollm2
     fuse lora "${large[@]}" --lm exp/lm_lora
 fi
@@ -136,7 +137,7 @@ tuned() { # OPTION: its value for the 3-gram
 if runs 5 "decoding of test, rescoring of lists"; then
     part test "${num_eval}"
     decode no_lm --beam_size 10 --ctc_weight 0.3
-    for name in espnet point bayes 3gram smollm2 lora; do
+    for name in espnet point bayes 3gram 3gram_taken_back smollm2 lora; do
         decode "${name}"
     done
     for set in dev test; do
@@ -152,7 +153,7 @@ fi
 
 if runs 6 "word error rates"; then
     hyps=(--hyp "no LM=exp/decode/no_lm/1best_recog/text")
-    for name in espnet point bayes 3gram smollm2 lora; do
+    for name in espnet point bayes 3gram 3gram_taken_back smollm2 lora; do
         hyps+=(--hyp "${name}=exp/decode/${name}/1best_recog/text")
     done
     for name in smollm2 lora 3gram_lora; do
