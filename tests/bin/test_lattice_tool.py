@@ -192,4 +192,4 @@ REFUSED = [
 @pytest.mark.parametrize("options, message", REFUSED)
 def test_options_that_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        LatticeOptions(lattices="x", output="y", **options)
+        LatticeOptions(lattices="x", **options)
