@@ -91,13 +91,12 @@ def main() -> None:
         for name, search in fused.items():
             clock(name, lambda x=samples, search=search: search(x))
             texts = [*found][:LISTS]
-            lists = f"{name}: lists"
-            clock(lists, lambda lm=search.lm, texts=texts: lm.text_log_probs(texts))
+            clock(f"{name}: lists", lambda lm=search.lm, texts=texts: lm.text_log_probs(texts))
     count, seconds = len(recordings), clock.seconds
     print(f"{'':32} {'s':>6} {'/ alone':>8} {'/ alone + lists':>16} {'steps':>6}")
     for name in ("alone", *fused):
-        lists = seconds.get(f"{name}: lists")
-        ratio = "" if lists is None else f"{seconds[name] / (seconds['alone'] + lists):.2f}"
+        of_lists = seconds.get(f"{name}: lists")
+        ratio = "" if of_lists is None else f"{seconds[name] / (seconds['alone'] + of_lists):.2f}"
         of_alone = seconds[name] / seconds["alone"]
         steps = clock.steps[name] / count
         print(f"{name:32} {seconds[name] / count:6.2f} {of_alone:8.2f} {ratio:>16} {steps:6.1f}")

@@ -196,7 +196,7 @@ class FusionLM(LogProbLM):
     def advance(self, tokens: torch.Tensor, states: List[FusionState]) -> Step:
         """Score the next token after one more token of each hypothesis."""
         rows, ahead = self._look_ahead(tokens, states)
-        # single numbers are read sooner there
+        # NumPy reads single numbers sooner
         columns = rows.cpu().numpy()
         moved = [self._moved(*pair) for pair in zip(tokens.tolist(), states, strict=True)]
         heard = self._heard(tokens.tolist(), states)

@@ -172,65 +172,64 @@ def best_weights(lists: Lists, before: FusionWeights, *, ahead_stays: bool) -> F
 
     The recogniser's own scores keep a weight, whatever the lists say.
     """
-    names = FEATURES[: 4 if ahead_stays else 3]
-    filled = [list(heard.items()) for heard in lists.values() if heard]
-    sizes = np.array([len(items) for items in filled])
-    features = np.zeros((len(filled), sizes.max(), len(names)))
-    errors = np.zeros(features.shape[:2])
-    for row, items in enumerate(filled):
-        values = [(h.am_score, h.log_prob, len(ids) + 1, h.ahead) for ids, h in items]
-        features[row, : len(items)] = np.array(values)[:, : len(names)]
-        errors[row, : len(items)] = [h.errors for _, h in items]
+    num_features = 4 if ahead_stays else 3
+    features, errors, sizes = _arrays(lists, num_features)
     problem = make_problem(features, errors, sizes)
-    problem = problem._replace(names=tuple((name,) for name in names))
-    spreads = np.where(problem.spreads > 0, problem.spreads, np.inf)
+    problem = problem._replace(names=tuple((name,) for name in FEATURES[:num_features]))
 
-    def vector(weights: FusionWeights) -> np.ndarray:
-        """Weights of the features, in units of their spread."""
+    def of_features(weights: FusionWeights) -> np.ndarray:
+        """Weights of the features."""
         lm, penalty, ahead = weights
-        return np.array([1.0, lm, penalty, lm * ahead][: len(names)]) * problem.spreads
+        return np.array([1.0, lm, penalty, lm * ahead][:num_features])
 
-    def of_vector(found: np.ndarray) -> Optional[FusionWeights]:
-        """Weights of a direction; None where the recogniser's scores have none, or too little."""
-        raw = found / spreads
-        if raw[0] <= 0:
-            return None
+    starts = [before, *(before._replace(lm_weight=lm) for lm in STARTS)]
+    # the line search counts in units of the features' spread
+    vectors = [of_features(start) * problem.spreads for start in starts]
+    best = mert(problem, vectors, normalised(vectors[2 if before.lm_weight == 0 else 0]))
+    raw = best / np.where(problem.spreads > 0, problem.spreads, np.inf)
+    if raw[0] > 0:
         lm, penalty = raw[1] / raw[0], raw[2] / raw[0]
         ahead = max(raw[3] / raw[1], 0.0) if ahead_stays and raw[1] > 0 else before.ahead_weight
-        weights = FusionWeights(*(round(float(value), 3) for value in (lm, penalty, ahead)))
-        return weights if _is_near(weights, before) else None
-
+        found = FusionWeights(*(round(float(value), 3) for value in (lm, penalty, ahead)))
+        least, most = _limits(before)
+        if all(low <= value <= high for low, value, high in zip(least, found, most, strict=True)):
+            return found
     beyond = np.arange(errors.shape[1]) >= sizes[:, None]
 
     def errors_of(weights: FusionWeights) -> int:
         """Word errors of the best hypotheses."""
-        totals = features @ (vector(weights) / spreads)
+        totals = features @ of_features(weights)
         totals[beyond] = -np.inf
         return int(errors[np.arange(len(errors)), totals.argmax(1)].sum())
 
-    starts = [before, *(before._replace(lm_weight=lm) for lm in STARTS)]
-    vectors = [vector(start) for start in starts]
-    anchor = normalised(vectors[2 if before.lm_weight == 0 else 0])
-    best = mert(problem, vectors, anchor)
-    found = of_vector(best)
-    if found is not None:
-        return found
-    # the lists would leave the recogniser nearly out
     return _best_on_grid(before, errors_of, ahead_stays=ahead_stays)
+
+
+def _arrays(lists: Lists, num_features: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First `FEATURES` (L, N, F) and errors (L, N) of lists, padded by zeros; sizes (L,)."""
+    filled = [list(heard.items()) for heard in lists.values() if heard]
+    sizes = np.array([len(items) for items in filled])
+    features = np.zeros((len(filled), sizes.max(), num_features))
+    errors = np.zeros(features.shape[:2])
+    for row, items in enumerate(filled):
+        values = [(h.am_score, h.log_prob, len(ids) + 1, h.ahead) for ids, h in items]
+        features[row, : len(items)] = np.array(values)[:, :num_features]
+        errors[row, : len(items)] = [h.errors for _, h in items]
+    return features, errors, sizes
 
 
 def _best_on_grid(
     before: FusionWeights, errors_of: Callable[[FusionWeights], int], *, ahead_stays: bool
 ) -> FusionWeights:
-    """Weights that are near with the fewest errors, the mean over neighbours on a grid."""
+    """Weights within the limits with the fewest errors, the mean over neighbours on a grid."""
     from scipy.ndimage import uniform_filter  # takes a while
 
-    most = [max(far, 2 * abs(old)) for far, old in zip(FARTHEST, before, strict=True)]
-    lms = np.linspace(0, most[0], GRID)[1:]
-    penalties = np.linspace(-most[1], most[1], 2 * GRID - 1)
+    least, most = _limits(before)
+    lms = np.linspace(0, most.lm_weight, GRID)[1:]
+    penalties = np.linspace(least.penalty, most.penalty, 2 * GRID - 1)
     aheads = [before.ahead_weight]
     if ahead_stays:
-        aheads = [*np.linspace(before.ahead_weight / 2, most[2], GRID // 2)]
+        aheads = [*np.linspace(least.ahead_weight, most.ahead_weight, GRID // 2)]
     points = [
         FusionWeights(*map(float, point)) for point in itertools.product(lms, penalties, aheads)
     ]
@@ -239,11 +238,8 @@ def _best_on_grid(
     return FusionWeights(*(round(value, 3) for value in points[int(smooth.argmin())]))
 
 
-def _is_near(weights: FusionWeights, before: FusionWeights) -> bool:
-    """True if a round may go from the weights `before` to these."""
-    return (
-        abs(weights.lm_weight) <= max(FARTHEST.lm_weight, 2 * before.lm_weight)
-        and abs(weights.penalty) <= max(FARTHEST.penalty, 2 * abs(before.penalty))
-        and before.ahead_weight / 2 <= weights.ahead_weight
-        and weights.ahead_weight <= max(FARTHEST.ahead_weight, 2 * before.ahead_weight)
-    )
+def _limits(before: FusionWeights) -> Tuple[FusionWeights, FusionWeights]:
+    """The least and the largest weights that a round may go to from the weights `before`."""
+    pairs = zip(FARTHEST, before, strict=True)
+    most = FusionWeights(*(max(far, 2 * abs(old)) for far, old in pairs))
+    return FusionWeights(-most.lm_weight, -most.penalty, before.ahead_weight / 2), most

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Iterator, List, Tuple
+import functools
+from typing import Any, Iterator, List, Tuple
 
-import torch
 from torch import nn
 
 from espnet_bayeslm.kernels import is_plain
-from espnet_bayeslm.kernels.product import KEEP_ROWS, product
+from espnet_bayeslm.kernels.product import KEEP_ROWS, Product, product
 
 # Packed weights stand beside the model's own: an LM of more elements would take too much memory
 MOST_ELEMENTS = 10**9
@@ -27,9 +27,6 @@ class PackedLinears:
 
     def __init__(self, model: Any, changing: str = ""):
         self._model, self._changing = model, changing
-        # the layers, and what computes them; found at the first use
-        self._products: List[Tuple[nn.Module, Callable[[torch.Tensor], torch.Tensor]]] = []
-        self._is_packed = False
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
@@ -37,8 +34,6 @@ class PackedLinears:
         if is_plain():
             yield
             return
-        if not self._is_packed:
-            self._pack()
         for layer, forward in self._products:
             layer.forward = forward
         try:
@@ -47,11 +42,12 @@ class PackedLinears:
             for layer, _ in self._products:
                 del layer.forward
 
-    def _pack(self) -> None:
-        """Pack the weights of the layers."""
-        self._is_packed = True
+    @functools.cached_property
+    def _products(self) -> List[Tuple[nn.Module, Product]]:
+        """The layers that have packed weights, and what computes them."""
+        found: List[Tuple[nn.Module, Product]] = []
         if sum(weight.numel() for weight in self._model.parameters()) > MOST_ELEMENTS:
-            return
+            return found
         for name, layer in self._model.named_modules():
             # a layer that somebody has changed, as libraries of large models do, stays as it is
             is_own = type(layer) is nn.Linear and "forward" not in vars(layer)
@@ -59,4 +55,5 @@ class PackedLinears:
                 continue
             if not (self._changing and self._changing in name):
                 weight, bias = layer.weight.detach(), layer.bias
-                self._products.append((layer, product(weight, KEEP_ROWS, bias)))
+                found.append((layer, product(weight, KEEP_ROWS, bias)))
+        return found

@@ -89,7 +89,7 @@ def test_a_task_that_waits_for_a_process_when_all_end():
         while not waiting.running():
             time.sleep(0.001)
     with pytest.raises(BrokenExecutor, match="the processes are being ended"):
-        waiting.result(timeout=60)
+        waiting.result()
 
 
 def raise_input_error(number):

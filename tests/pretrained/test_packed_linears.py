@@ -3,13 +3,13 @@
 import pytest
 import torch
 from torch import nn
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from espnet_bayeslm.kernels import plain
 from espnet_bayeslm.pretrained import packed_linears
 from espnet_bayeslm.pretrained.packed_linears import PackedLinears
 from espnet_bayeslm.pretrained.pretrained_scorer import CausalTreeLM
 from espnet_bayeslm.scoring.prefixes import PrefixSearch, TokenPrefix
-from tests.pretrained.tiny_models import Auto, LlamaConfig
 
 SIZE = 160  # matrices of fewer than 2^14 elements are not packed
 
@@ -61,7 +61,7 @@ def test_steps_have_the_scores_of_whole_texts():
         num_attention_heads=4,
     )
     torch.manual_seed(0)
-    model = Auto.from_config(config).eval()
+    model = AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():  # away from uniform probabilities
         for parameter in model.parameters():
             parameter.mul_(2.0)

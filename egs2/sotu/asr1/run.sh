@@ -118,7 +118,7 @@ if runs 3 "LMs (about two hours of a core)"; then
     bayeslm train --train_text "${data}/lm_adapt.txt" --valid_text "${data}/lm_dev.txt" --from hf:exp/smollm2 --config lora --max_epoch 1 --exp exp/lm_lora
 fi
 
-large=(--precision "${precision}")
+of_smollm2=(--precision "${precision}")
 if runs 4 "fusion, tuned on dev"; then
     part dev "${num_tune}"
     for name in espnet point bayes; do
@@ -126,8 +126,8 @@ if runs 4 "fusion, tuned on dev"; then
     done
     fuse 3gram --ngram exp/words.arpa
     fuse 3gram_taken_back --ngram exp/words.arpa --ahead_stays false
-    fuse smollm2 "${large[@]}" --lm hf:exp/smollm2
-    fuse lora "${large[@]}" --lm exp/lm_lora
+    fuse smollm2 "${of_smollm2[@]}" --lm hf:exp/smollm2
+    fuse lora "${of_smollm2[@]}" --lm exp/lm_lora
 fi
 
 tuned() { # OPTION: its value for the 3-gram
@@ -146,9 +146,9 @@ if runs 5 "decoding of test, rescoring of lists"; then
         [ -e "exp/lists/3gram_${set}.jsonl" ] || "${lists[@]}" --lm exp/tuned_3gram --lm_weight "$(tuned lm_weight)" \
             --penalty "$(tuned penalty)" --output "exp/lists/3gram_${set}.jsonl"
     done
-    rescored smollm2 alone "${large[@]}" --lm hf:exp/smollm2
-    rescored lora alone "${large[@]}" --lm exp/lm_lora
-    rescored 3gram_lora 3gram "${large[@]}" --lm exp/lm_lora
+    rescored smollm2 alone "${of_smollm2[@]}" --lm hf:exp/smollm2
+    rescored lora alone "${of_smollm2[@]}" --lm exp/lm_lora
+    rescored 3gram_lora 3gram "${of_smollm2[@]}" --lm exp/lm_lora
 fi
 
 if runs 6 "word error rates"; then
