@@ -16,6 +16,7 @@ TOOLS = {
     "lm_train": "train an LM with ESPnet's own options",
     "configs": "training configurations that are shipped",
     "train": "plain text to a trained LM in one command",
+    "adapt": "lists with references to an adapted LM, with all that rescoring needs",
     "search": "architecture search: which locations should be uncertain",
     "ngram": "estimate a modified Kneser-Ney n-gram, ARPA out",
     "nbest": "N-best lists from recordings, by ESPnet, Whisper or PocketSphinx",

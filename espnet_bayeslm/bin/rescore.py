@@ -206,6 +206,10 @@ def checked_inputs(options: RescoreCommand) -> Inputs:
 
 def rescore(options: RescoreCommand) -> None:
     """Rescore N-best lists and write the result."""
+    if options.adapted is not None:
+        from espnet_bayeslm.rescoring.adapted_folder import with_adapted
+
+        options = with_adapted(options)
     workers = options.pool(preload=PRELOAD)
     lists, work, tuning_refs, refs, replaces = checked_inputs(options)
     where: Any = dict(ngpu=options.ngpu, output=options.output, total=len(lists.utts))

@@ -154,6 +154,11 @@ class RescoreOptions(CountingOptions, SubtractOptions):
 class SharedRescoreOptions(RescoreOptions, GPUOptions, EngineOptions):
     """Options of `espnet_bayeslm.rescore`, which `bayeslm rescore` has beside those of files."""
 
+    adapted: Optional[PathLike] = option(
+        "The folder of `bayeslm adapt`: the LM with its weights, scales, normalisation and context",
+        None,
+    )
+
 
 class ListWorker(ComponentWorker):
     """Scores blocks of lists under several components; blocks do not depend on each other.

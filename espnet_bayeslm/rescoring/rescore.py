@@ -88,6 +88,10 @@ def rescore(
         InputError: Something does not fit; lists are checked as they come.
     """
     given = SharedRescoreOptions(**options)
+    if given.adapted is not None:
+        from espnet_bayeslm.rescoring.adapted_folder import with_adapted
+
+        given = with_adapted(given)
     scales = given.given_scales(*["tune=True"] * tune)
     given = dataclasses.replace(given, scales=scales, lmwt=None, word_penalty=None)
     if tune and refs is None:

@@ -1,0 +1,1 @@
+"""`bayeslm adapt`: lists with references to an adapted LM with all that rescoring needs."""

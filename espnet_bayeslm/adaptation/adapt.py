@@ -1,0 +1,347 @@
+"""Lists with references to an adapted LM, its weights and what they gain, in one command.
+
+The references of one part of the lists train adapters. The other part says when they are trained
+enough, which of them is used, and how much an LM counts: every figure is of lists whose references
+no adapter has seen, and each is rescored with weights that were tuned on others of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from espnet_bayeslm.adaptation.parts import Parts, divide
+from espnet_bayeslm.adaptation.plan import (
+    ADAPTED,
+    AS_IT_IS,
+    CONTROL,
+    FIRST,
+    IN_CONTEXT,
+    MAX_EPOCH,
+    Plan,
+    System,
+)
+from espnet_bayeslm.engine.pool import EngineOptions, Pool
+from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
+from espnet_bayeslm.evaluation.text_checks import warn_leakage, warn_of_spelling
+from espnet_bayeslm.evaluation.transcripts import read_transcripts
+from espnet_bayeslm.evaluation.wer import CountingOptions, check_same_utterances
+from espnet_bayeslm.nbest.formats import CheckedLists, format_option, nbest_writer
+from espnet_bayeslm.nbest.segments import known_segments
+from espnet_bayeslm.pretrained.names import is_pretrained
+from espnet_bayeslm.quickstart.demo import fast_precision
+from espnet_bayeslm.quickstart.steps import HEAVY, Tool, run_steps
+from espnet_bayeslm.report.table import Table
+from espnet_bayeslm.rescoring.adapted_folder import write_adapted
+from espnet_bayeslm.training.plain_text import best_of, whole_name
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_lines, write_text
+from espnet_bayeslm.utils.folders import check_folder, folder_lock, staged
+from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.options import ToolOptions, option
+
+Refs = Mapping[str, Sequence[str]]
+# A training step reads each token three times as long as scoring does; of 20-best lists the
+# hypotheses share about half of their tokens
+TRAINING, SHARED = 3.5, 0.5
+USUAL_EPOCHS = 6
+PROBE = 24
+"""References that are scored to see how fast the LM is."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdaptOptions(CountingOptions, EngineOptions, ToolOptions):
+    """Options of `bayeslm adapt`."""
+
+    nbest: str = option("N-best lists, of some hundred utterances or more")
+    nbest_format: Optional[str] = format_option()
+    ref: Optional[str] = option(
+        "Their references, a Kaldi `text` or a trn (default: the lists' own)", None
+    )
+    source: str = option(
+        "The pretrained LM: hf:FOLDER, hf:NAME, a .gguf file or the folder of a peft adapter",
+        name="from",
+    )
+    base: Optional[str] = option(
+        "Base model of the adapter of --from, where it is not at the path that it names", None
+    )
+    texts: Sequence[PathLike] = option(
+        "More text of the domain, a sentence a line, that adapters learn too (repeatable)",
+        (),
+        name="text",
+    )
+    ngrams: Sequence[PathLike] = option(
+        "An ARPA file or KenLM binary that is interpolated with the LM (repeatable)",
+        (),
+        name="ngram",
+    )
+    normalize: str = normalize_option("hypotheses and references")
+    configs: Sequence[str] = option(
+        "Configuration of an adapter that is tried (repeatable; default: lora and ivon_lora); the"
+        " tuning part chooses",
+        (),
+        name="adapter",
+    )
+    max_epoch: int = option("Epochs of an adapter, at most", MAX_EPOCH, least=1)
+    segments: Optional[str] = option(
+        "Kaldi's `segments`, or utt2start: the recordings, of which none is in both parts", None
+    )
+    context: str = option(
+        "previous: try also an LM that goes on from the best hypotheses so far of a recording",
+        "none",
+        choices=("none", "previous"),
+    )
+    precision: Optional[str] = option(
+        "Precision of the LM (default: bfloat16 where this CPU is faster with it, else float32)",
+        None,
+        choices=("float32", "bfloat16"),
+    )
+    output: str = option("The folder to write, for `bayeslm rescore --adapted`")
+
+
+class Result(NamedTuple):
+    """A row of the table: a system on the tuning part.
+
+    Attributes:
+        name: Its name.
+        wer: Word errors in %, of lists that its weights were not tuned on.
+        p: Of the test against the row before; None of the first.
+        perplexity: Of the tuning text, per word; None where it is not measured.
+    """
+
+    name: str
+    wer: float
+    p: Optional[float]
+    perplexity: Optional[float] = None
+
+
+def adapt(options: AdaptOptions, tool: Tool) -> None:
+    """Adapt, tune, and print what it gains; a run that was stopped goes on."""
+    begin, folder = time.monotonic(), Path(options.output)
+    plan = planned(options)
+    check_folder(folder)
+    workers = options.pool(trains=True, preload=HEAVY)
+    lists, refs, normalization = checked_lists(options)
+    groups = {utt: s.recording for utt, s in known_segments(options.segments).items()}
+    parts = divide(list(lists), refs, groups)
+    with folder_lock(folder), contextlib.ExitStack() as stack:
+        write_data(plan, parts, refs, normalization, options.texts)
+        pool = stack.enter_context(workers)
+        announce(pool, plan, parts, refs)
+        chosen, results = carried_out(plan, options, pool, tool)
+        text = table(results, parts, chosen, minutes=(time.monotonic() - begin) / 60)
+        write_text(folder / "RESULTS.md", text)
+        finish(plan, options, chosen)
+    print(text)
+    print(f"{folder}/report.html: every list beside its reference")
+    print(f"next: bayeslm rescore --nbest LISTS --adapted {folder} --output DIR")
+
+
+def planned(options: AdaptOptions) -> Plan:
+    """Command lines of these options.
+
+    Raises:
+        InputError: The LM is not a pretrained one, or there is no context to try.
+    """
+    if not is_pretrained(options.source):
+        raise InputError(
+            f"--from {options.source} is no pretrained LM",
+            remedy="Give hf:FOLDER, hf:NAME, a .gguf file or a peft adapter; an LM of ESPnet is"
+            " adapted by `bayeslm train --config adapt_transformer`.",
+        )
+    if options.context != "none" and options.segments is None:
+        raise InputError(
+            "--context previous needs to know the recordings",
+            remedy="Give --segments FILE, Kaldi's `segments` or utt2start.",
+        )
+    given = {"unit": options.unit, "ignore_words": options.ignore_words}
+    return Plan(
+        folder=Path(options.output),
+        lm=whole_name(options.source),
+        base=options.base and whole_name(options.base),
+        configs=tuple(options.configs) or ("lora", "ivon_lora"),
+        max_epoch=options.max_epoch,
+        ngrams=tuple(str(Path(path).resolve()) for path in options.ngrams),
+        precision=options.precision or fast_precision(),
+        counting={**given, "normalize": options.normalize or None},
+        context={"context": "previous", "segments": options.segments},
+    )
+
+
+def checked_lists(options: AdaptOptions) -> Tuple[CheckedLists, Refs, Normalization]:
+    """Lists as they came, their references, and the normalisation; says what another would gain.
+
+    Raises:
+        InputError: A list has no reference.
+    """
+    normalization = Normalization(options.normalize, kept=options.counting.ignored)
+    lists = CheckedLists(options.nbest, options.nbest_format)
+    refs: Refs = lists.refs
+    if options.ref is not None:
+        refs = read_transcripts(options.ref)
+    if not refs:
+        raise InputError("no references", path=options.nbest, remedy="Give --ref FILE.")
+    check_same_utterances(refs, lists.utts, ref_path=options.ref or "", hyp_path=options.nbest)
+    LOG.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, lists.path)
+    firsts = normalization.text(lists.firsts.texts) if normalization.steps else lists.firsts.texts
+    warn_of_spelling(normalization.text(refs), firsts, options.counting, given=normalization.steps)
+    return lists, refs, normalization
+
+
+def write_data(
+    plan: Plan,
+    parts: Parts,
+    refs: Refs,
+    normalization: Normalization,
+    texts: Sequence[PathLike],
+) -> None:
+    """Write the texts of both parts, normalised, and the lists and references of the tuning part.
+
+    Raises:
+        InputError: The folder holds parts of other lists.
+    """
+    files: Dict[str, str] = {}
+    for name, part in (("adapt", parts.adapting), ("tune", parts.tuning)):
+        text = normalization.text({item.utt: refs[item.utt] for item in part})
+        files[f"{name}.txt"] = "".join(f"{' '.join(words)}\n" for words in text.values() if words)
+    for path in texts:
+        more = {str(number): line.split() for number, line in read_lines(path)}
+        lines = normalization.text(more).values()
+        files["adapt.txt"] += "".join(f"{' '.join(words)}\n" for words in lines if words)
+    rows = (f"{item.utt} {' '.join(refs[item.utt])}".rstrip() for item in parts.tuning)
+    files["tune.ref"] = "".join(f"{row}\n" for row in rows)
+    target = plan.data("")
+    if not target.exists():
+        with staged(target) as place:
+            for name, content in files.items():
+                (place / name).write_text(content, encoding="utf-8")
+            with nbest_writer(place / "tune.jsonl", format="jsonl") as add:
+                for item in parts.tuning:
+                    add(item)
+    elif any(plan.data(name).read_text("utf-8") != text for name, text in files.items()):
+        raise InputError(
+            "holds parts of other lists or texts than those given now",
+            path=target,
+            remedy="Give a new --output.",
+        )
+    heard = normalization.text({item.utt: refs[item.utt] for item in parts.tuning})
+    warn_leakage(heard.values(), plan.data("adapt.txt"), what="the tuning part's references")
+
+
+def announce(pool: Pool, plan: Plan, parts: Parts, refs: Refs) -> None:
+    """Say how the lists are divided, and how long it will take about."""
+    probe = [refs[item.utt] for item in parts.tuning[:PROBE]]
+    rate = pool.executor.submit(words_a_second, plan.lm, plan.base, plan.precision, probe).result()
+    adapting = sum(len(line.split()) for _, line in read_lines(plan.data("adapt.txt")))
+    hypotheses = sum(len(hyp.words) for item in parts.tuning for hyp in item.hypotheses)
+    trained = len(plan.configs) * min(USUAL_EPOCHS, plan.max_epoch) * adapting * TRAINING
+    minutes = (trained + 3 * SHARED * hypotheses) / rate / 60 / min(pool.workers, 2)
+    LOG.info(
+        "%d lists adapt and %d tune; %s stay whole. About %.0f minutes on %d process%s",
+        *(len(parts.adapting), len(parts.tuning), parts.units, max(minutes, 1)),
+        *(pool.workers, "es" * (pool.workers > 1)),
+    )
+
+
+def words_a_second(
+    lm: str, base: Optional[str], precision: str, sentences: Sequence[Sequence[str]]
+) -> float:
+    """Words that a pretrained LM scores in a second on one core of this machine."""
+    from espnet_bayeslm.engine.processes import set_threads
+    from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+    from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
+
+    set_threads(1)
+    scorer = PretrainedScorer(load_causal_lm(lm, base=base, precision=precision))
+    scorer.word_scores(sentences[:1])
+    begin = time.perf_counter()
+    scorer.word_scores(sentences)
+    return sum(map(len, sentences)) / max(time.perf_counter() - begin, 1e-6)
+
+
+def carried_out(
+    plan: Plan, options: AdaptOptions, pool: Pool, tool: Tool
+) -> Tuple[System, List[Result]]:
+    """The system to use, and the rows of the table, after all command lines have run."""
+    logs = plan.folder / "log"
+    for name in ("perplexity", "weights"):
+        (plan.folder / name).mkdir(exist_ok=True)
+    as_it_is = System(AS_IT_IS, plan.lm)
+    steps = [*map(plan.adapter, plan.configs), plan.rescoring(as_it_is)]
+    run_steps(pool, steps, logs, tool)
+    config = min(plan.configs, key=lambda name: best_of(plan.exp(name))[0])
+    for name in plan.configs:
+        perplexity, epoch, _ = best_of(plan.exp(name))
+        LOG.info(
+            "%s: perplexity %.2f per token of the tuning text, epoch %d", name, perplexity, epoch
+        )
+    systems = [System(ADAPTED, str(plan.exp(config)))]
+    if options.context != "none":
+        systems.append(System(IN_CONTEXT, str(plan.exp(config)), in_context=True))
+    run_steps(pool, [plan.rescoring(system) for system in systems], logs, tool)
+    every = [as_it_is, *systems]
+    run_steps(pool, [plan.evaluation(every)], logs, tool)
+    results = read_results(plan, every)
+    # of equal ones the simpler
+    best = min(every, key=lambda system: {r.name: r.wer for r in results}[system.name])
+    return best, results
+
+
+def read_results(plan: Plan, systems: Sequence[System]) -> List[Result]:
+    """Rows of the table: the recogniser's own, its scores tuned, and the systems."""
+    content = json.loads(plan.scores.read_text("utf-8"))
+    pairs = {(pair["a"], pair["b"]): pair for pair in content["significance"]["pairs"]}
+    perplexities: Dict[str, float] = {}
+    for system in systems:
+        if plan.perplexity(system).exists():
+            measured = json.loads(plan.perplexity(system).read_text("utf-8"))["components"][-1]
+            perplexities[system.name] = measured["perplexity_without_oov"]["word"]
+    rows: List[Result] = []
+    for name in (FIRST, CONTROL, *(system.name for system in systems)):
+        p = None
+        if rows:
+            before = rows[-1].name
+            pair = pairs.get((before, name)) or pairs[name, before]
+            p = pair["mapsswe"]["p"]
+        rows.append(Result(name, content[name]["wer"], p, perplexities.get(name)))
+    return rows
+
+
+def table(rows: Sequence[Result], parts: Parts, chosen: System, *, minutes: float) -> str:
+    """Table in Markdown, and what was chosen, in words."""
+    cells = []
+    for row in rows:
+        perplexity = "" if row.perplexity is None else f"{row.perplexity:.1f}"
+        p = "" if row.p is None else f"{row.p:.2g}"
+        cells.append([row.name, perplexity, f"{row.wer:.2f}", p])
+    header = ("tuning part", "perplexity", "WER %", "p against the row above")
+    told = [
+        Table("", header, cells).markdown(),
+        f"{len(parts.adapting)} lists adapted and {len(parts.tuning)} tuned, of other"
+        f" {parts.units}. Each list is rescored with weights tuned on others; the LM was chosen by"
+        " these lists, so its own figure is a little too good. Perplexity per word, </s> counted.",
+        f"Used: {chosen.name} ({chosen.lm}). {minutes:.1f} minutes.",
+        "",
+    ]
+    return "\n".join(told)
+
+
+def finish(plan: Plan, options: AdaptOptions, chosen: System) -> None:
+    """Write what `rescore --adapted` takes."""
+    ignored = options.ignore_words
+    adapted: Dict[str, Any] = {
+        "lm": [chosen.lm],
+        "ngram": plan.ngrams,
+        "weights": plan.weights(chosen),
+        "scales": plan.rescored(chosen) / "scales.yaml",
+        "precision": plan.precision,
+        "normalize": options.normalize,
+        "unit": options.unit,
+        "ignore_words": ignored if isinstance(ignored, (str, Path)) else None,
+        "context": "previous" if chosen.in_context else None,
+    }
+    write_adapted(plan.folder, {name: value for name, value in adapted.items() if value})

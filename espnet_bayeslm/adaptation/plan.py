@@ -1,0 +1,163 @@
+"""Command lines that adapt a pretrained LM, rescore lists with it, and count errors."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from espnet_bayeslm.quickstart.steps import Step, words
+from espnet_bayeslm.rescoring.decision import WITHOUT_LM
+
+FIRST, CONTROL = "first pass", "first pass, tuned"
+AS_IT_IS, ADAPTED, IN_CONTEXT = "as it is", "adapted", "adapted, in context"
+FOLDS = 5
+"""Parts of the tuning lists: each is rescored with weights that were tuned on the others."""
+
+# Little text: a rank that underfits none of it, small batches, and as many epochs as help
+RANK, MAX_EPOCH, PATIENCE, BATCH_TOKENS = 64, 20, 2, 256
+
+
+class System(NamedTuple):
+    """A way to rescore: an LM, and its options beside those of all.
+
+    Attributes:
+        name: Name in tables.
+        lm: The LM, as `--lm` has it.
+        in_context: True if it goes on from the utterances before.
+    """
+
+    name: str
+    lm: str
+    in_context: bool = False
+
+    @property
+    def key(self) -> str:
+        """Name of its files."""
+        return self.name.replace(", ", "_").replace(" ", "_")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Command lines of an adaptation, whose files are in one folder.
+
+    Attributes:
+        folder: The folder; `data` in it has texts and lists.
+        lm: The LM that is adapted, as `--from` has it.
+        base: Base model of an adapter, where it is not at its path.
+        configs: Configurations of the adapters that are tried.
+        max_epoch: Epochs, at most.
+        ngrams: n-grams that are interpolated with the LM.
+        precision: Of the LM's weights.
+        counting: Options of `rescore` and `score` that say what is counted.
+        context: Options that say which utterances belong together, for `--context previous`.
+        scoring: Other options of all commands that score.
+    """
+
+    folder: Path
+    lm: str
+    configs: Sequence[str]
+    max_epoch: int = MAX_EPOCH
+    base: Optional[str] = None
+    ngrams: Sequence[str] = ()
+    precision: str = "float32"
+    counting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    context: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    scoring: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def data(self, name: str) -> Path:
+        """File of the divided lists: adapt.txt, tune.txt, tune.jsonl or tune.ref."""
+        return self.folder / "data" / name
+
+    def exp(self, config: str) -> Path:
+        """Experiment of an adapter."""
+        return self.folder / config
+
+    @property
+    def scores(self) -> Path:
+        """File of all word errors."""
+        return self.folder / "score.json"
+
+    def adapter(self, config: str) -> Step:
+        """Training of an adapter, until the tuning text no longer gains."""
+        line = words(
+            "train",
+            config=config,
+            exp=self.exp(config),
+            train_text=self.data("adapt.txt"),
+            valid_text=self.data("tune.txt"),
+            base=self.base,
+            lm_conf=[f"lora.r={RANK}", f"precision={self.precision}"],
+            max_epoch=self.max_epoch,
+            patience=PATIENCE,
+            batch_bins=BATCH_TOKENS,
+            **{"from": self.lm},
+        )
+        return Step(config, [line])
+
+    def rescored(self, system: System) -> Path:
+        """Folder of the lists that a system has rescored."""
+        return self.folder / "rescored" / system.key
+
+    def weights(self, system: System) -> Optional[Path]:
+        """File of the weights of LM and n-grams; None where the LM is alone."""
+        return self.folder / "weights" / f"{system.key}.yaml" if self.ngrams else None
+
+    def perplexity(self, system: System) -> Path:
+        """File of the perplexity of the tuning text under the LM."""
+        return self.folder / "perplexity" / f"{system.key}.json"
+
+    def rescoring(self, system: System) -> Step:
+        """Weights of a system, its perplexity, and lists that it rescored, each in its fold."""
+        scoring: Dict[str, Any] = {
+            "lm": system.lm,
+            "base": self.base if system.lm == self.lm else None,
+            "ngram": [*self.ngrams],
+            "precision": self.precision,
+            "cache": self.folder / "cache",
+            **self.scoring,
+        }
+        weights = self.weights(system)
+        text = {**scoring, "text": self.data("tune.txt")}
+        lines: List[List[str]] = []
+        if weights is not None:
+            lines.append(words("interpolate", **text, output=weights))
+        if not system.in_context:  # of sentences without context
+            measured = {**text, "weights": weights, "output": self.perplexity(system)}
+            lines.append(words("perplexity", **measured))
+        lines.append(
+            words(
+                "rescore",
+                **scoring,
+                **self.counting,
+                **(self.context if system.in_context else {}),
+                nbest=self.data("tune.jsonl"),
+                tune_ref=self.data("tune.ref"),
+                weights=weights,
+                folds=FOLDS,
+                output=self.rescored(system),
+            )
+        )
+        return Step(system.key, lines)
+
+    def evaluation(self, systems: Sequence[System]) -> Step:
+        """Word errors of all systems with their tests, and a report."""
+        texts = {CONTROL: self.rescored(systems[0]) / WITHOUT_LM}
+        texts.update((system.name, self.rescored(system) / "text") for system in systems)
+        named = [f"{system.name}={self.rescored(system)}" for system in systems]
+        score = words(
+            "score",
+            ref=self.data("tune.ref"),
+            hyp=[f"{name}={path}" for name, path in texts.items()],
+            nbest=self.data("tune.jsonl"),
+            **self.counting,
+            output=self.scores,
+        )
+        report = words(
+            "report",
+            score=self.scores,
+            rescored=named,
+            title="bayeslm adapt",
+            output=self.folder / "report.html",
+        )
+        return Step("report", [score, report])

@@ -1,0 +1,28 @@
+"""`bayeslm adapt`: lists with references to an adapted LM, with all that rescoring needs."""
+
+from __future__ import annotations
+
+from espnet_bayeslm.adaptation.adapt import AdaptOptions, adapt
+from espnet_bayeslm.bin import bayeslm
+from espnet_bayeslm.utils.cli import Tool
+
+
+def adapt_and_tell(options: AdaptOptions) -> None:
+    """Adapt an LM by the command lines of `bayeslm`."""
+    adapt(options, bayeslm.main)
+
+
+TOOL = Tool(
+    "adapt",
+    "Adapt a pretrained LM to a recogniser's lists with their references: one part of these trains"
+    " adapters, the other says which is used and how much it counts. The same command goes on"
+    " where it was stopped.",
+    adapt_and_tell,
+    AdaptOptions,
+    stopped=": the same command goes on from here",
+)
+get_parser, main = TOOL.parser, TOOL.main
+
+
+if __name__ == "__main__":
+    main()

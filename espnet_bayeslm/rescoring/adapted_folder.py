@@ -1,0 +1,107 @@
+"""What `bayeslm adapt` leaves, and `rescore --adapted` takes: an LM with all that goes with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, TypeVar
+
+from espnet_bayeslm.pretrained.names import PREFIX
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_yaml_as, write_yaml
+
+ADAPTED = "adapted.yaml"
+LMS = {"lm": "lms", "ngram": "ngrams"}
+FILES = ("weights", "scales")
+PLAIN = ("normalize", "ignore_words", "unit", "context", "max_context", "precision", "max_oov_rate")
+"""Option -> its field: those of LMs, which may be several, of files, and of plain values."""
+BROUGHT = {"tune_ref": "tune_ref", "subtract_lm": "subtract_lms"}
+BROUGHT.update((name, name) for name in ("text_form", "tune_lms", "lmwt", "word_penalty"))
+"""Further options that say what the folder says."""
+
+Options = TypeVar("Options")
+
+
+def write_adapted(folder: Path, options: Mapping[str, Any]) -> None:
+    """Write the options that `rescore --adapted FOLDER` takes, by the names of the command line.
+
+    A path in the folder is written as seen from there, any other as a whole path.
+    """
+    content = dict(options)
+    for name in LMS:
+        content[name] = [_from(folder, str(lm)) for lm in options.get(name, ())]
+    for name in (*FILES, "ignore_words"):
+        if content.get(name) is not None:
+            content[name] = _from(folder, str(options[name]))
+    write_yaml(folder / ADAPTED, {name: value for name, value in content.items() if value})
+
+
+def _from(folder: Path, name: str) -> str:
+    """Path as it is written in a folder's file; a name of the hub as it is."""
+    path = Path(name.removeprefix(PREFIX))
+    if not path.exists():
+        return name
+    path, folder = path.resolve(), folder.resolve()
+    place = path.relative_to(folder) if path.is_relative_to(folder) else path
+    return f"{PREFIX * name.startswith(PREFIX)}{place}"
+
+
+def with_adapted(options: Options) -> Options:
+    """Options of a rescoring with those that their folder `adapted` brings.
+
+    Raises:
+        InputError: The folder has no such file, it holds something else, or options are given that
+            it brings.
+    """
+    given: Any = options
+    folder = Path(given.adapted)
+    path = folder / ADAPTED
+    if not path.is_file():
+        raise InputError(
+            f"no {ADAPTED} in it", path=folder, remedy="Give the --output of `bayeslm adapt`."
+        )
+    return read_yaml_as(
+        path,
+        lambda content: _filled(given, folder, content),
+        problem="not as `bayeslm adapt` writes it",
+        remedy="Give the --output of `bayeslm adapt`.",
+    )
+
+
+def _filled(given: Any, folder: Path, content: Mapping[str, Any]) -> Any:
+    """Options with the content of a folder's file."""
+    known = {**LMS, **{name: name for name in (*FILES, *PLAIN)}}
+    if unknown := sorted(map(str, set(content) - set(known))):
+        raise InputError(f"unknown: {', '.join(unknown)[:80]}; expected {', '.join(known)}")
+    usual = {field.name: field.default for field in dataclasses.fields(given)}
+    fields = {**known, **BROUGHT}
+    twice = [
+        f"--{name}"
+        for name, field in fields.items()
+        if field in usual and (getattr(given, field) or None) != (usual[field] or None)
+    ]
+    if twice:
+        raise InputError(
+            f"--adapted brings its own LM, weights and form of text: {', '.join(twice)}",
+            remedy="Leave out one or the other.",
+        )
+    return dataclasses.replace(given, adapted=None, **_values(folder, content))
+
+
+def _values(folder: Path, content: Mapping[str, Any]) -> Dict[str, Any]:
+    """Fields of options, with the paths as seen from here."""
+
+    def there(name: object) -> str:
+        text = str(name)
+        place = folder / text.removeprefix(PREFIX)
+        return f"{PREFIX * text.startswith(PREFIX)}{place}" if place.exists() else text
+
+    values: Dict[str, Any] = {}
+    for name, value in content.items():
+        if name in LMS:
+            names: List[Any] = value if isinstance(value, list) else [value]
+            values[LMS[name]] = tuple(there(one) for one in names)
+        else:
+            is_file = name in FILES or name == "ignore_words"
+            values[name] = there(value) if is_file else value
+    return values

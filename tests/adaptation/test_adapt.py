@@ -1,0 +1,184 @@
+"""`bayeslm adapt`: divided lists, adapters, a table, and what `rescore --adapted` takes of it."""
+
+import gzip
+import json
+import re
+import shutil
+
+import pytest
+import yaml
+from pretrained.tiny_models import write_model
+
+import espnet_bayeslm
+from espnet_bayeslm.adaptation.adapt import AdaptOptions, adapt
+from espnet_bayeslm.bin import bayeslm
+from espnet_bayeslm.bin.adapt import main
+from espnet_bayeslm.bin.rescore import main as rescore
+from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.quickstart.demo import SHIPPED
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_yaml_mapping
+
+NUM_LISTS = 30
+
+
+@pytest.fixture(scope="module")
+def lists(tmp_path_factory):
+    """Lists of the quick start with references, and `segments` of six recordings."""
+    folder = tmp_path_factory.mktemp("lists")
+    with gzip.open(SHIPPED / "data" / "dev.jsonl.gz") as f:
+        rows = [json.loads(f.readline()) for _ in range(NUM_LISTS)]
+    for row in rows:
+        row["hypotheses"] = row["hypotheses"][:4]
+    (folder / "dev.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    segments = (f"{r['utt']} rec{n // 5} {n % 5}.0 {n % 5}.9\n" for n, r in enumerate(rows))
+    (folder / "segments").write_text("".join(segments))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return f"hf:{write_model(tmp_path_factory.mktemp('lm') / 'tiny')}"
+
+
+def stops(words):
+    """Run a command line of all but the last stage."""
+    if words[0] == "score":
+        raise SystemExit("stopped")
+    bayeslm.main(words)
+
+
+@pytest.fixture(scope="module")
+def adapted(lists, tiny, tmp_path_factory):
+    """Output of the tool with a context, stopped before its last step, and gone on with."""
+    output = tmp_path_factory.mktemp("adapted") / "out"
+    arpa = output.parent / "2gram.arpa"
+    text = output.parent / "text"
+    text.write_text("".join(f"{' '.join(i.ref)}\n" for i in read_nbest(lists / "dev.jsonl")))
+    words = ["ngram", "--text", text, "--order", 2, "--arpa", arpa, "--discount_fallback", "true"]
+    bayeslm.main([str(word) for word in words])
+    options = AdaptOptions(
+        nbest=str(lists / "dev.jsonl"),
+        source=tiny,
+        ngrams=[arpa],
+        segments=str(lists / "segments"),
+        context="previous",
+        normalize="lower",
+        max_epoch=2,
+        workers=2,
+        precision="float32",
+        output=str(output),
+    )
+    with pytest.raises(InputError, match="status 1: stopped"):
+        adapt(options, stops)
+    assert not (output / "adapted.yaml").exists()
+    before = {path: path.stat().st_mtime_ns for path in (output / "log").glob("*.log")}
+    adapt(options, bayeslm.main)
+    redone = [path.stem for path in before if path.stat().st_mtime_ns != before[path]]
+    assert redone == ["report"]
+    return output
+
+
+def test_no_recording_is_in_both_parts(adapted, lists):
+    parts = {utt.split()[0] for utt in (adapted / "data" / "tune.ref").read_text().splitlines()}
+    recording = dict(line.split()[:2] for line in (lists / "segments").read_text().splitlines())
+    tuning = {recording[utt] for utt in parts}
+    rest = {recording[utt] for utt in recording if utt not in parts}
+    assert tuning and rest and not tuning & rest
+    # a sentence of each list of the other part trains
+    refs = {item.utt: item.ref for item in read_nbest(lists / "dev.jsonl")}
+    text = (adapted / "data" / "adapt.txt").read_text().splitlines()
+    assert text == [" ".join(refs[utt]).lower() for utt in refs if utt not in parts]
+    assert [i.utt for i in read_nbest(adapted / "data" / "tune.jsonl")] == [
+        utt for utt in refs if utt in parts
+    ]
+
+
+def test_the_table_has_each_system_and_the_best_is_used(adapted):
+    text = (adapted / "RESULTS.md").read_text()
+    rows = re.findall(r"^\| ([a-z ,]+?) *\| *([\d.]*) *\| *([\d.]+) *\|", text, re.MULTILINE)
+    names = [name for name, *_ in rows]
+    assert names == [
+        *("first pass", "first pass, tuned"),
+        *("as it is", "adapted", "adapted, in context"),
+    ]
+    wer = {name: float(rate) for name, _, rate in rows}
+    used = re.search(r"^Used: ([a-z ,]+?) \(", text, re.MULTILINE)[1]
+    assert wer[used] == min(wer[name] for name in names[2:])
+    assert (adapted / "report.html").exists()
+
+
+def test_a_folder_brings_all_that_rescoring_needs(adapted, lists, tmp_path):
+    """`--adapted` gives what its parts give by name, of a copy too, whose weights are edited."""
+    content = read_yaml_mapping(adapted / "adapted.yaml")
+    assert content["normalize"] == "lower"
+    folder = tmp_path / "copy"
+    shutil.copytree(adapted, folder)
+    (folder / content["scales"]).write_text("lmwt: 0.5\nword_penalty: -1.0\n")
+    (lm,) = content["lm"]
+    nbest = ["--nbest", lists / "dev.jsonl", "--segments", lists / "segments"]
+    by_name = [
+        *("--lm", folder / lm if (folder / lm).exists() else lm),
+        *("--ngram", content["ngram"][0], "--weights", folder / content["weights"]),
+        *("--scales", folder / content["scales"], "--normalize", "lower"),
+        *("--context", content.get("context", "none"), "--precision", "float32"),
+    ]
+    for name, options in (("a", ["--adapted", folder]), ("b", by_name)):
+        rescore([str(w) for w in [*nbest, *options, "--output", tmp_path / name]])
+    for file in ("lmwt.nn", "text"):
+        a, b = ((tmp_path / name / file).read_text() for name in "ab")
+        assert a == b
+    # the LM has a say, and all came from the copy
+    firsts = [" ".join(i.hypotheses[0].words) for i in read_nbest(lists / "dev.jsonl")]
+    assert [line.split(" ", 1)[-1] for line in a.splitlines()] != firsts
+    assert not any(str(adapted) in str(value) for value in content.values())
+    # and in Python
+    got = espnet_bayeslm.rescore(
+        read_nbest(lists / "dev.jsonl"), adapted=folder, segments=lists / "segments"
+    )
+    said = "".join(f"{' '.join((item.nbest.utt, *item.text))}\n" for item in got)
+    assert said == (tmp_path / "a" / "text").read_text()
+
+
+def test_what_it_brings_may_not_be_given(adapted, lists, tmp_path, fails):
+    common = f"--nbest {lists}/dev.jsonl --adapted {adapted} --output {tmp_path}/out".split()
+    message = fails(rescore, [*common, "--lmwt", "3", "--normalize", "upper"])
+    assert "brings its own" in message and "--normalize" in message and "--lmwt" in message
+    assert "no adapted.yaml in it" in fails(rescore, [*common[:2], "--adapted", lists, *common[4:]])
+    (tmp_path / "broken").mkdir()
+    for text, problem in (
+        ("flavour: 3\n", "unknown: flavour"),
+        ("- lm\n", "expected a yaml mapping"),
+        ("context: next\n", "expected one of none, previous"),
+    ):
+        (tmp_path / "broken" / "adapted.yaml").write_text(text)
+        message = fails(rescore, [*common[:2], "--adapted", tmp_path / "broken", *common[4:]])
+        assert problem in message and "adapted.yaml" in message
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (["--from", "{lists}"], "is no pretrained LM"),
+        (["--context", "previous"], "needs to know the recordings"),
+        (["--ref", "{lists}/few"], "reference"),
+        (["--max_epoch", "0"], "max_epoch"),
+    ],
+)
+def test_bad_input(change, problem, lists, tiny, tmp_path, fails):
+    (lists / "few").write_text("dev-x some words\n")
+    words = [
+        *("--nbest", lists / "dev.jsonl", "--from", tiny, "--output", tmp_path / "out"),
+        *(word.format(lists=lists) for word in change),
+    ]
+    assert problem in fails(main, words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_parts_of_other_lists_are_not_mixed(adapted, lists, tiny, tmp_path, fails):
+    few = (lists / "dev.jsonl").read_text().splitlines()[: NUM_LISTS // 2]
+    (tmp_path / "few.jsonl").write_text("".join(f"{line}\n" for line in few))
+    words = ["--nbest", tmp_path / "few.jsonl", "--from", tiny, "--output", adapted]
+    assert "parts of other lists" in fails(main, words)
+    assert yaml.safe_load((adapted / "adapted.yaml").read_text())
