@@ -115,18 +115,28 @@ class FusionTuning:
         self.rounds: List[Round] = []
 
     def run(self, num_rounds: int) -> Round:
-        """Best of some rounds, which follow the search without an LM."""
+        """Best of some rounds, which follow the search without an LM.
+
+        Lists say little of weights far from those that found them: after a round with more errors
+        than the best one, the next goes half as far from this.
+        """
         fusion = self._fusion
-        weights = FusionWeights(0.0, 0.0, 0.0 if fusion is None else fusion.ahead_weight)
+        start = FusionWeights(0.0, 0.0, 0.0 if fusion is None else fusion.ahead_weight)
         ahead_stays = fusion is not None and fusion.ahead_stays
-        self._decode(weights)
+        self._decode(start)
+        best, step = self.rounds[0], 1.0
         for _ in range(num_rounds):
-            before = weights
-            weights = best_weights(self.lists, before, ahead_stays=ahead_stays)
-            if np.allclose(weights, before, rtol=SAME_WEIGHTS, atol=SAME_WEIGHTS):
+            found = best_weights(self.lists, best.weights, ahead_stays=ahead_stays)
+            pairs = zip(best.weights, found, strict=True)
+            weights = FusionWeights(*(round(old + step * (new - old), 3) for old, new in pairs))
+            if np.allclose(weights, best.weights, rtol=SAME_WEIGHTS, atol=SAME_WEIGHTS):
                 break
             self._decode(weights)
-        return min(self.rounds, key=lambda item: item.errors)
+            if self.rounds[-1].errors < best.errors:
+                best = self.rounds[-1]
+            else:
+                step /= 2
+        return best
 
     def _decode(self, weights: FusionWeights) -> None:
         """Decode the set by some weights, and keep hypotheses and errors."""

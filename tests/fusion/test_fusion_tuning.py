@@ -5,6 +5,7 @@ import pytest
 import torch
 from test_fusion_lm import total
 
+from espnet_bayeslm.fusion import fusion_tuning
 from espnet_bayeslm.fusion.fusion_lm import FusionLM
 from espnet_bayeslm.fusion.fusion_tuning import (
     FusionTuning,
@@ -157,6 +158,40 @@ def test_a_look_ahead_that_stays_scores_each_hypothesis(kind, tmp_path):
     for found in tuning.lists.values():
         expected = [total(lm.ahead, ids) for ids in found]
         assert [item.ahead for item in found.values()] == pytest.approx(expected, abs=1e-5)
+
+
+class NarrowRecogniser(Recogniser):
+    """A search that finds nothing but nonsense above an LM weight, as a narrow beam does."""
+
+    def with_tokens(self, utt):
+        found = super().with_tokens(utt)
+        if self.weights["lm"] < 0.3:
+            return found
+        words = ("nonsense",) * 20
+        return {(0, *ids): Hypothesis(words, hyp.am_score) for ids, hyp in found.items()}
+
+
+def test_a_round_with_more_errors_halves_the_way(monkeypatch):
+    """The lists ask for more than the search stands, again and again."""
+    far = FusionWeights(0.8, 0.8, 0.5)
+    monkeypatch.setattr(fusion_tuning, "best_weights", lambda *_, **__: far)
+    lists = {
+        utt: {(n + 100, *ids): item for ids, item in items.items()}
+        for n, (utt, items) in enumerate(random_lists(200, ahead_stays=False).items())
+    }
+    nonsense = {
+        utt: {(0, *ids): item for ids, item in items.items()} for utt, items in lists.items()
+    }
+    search = NarrowRecogniser(lists, FixedLM({**lists, **{f"{u}x": nonsense[u] for u in lists}}))
+    recordings = {utt: lambda utt=utt: utt for utt in lists}
+    refs = {utt: () for utt in lists}
+    tuning = FusionTuning(search, Recogniser(lists, None), recordings, refs)
+    best = tuning.run(5)
+    errors = [item.errors for item in tuning.rounds]
+    weights = [item.weights.lm_weight for item in tuning.rounds]
+    assert weights == [0, 0.8, 0.4, 0.2, 0.35, 0.275]
+    assert all(row > errors[0] for row in (*errors[1:3], errors[4]))
+    assert best.errors == min(errors) < errors[0]
 
 
 def test_an_lm_that_knows_nothing_is_not_taken():
