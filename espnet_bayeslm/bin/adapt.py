@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from espnet_bayeslm.adaptation.adapt import AdaptOptions, adapt
+from espnet_bayeslm.adaptation.stages import AdaptOptions, adapt
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.utils.cli import Tool
 

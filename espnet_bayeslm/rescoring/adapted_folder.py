@@ -1,4 +1,4 @@
-"""What `bayeslm adapt` leaves, and `rescore --adapted` takes: an LM with all that goes with it."""
+"""Folder of `bayeslm adapt`: an LM and all that goes with it, for `rescore --adapted`."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import yaml
 from pretrained.tiny_models import write_model
 
 import espnet_bayeslm
-from espnet_bayeslm.adaptation.adapt import AdaptOptions, adapt
+from espnet_bayeslm.adaptation.stages import AdaptOptions, adapt
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.adapt import main
 from espnet_bayeslm.bin.rescore import main as rescore

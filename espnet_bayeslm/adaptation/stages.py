@@ -133,7 +133,7 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
         pool = stack.enter_context(workers)
         announce(pool, plan, parts, refs)
         chosen, results = carried_out(plan, options, pool, tool)
-        text = table(results, parts, chosen, minutes=(time.monotonic() - begin) / 60)
+        text = gains_table(results, parts, chosen, minutes=(time.monotonic() - begin) / 60)
         write_text(folder / "RESULTS.md", text)
         finish(plan, options, chosen)
     print(text)
@@ -311,7 +311,7 @@ def read_results(plan: Plan, systems: Sequence[System]) -> List[Result]:
     return rows
 
 
-def table(rows: Sequence[Result], parts: Parts, chosen: System, *, minutes: float) -> str:
+def gains_table(rows: Sequence[Result], parts: Parts, chosen: System, *, minutes: float) -> str:
     """Table in Markdown, and what was chosen, in words."""
     cells = []
     for row in rows:
