@@ -181,7 +181,7 @@ def score(options: ScoreOptions) -> None:
 
 
 def how_counted(files: Sequence[ConditionFiles], options: ScoreOptions) -> Counted:
-    """How errors are counted; a warning where an output of `bayeslm rescore` counts otherwise."""
+    """Facts of how errors are counted; warns where an output of `bayeslm rescore` differs."""
     ignored, steps = options.counting.ignored, Normalization(options.normalize).steps
     own = Counted(options.unit, steps, tuple(sorted(ignored)))
     known = {}

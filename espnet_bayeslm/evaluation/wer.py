@@ -244,7 +244,7 @@ ALL_WORDS = Counting()
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
-    """How the errors of a table were counted, and how its outputs came about.
+    """Facts of how the errors of a table were counted and its outputs tuned.
 
     Rates compare only where unit, normalisation and ignored words are the same. The other fields
     differ between systems.
@@ -267,7 +267,10 @@ class Counted:
 
     def __str__(self) -> str:
         """Line below a table, with all fields."""
-        forms = [f"{form} ({name})" for name, form in self.text_forms.items()]
+        lms: Dict[str, List[str]] = {}
+        for name, form in self.text_forms.items():
+            lms.setdefault(form, []).append(name)
+        forms = [f"{form} ({', '.join(names)})" for form, names in lms.items()]
         return (
             f"counted: {self.unit}s; normalisation {','.join(self.normalize) or 'none'};"
             f" ignored {', '.join(self.ignored) or 'none'};"

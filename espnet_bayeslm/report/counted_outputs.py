@@ -24,7 +24,7 @@ COMPARED = {
 
 
 def read_counted(path: PathLike) -> Optional[Counted]:
-    """How the errors of a text that `bayeslm rescore` wrote were counted; None of another text.
+    """Facts of how the errors of an output of `bayeslm rescore` were counted; None: not known.
 
     Raises:
         InputError: The field `counted` of the scales.yaml beside it is damaged.
@@ -43,7 +43,7 @@ def read_counted(path: PathLike) -> Optional[Counted]:
 
 
 def of_all_systems(counted: Counted, systems: Mapping[str, Counted]) -> Counted:
-    """How the errors in a table of several systems are counted.
+    """Facts of how the errors in a table of several systems are counted.
 
     Text forms and tuning are those of the systems. An LM with several forms is named with its
     system.

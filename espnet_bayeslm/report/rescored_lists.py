@@ -78,7 +78,7 @@ class Rescored:
 
     @property
     def counted(self) -> Counted:
-        """How the errors of its lists are counted."""
+        """Facts of how the errors of the lists are counted."""
         ignored, steps = tuple(sorted(self.counting.ignored)), self.normalization.steps
         return Counted(self.counting.unit, steps, ignored, dict(self.text_forms), self.tuned_on)
 

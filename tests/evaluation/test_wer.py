@@ -219,10 +219,10 @@ def test_the_line_below_a_table_has_every_field():
         "counted: words; normalisation none; ignored none; text form none; tuned on none;"
         f" espnet_bayeslm {version}"
     )
-    forms = {"a": "lower,newline,blank", "b": "as_is"}
+    forms = {"a": "lower,newline,blank", "b": "as_is", "c": "lower,newline,blank"}
     assert str(Counted("char", ("lower", "punct"), ("<unk>", "[laugh]"), forms, "dev.text")) == (
         "counted: chars; normalisation lower,punct; ignored <unk>, [laugh];"
-        " text form lower,newline,blank (a), as_is (b); tuned on dev.text;"
+        " text form lower,newline,blank (a, c), as_is (b); tuned on dev.text;"
         f" espnet_bayeslm {version}"
     )
 
