@@ -64,7 +64,7 @@ def tune_fusion(options: TuneFusionOptions) -> None:
         weights = [f"{value:.3f}" if value else "" for value in row.weights]
         rows.append([name, *weights, f"{100 * row.errors / num_words:.2f}", f"{row.seconds:.2f}"])
     header = ["search", "lm_weight", "penalty", "look-ahead", "WER %", "s/utterance"]
-    conf = read_yaml_mapping(find_files(options.lm)[0])["lm_conf"]
+    conf = read_yaml_mapping(find_files(options.lm)[0]).get("lm_conf") or {}
     counted = Counted(text_forms=conf.get("text_forms") or {}, tuned_on=options.ref)
     caption = f"{len(recordings)} utterances, {num_words} words"
     print(Table(caption, header, rows, counted=counted).text())
