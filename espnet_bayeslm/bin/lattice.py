@@ -6,12 +6,13 @@ import contextlib
 import dataclasses
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Callable, Iterable, List, Optional
+from typing import TYPE_CHECKING, Callable, Iterable, List, Mapping, Optional
 
 from espnet_bayeslm.engine.pool import EngineOptions
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
+    Counted,
     check_same_utterances,
     closest_reading,
     read_transcripts,
@@ -160,6 +161,7 @@ def lattice(options: LatticeOptions) -> None:
     errors = {"1-best": NO_WORDS, "oracle": NO_WORDS}
     size = options.nbest_size if options.output else 1
     every: Iterable[Lattice] = (normalized_lattice(item, normalization) for item in read())
+    text_forms: Mapping[str, str] = {}
     with contextlib.ExitStack() as stack:
         # 2. Rescore: a stream of lattices
         if options.rescored:
@@ -172,7 +174,7 @@ def lattice(options: LatticeOptions) -> None:
                 output=options.output,
                 total=total,
             )
-            every = stack.enter_context(rescoring)
+            every, text_forms = stack.enter_context(rescoring)
         elif options.prune is not None and options.prune < math.inf:
             every = (pruned(item, scales or item.scales, options.prune) for item in every)
         # 3. Write as they come, and report
@@ -187,7 +189,8 @@ def lattice(options: LatticeOptions) -> None:
                 errors["1-best"] += word_errors(refs[item.utt], best)
                 errors["oracle"] += word_errors(refs[item.utt], oracle)
     if refs is not None:
-        print(error_text(errors))
+        counted = Counted(normalize=normalization.steps, text_forms=dict(text_forms))
+        print(error_text(errors, counted=counted))
 
 
 def writer_of(

@@ -49,6 +49,7 @@ INPUTS = ("score", "perplexity", "rescored", "ref", "exp", "snr", "search")
 
 def report(options: ReportOptions, *, command: str) -> None:
     """Write one HTML file with a section for each kind of results that is given."""
+    from espnet_bayeslm.report.counted_outputs import warn_unless_alike
     from espnet_bayeslm.report.learning_section import learning_section, read_epochs
     from espnet_bayeslm.report.nbest_section import nbest_section
     from espnet_bayeslm.report.page import page
@@ -69,6 +70,9 @@ def report(options: ReportOptions, *, command: str) -> None:
     experiments, searches = named("exp", unique=True), named("search", unique=True)
     folders = dict(named("rescored", unique=True))
     lists, refs = read_lists(folders, nbest_format, options.ref)
+    if refs and word_errors is not None and word_errors.counted is not None:
+        counts = {f"--rescored {item.name}": item.counted for item in lists[:1]}
+        warn_unless_alike({f"--score {options.score}": word_errors.counted, **counts})
     sweeps = {name: read_sweep(Path(path)) for name, path in folders.items()}
     # sections and what they show; without it there is none
     sections: Sequence[Tuple[Any, ...]] = [

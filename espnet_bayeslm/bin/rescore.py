@@ -24,6 +24,7 @@ import yaml
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.text_checks import warn_of_spelling
 from espnet_bayeslm.evaluation.wer import (
+    Counted,
     check_same_utterances,
     read_transcripts,
     warn_without_blanks,
@@ -100,10 +101,16 @@ def write_settings(
     weighting: Weighting,
     tuned: Optional[Tuned],
     tally: ListTally,
-    facts: Mapping[str, Any],
+    counted: Counted,
 ) -> None:
-    """Write what `--scales` reads, remarks for people (`facts`, ..), and the sweep."""
-    content = {**weighting.content(), **facts}
+    """Write what `--scales` reads, remarks for people (`counted`, ..), and the sweep."""
+    content = weighting.content()
+    # what differs from the defaults, as the report reads it
+    facts: Dict[str, Any] = {"unit": counted.unit, "ignore_words": [*counted.ignored]}
+    facts["tuned_on"] = None if tuned is None else counted.tuned_on
+    facts["normalize"] = ",".join(counted.normalize)
+    content.update((k, value) for k, value in facts.items() if value not in ("word", [], None, ""))
+    content["counted"] = dataclasses.asdict(counted)
     if tuned is not None:
         from espnet_bayeslm.report.weight_sweep import write_sweep  # imports matplotlib
 
@@ -125,7 +132,9 @@ def write_settings(
     (folder / SCALES).write_text(text, encoding="utf-8")
 
 
-def print_report(weighting: Weighting, tuned: Optional[Tuned], tally: ListTally) -> None:
+def print_report(
+    weighting: Weighting, tuned: Optional[Tuned], tally: ListTally, counted: Counted
+) -> None:
     """Print what was chosen, the errors, and their test against the first pass."""
     if tuned is not None and tuned.folds:
         print("\n".join(tuned.fold_lines()))
@@ -137,7 +146,7 @@ def print_report(weighting: Weighting, tuned: Optional[Tuned], tally: ListTally)
         counts = f"{tuned.chosen.errors['tuned']} by max, {tuned.risk_errors} by mbr"
         print(f"errors on the tuning lists: {counts}")
     if errors := tally.errors:
-        print(error_text(errors, tally.counting.unit))
+        print(error_text(errors, counted.unit, counted=counted))
         for name, test in tally.tests().items():
             print(f"{name} - rescored: MAPSSWE z = {test.z:.2f}, p = {test.p:.2g}")
         if weighting.scales.control is not None and CONTROL not in errors:
@@ -220,6 +229,12 @@ def rescore(options: RescoreCommand) -> None:
         scored, weighting = stack.enter_context(scoring)
         rescoring = tune_and_choose(scored, weighting, work, refs=tuning_refs)
         weighting, tuned = rescoring.weighting, rescoring.tuned
+        here = options.tune_ref or options.nbest
+        counted = Counted(
+            *(options.unit, lists.normalization.steps, tuple(sorted(options.counting.ignored))),
+            text_forms=dict(weighting.text_forms),
+            tuned_on=weighting.scales.tuned_on if tuned is None else here,
+        )
         with staged(options.output, replaces=replaces, last=(SCALES,)) as folder:
             for item in written_lists(
                 folder,
@@ -230,13 +245,8 @@ def rescore(options: RescoreCommand) -> None:
                 write_best=options.write_best,
             ):
                 tally.add(item)
-            facts: Dict[str, object] = dict(options.counting.facts())
-            if tuned is not None:
-                facts["tuned_on"] = options.tune_ref or options.nbest
-            if lists.normalization.steps:
-                facts["normalize"] = ",".join(lists.normalization.steps)
-            write_settings(folder, weighting, tuned, tally, facts)
-        print_report(weighting, tuned, tally)
+            write_settings(folder, weighting, tuned, tally, counted)
+        print_report(weighting, tuned, tally, counted)
 
 
 def lattice_scales(lists: CheckedLists) -> Scales:

@@ -9,6 +9,7 @@ from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_syst
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
+    Counted,
     CountingOptions,
     ErrorCounts,
     Words,
@@ -18,6 +19,11 @@ from espnet_bayeslm.evaluation.wer import (
     warn_without_blanks,
 )
 from espnet_bayeslm.nbest.formats import format_option, read_nbest
+from espnet_bayeslm.report.counted_outputs import (
+    of_all_systems,
+    read_counted,
+    warn_unless_alike,
+)
 from espnet_bayeslm.report.inputs import Repeated, labelled_paths
 from espnet_bayeslm.report.score_results import (
     FIRST_PASS,
@@ -35,6 +41,7 @@ from espnet_bayeslm.utils.options import option
 
 # The condition of a --ref that gives none.
 UNNAMED = ""
+COMMAND = "this command"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +168,8 @@ def score(options: ScoreOptions) -> None:
     }
     pooled = compare(sets, oracles) if len(files) > 1 else conditions[files[0].name]
     # 3. Write and print
-    found = SystemScores(conditions, pooled, compared, options.unit)
+    counted = how_counted(files, options)
+    found = SystemScores(conditions, pooled, compared, options.unit, counted)
     if options.output is not None:
         write_json(options.output, scores_json(found))
     print_scores(found)
@@ -170,6 +178,19 @@ def score(options: ScoreOptions) -> None:
         if first is not None and pooled.errors[name].errors > first.errors:
             worse = f"{100 * pooled.errors[name].rate:.2f} > {100 * first.rate:.2f} %"
             LOG.warning("%s is worse than the first pass: %s", name, worse)
+
+
+def how_counted(files: Sequence[ConditionFiles], options: ScoreOptions) -> Counted:
+    """Facts of how errors are counted; warns where an output of `bayeslm rescore` differs."""
+    ignored, steps = options.counting.ignored, Normalization(options.normalize).steps
+    own = Counted(options.unit, steps, tuple(sorted(ignored)))
+    known = {}
+    for item in files:
+        for name, path in item.hyps.items():
+            if (found := read_counted(path)) is not None:
+                known[f"{name}:{item.name}" if len(files) > 1 else name] = found
+    warn_unless_alike({**{f"--hyp {name}": found for name, found in known.items()}, COMMAND: own})
+    return of_all_systems(own, known)
 
 
 def choose_baseline(files: ConditionFiles, baseline: Optional[str]) -> Optional[str]:

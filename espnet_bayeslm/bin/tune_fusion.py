@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping
 
 from espnet_bayeslm.bin.nbest import check_recording, find_recordings, read_samples
-from espnet_bayeslm.evaluation.transcripts import read_transcripts
+from espnet_bayeslm.evaluation.wer import Counted, read_transcripts
 from espnet_bayeslm.lm import FUSION
 from espnet_bayeslm.loading.component_options import GPUOptions
 from espnet_bayeslm.loading.experiment import find_files
@@ -64,7 +64,10 @@ def tune_fusion(options: TuneFusionOptions) -> None:
         weights = [f"{value:.3f}" if value else "" for value in row.weights]
         rows.append([name, *weights, f"{100 * row.errors / num_words:.2f}", f"{row.seconds:.2f}"])
     header = ["search", "lm_weight", "penalty", "look-ahead", "WER %", "s/utterance"]
-    print(Table(f"{len(recordings)} utterances, {num_words} words", header, rows).text())
+    conf = read_yaml_mapping(find_files(options.lm)[0]).get("lm_conf") or {}
+    counted = Counted(text_forms=conf.get("text_forms") or {}, tuned_on=options.ref)
+    caption = f"{len(recordings)} utterances, {num_words} words"
+    print(Table(caption, header, rows, counted=counted).text())
     _write(options, best.weights._asdict())
 
 

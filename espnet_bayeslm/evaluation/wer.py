@@ -9,11 +9,12 @@ import math
 import operator
 import os
 import unicodedata
-from typing import Collection, Dict, FrozenSet, List, Mapping, Sequence, Union
+from typing import Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Union
 
 import kaldialign
 import numpy as np
 
+from espnet_bayeslm import __version__
 from espnet_bayeslm.evaluation.markup import (
     SUBSTITUTION,
     UNPAIRED,
@@ -216,11 +217,6 @@ class Counting:
                 f"--unit {self.unit}: no such unit", remedy=f"The units are: {', '.join(UNITS)}."
             )
 
-    def facts(self) -> Dict[str, Union[str, Sequence[str]]]:
-        """Differences from the default counting, for files that say how errors were counted."""
-        facts = {"unit": self.unit, "ignore_words": sorted(self.ignored)}
-        return {name: value for name, value in facts.items() if value not in ("word", [])}
-
     def units(self, words: Sequence[str]) -> Words:
         """Words or characters that are counted; markup between them stays."""
         if isinstance(words, MarkedWords):
@@ -244,6 +240,43 @@ class Counting:
 
 
 ALL_WORDS = Counting()
+
+
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """Facts of how the errors of a table were counted and its outputs tuned.
+
+    Rates compare only where unit, normalisation and ignored words are the same. The other fields
+    differ between systems.
+
+    Attributes:
+        unit: One of `UNITS`.
+        normalize: Steps of `--normalize`.
+        ignored: Words that are left out, sorted.
+        text_forms: Form in which each pretrained LM read text, by the LM's name.
+        tuned_on: File that the weights of the scores were tuned on; None: none that is known.
+        version: Version of this package.
+    """
+
+    unit: str = "word"
+    normalize: Tuple[str, ...] = ()
+    ignored: Tuple[str, ...] = ()
+    text_forms: Dict[str, str] = dataclasses.field(default_factory=dict)
+    tuned_on: Optional[str] = None
+    version: str = __version__
+
+    def __str__(self) -> str:
+        """Line below a table, with all fields."""
+        lms: Dict[str, List[str]] = {}
+        for name, form in self.text_forms.items():
+            lms.setdefault(form, []).append(name)
+        forms = [f"{form} ({', '.join(names)})" for form, names in lms.items()]
+        return (
+            f"counted: {self.unit}s; normalisation {','.join(self.normalize) or 'none'};"
+            f" ignored {', '.join(self.ignored) or 'none'};"
+            f" text form {', '.join(forms) or 'none'}; tuned on {self.tuned_on or 'none'};"
+            f" espnet_bayeslm {self.version}"
+        )
 
 
 def read_word_list(path: PathLike) -> FrozenSet[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.engine.pool import LOCAL
+from espnet_bayeslm.evaluation.wer import Counted
 from espnet_bayeslm.pretrained.names import PREFIX, find_small_lm
 from espnet_bayeslm.quickstart.perplexity_table import Interval
 from espnet_bayeslm.quickstart.steps import (
@@ -24,6 +25,7 @@ from espnet_bayeslm.quickstart.steps import (
     run_steps,
     words,
 )
+from espnet_bayeslm.report.score_results import read_scores
 from espnet_bayeslm.report.table import Table, signed
 from espnet_bayeslm.rescoring.decision import WITHOUT_LM
 from espnet_bayeslm.scoring.perplexity import perplexity_text
@@ -90,7 +92,8 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int =
             for what, steps in stages:
                 print(f"[{time.monotonic() - begin:3.0f} s] {what}", file=sys.stderr, flush=True)
                 run_steps(pool, steps, folder / "log", tool)
-        text = table(read_rows(demo)) + (SMALL_EXPLANATION if demo.smollm2 else "")
+        text = table(read_rows(demo), read_scores(str(demo.scores)).counted)
+        text += SMALL_EXPLANATION if demo.smollm2 else ""
         write_text(folder / "RESULTS.md", text)
     print(text)
     print(f"{folder}/report.html: every list beside its reference, learning curves, tests")
@@ -288,7 +291,7 @@ def read_rows(demo: Demo) -> List[Row]:
     ]
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[Row], counted: Optional[Counted] = None) -> str:
     """Table of the systems in Markdown, and its conclusions in words."""
     header = ("eval", "perplexity", "WER", f"against the {FIRST}", f"against {POINT}")
     cells = []
@@ -297,7 +300,8 @@ def table(rows: Sequence[Row]) -> str:
         changes = [row.against.get(name) for name in (FIRST, POINT)]
         written = ["" if change is None else change.text(signed) for change in changes]
         cells.append([row.name, measured, f"{row.wer:.2f}", *written])
-    return "\n".join([Table("", header, cells).markdown(), EXPLANATION, *verdicts(rows), ""])
+    shown = Table("", header, cells, counted=counted).markdown()
+    return "\n".join([shown, EXPLANATION, *verdicts(rows), ""])
 
 
 def verdicts(rows: Sequence[Row]) -> Iterator[str]:

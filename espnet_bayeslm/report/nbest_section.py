@@ -11,8 +11,9 @@ import kaldialign
 import numpy as np
 
 from espnet_bayeslm.evaluation.comparison import Mapsswe
-from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, Words, closest_reading
+from espnet_bayeslm.evaluation.wer import RATES, Counted, ErrorCounts, Words, closest_reading
 from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.report.counted_outputs import of_all_systems
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.rescored_lists import Rescored, Uncertainty
 from espnet_bayeslm.report.table import MISSING, Cell, Row, Table, fixed, typeset
@@ -128,7 +129,8 @@ def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Se
     rows = [(" ".join(words), operations(pivot, words)) for pivot, words in texts]
     tables = []
     if refs:
-        errors = view_errors(views, rescored[0].counting.unit)
+        counted = of_all_systems(rescored[0].counted, {r.name: r.counted for r in rescored})
+        errors = view_errors(views, counted)
         tables = [errors, test_table(views), *confusion_tables(views, rows)]
     if refs and any(view.judged for view in views):
         tables.append(judgement_table(views))
@@ -147,7 +149,7 @@ def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Se
     return Section("nbest", "N-best lists", values)
 
 
-def view_errors(views: Sequence[View], unit: str = "word") -> Table:
+def view_errors(views: Sequence[View], counted: Counted) -> Table:
     """Errors of the first pass, the control, the new best and the oracle of each rescoring."""
     rows = []
     for what in (BEFORE, CONTROL, RESCORED, ORACLE):
@@ -164,11 +166,12 @@ def view_errors(views: Sequence[View], unit: str = "word") -> Table:
             wrong = [counts.substitutions, counts.deletions, counts.insertions, total]
             name = "all" if same else view.data["name"]
             rows.append([name, what, *rates, *map(str, wrong)])
+    unit = counted.unit
     header = ["system", "output", f"{RATES[unit]} %", "change", "relative %", "sub", "del", "ins"]
     header.append(f"{unit}s")
     what = "Word" if unit == "word" else "Character"
     caption = f"{what} errors of the lists below, and their change from the first pass"
-    return Table(caption, header, rows, words=(1,))
+    return Table(caption, header, rows, words=(1,), counted=counted)
 
 
 def test_table(views: Sequence[View]) -> Table:

@@ -9,8 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
+from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.page import Section
-from espnet_bayeslm.report.rescored_lists import SCALES
 from espnet_bayeslm.report.table import MISSING, Table
 from espnet_bayeslm.utils.cli import command_file
 from espnet_bayeslm.utils.files import read_yaml_mapping, sha256

@@ -12,6 +12,7 @@ import numpy as np
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.evaluation.wer import (
     ALL_WORDS,
+    Counted,
     Counting,
     Words,
     check_same_utterances,
@@ -20,6 +21,7 @@ from espnet_bayeslm.evaluation.wer import (
 from espnet_bayeslm.nbest.fields import hypothesis_key, parse_number
 from espnet_bayeslm.nbest.formats import format_of, normalized, read_nbest
 from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.report.counted_outputs import REMEDY, SCALES
 from espnet_bayeslm.report.inputs import Repeated, expecting, named_paths, typed
 from espnet_bayeslm.rescoring.decision import (
     BEST,
@@ -37,8 +39,7 @@ from espnet_bayeslm.utils.files import SUFFIXES, read_keyed_lines, read_lines, r
 
 # These JSON lines are looked for by name: there are other *.jsonl in the folder.
 JSON_LISTS = tuple(f"nbest.jsonl{suffix}" for suffix in ("", *SUFFIXES))
-SCALES, NEW_LM = "scales.yaml", "new LM"
-REMEDY = "Write the folder anew with `bayeslm rescore`."
+NEW_LM = "new LM"
 
 # Measure -> its value of each word and of `</s>`
 Uncertainty = Dict[str, List[float]]
@@ -60,6 +61,8 @@ class Rescored:
         counting: Unit of error counts and words left out.
         control: Utterance id -> place of the best hypothesis by the scales that were tuned without
             the new LMs' scores; empty where there are none.
+        text_forms: Form in which each pretrained LM read text, by name.
+        tuned_on: File that the scales were tuned on, where it is known.
     """
 
     name: str
@@ -70,6 +73,14 @@ class Rescored:
     normalization: Normalization = AS_IT_IS
     counting: Counting = ALL_WORDS
     control: Dict[str, int] = dataclasses.field(default_factory=dict)
+    text_forms: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tuned_on: Optional[str] = None
+
+    @property
+    def counted(self) -> Counted:
+        """Facts of how the errors of the lists are counted."""
+        ignored, steps = tuple(sorted(self.counting.ignored)), self.normalization.steps
+        return Counted(self.counting.unit, steps, ignored, dict(self.text_forms), self.tuned_on)
 
 
 def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
@@ -99,7 +110,11 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
     uncertainty = {}
     if (path / UNCERTAINTY).exists():
         uncertainty = _read_uncertainty(path / UNCERTAINTY, nbests, best)
-    return Rescored(name, nbests, best, scores, uncertainty, normalization, counting, control)
+    return Rescored(
+        *(name, nbests, best, scores, uncertainty, normalization, counting, control),
+        text_forms={} if scales is None else scales.text_forms,
+        tuned_on=None if scales is None else scales.tuned_on,
+    )
 
 
 def _scores(

@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.comparison import Mapsswe, Scores, SystemPair, WerDifference
-from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts
+from espnet_bayeslm.evaluation.wer import RATES, Counted, ErrorCounts
 from espnet_bayeslm.report.inputs import json_content, typed
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.table import (
@@ -28,7 +28,7 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 
 # Keys of the JSON beside the names of the systems.
-RESERVED = ("significance", "conditions", "average_wer")
+RESERVED = ("significance", "conditions", "average_wer", "counted")
 ORACLE, FIRST_PASS = "oracle", "first pass"
 PAIRS = "Every two systems: bootstrap and MAPSSWE"
 REMEDY = "Make it with `bayeslm score --output FILE`."
@@ -46,6 +46,7 @@ class SystemScores(NamedTuple):
     pooled: Scores
     baseline: Optional[str]
     unit: str = "word"
+    counted: Optional[Counted] = None
 
     @property
     def reference(self) -> Optional[str]:
@@ -78,13 +79,13 @@ class Perplexities(NamedTuple):
 
 def print_scores(found: SystemScores) -> None:
     """Print error rates and the significance of their differences."""
-    conditions, pooled, baseline, unit = found
+    conditions, pooled, baseline, unit, counted = found
     several = len(conditions) > 1
     parts = {f"{name}:": scores for name, scores in conditions.items()} if several else {}
     for title, scores in {**parts, "all conditions, pooled:": pooled}.items():
         if several:
             print(title)
-        print(error_text(scores.errors, unit, marks(scores.pairs, baseline)))
+        print(error_text(scores.errors, unit, marks(scores.pairs, baseline), counted))
         if scores.pairs:
             print(f"\n{pair_table(scores, '', unit).text()}")
         if several:
@@ -93,7 +94,7 @@ def print_scores(found: SystemScores) -> None:
     if several:
         header = [f"{rate} %", *conditions, "average", "pooled"]
         rows: List[Row] = [[name, *rates(found, name)] for name in pooled.errors]
-        print(Table("", header, rows).text())
+        print(Table("", header, rows, counted=counted).text())
     if pooled.pairs:
         print(f"\nA - B: {rate} of A less {rate} of B; P(B better): by the bootstrap")
         what = f"{BETTER} fewer, {WORSE} more errors than {baseline}"
@@ -101,9 +102,12 @@ def print_scores(found: SystemScores) -> None:
 
 
 def error_text(
-    errors: Mapping[str, ErrorCounts], unit: str = "word", marks: Mapping[str, str] = {}
+    errors: Mapping[str, ErrorCounts],
+    unit: str = "word",
+    marks: Mapping[str, str] = {},
+    counted: Optional[Counted] = None,
 ) -> str:
-    """Table of error counts, with marks after some rates."""
+    """Table of error counts, with marks after some rates and the line that says what counts."""
     rows: List[Row] = [
         [
             name,
@@ -112,7 +116,8 @@ def error_text(
         ]
         for name, counts in errors.items()
     ]
-    return Table("", ["", f"{RATES[unit]} %", *COUNTS, f"{unit}s"], rows).text()
+    header = ["", f"{RATES[unit]} %", *COUNTS, f"{unit}s"]
+    return Table("", header, rows, counted=counted).text()
 
 
 def pair_table(scores: Scores, caption: str, unit: str) -> Table:
@@ -145,7 +150,7 @@ def rates(found: SystemScores, system: str) -> List[Cell]:
 
     Rates that differ significantly from the baseline's have a mark.
     """
-    conditions, pooled, baseline, _ = found
+    conditions, pooled, baseline = found[:3]
     cells = [
         Cell(fixed(100 * part.errors[system].rate, 2), marks(part.pairs, baseline).get(system, ""))
         for part in (*conditions.values(), pooled)
@@ -174,7 +179,7 @@ def scores_json(scores: SystemScores) -> Dict[str, Any]:
 
     Where characters are counted, each system has them as `unit`, and `wer` is the CER.
     """
-    conditions, pooled, baseline, unit = scores
+    conditions, pooled, baseline, unit, counted = scores
     more = {} if unit == "word" else {"unit": unit}
     content: Dict[str, Any] = {
         name: {**dataclasses.asdict(c), "errors": c.errors, "wer": 100 * c.rate, **more}
@@ -192,6 +197,8 @@ def scores_json(scores: SystemScores) -> Dict[str, Any]:
         content["average_wer"] = {
             system: 100 * average_rate(conditions, system) for system in pooled.errors
         }
+    if counted is not None:
+        content["counted"] = dataclasses.asdict(counted)
     return content
 
 
@@ -221,7 +228,9 @@ def read_scores(path: str) -> SystemScores:
         unit = content[next(iter(pooled.errors))].get("unit", "word")
         if unit not in RATES:
             raise ValueError(f"the unit {str(unit)[:40]!r} is none of {', '.join(RATES)}")
-    return SystemScores(conditions, pooled, baseline, unit)
+        # older files have none
+        counted = typed(Counted, content["counted"]) if "counted" in content else None
+    return SystemScores(conditions, pooled, baseline, unit, counted)
 
 
 def _scores(content: Any) -> Scores:
@@ -299,7 +308,7 @@ def error_table(scores: SystemScores, perplexities: Mapping[str, Mapping[str, st
         rows.append([system, *of_texts, *marked, *change, *map(str, dataclasses.astuple(counts))])
     header = ["system", *perplexities, *columns, *changed, *COUNTS, f"{scores.unit}s"]
     caption = "Word error rates in %" if scores.unit == "word" else "Character error rates in %"
-    return Table(caption, header, rows)
+    return Table(caption, header, rows, counted=scores.counted)
 
 
 def _change(scores: Scores, system: str, reference: str) -> List[str]:

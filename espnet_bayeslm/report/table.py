@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Union,
+)
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.evaluation.wer import Counted
 
 BETTER, WORSE, MISSING = "†", "‡", "–"
 # Typeset numbers as programs read them
@@ -31,17 +45,25 @@ class Table:
         header: Heads of the columns.
         rows: Cells; a text stands for a cell with nothing but a text.
         words: Further columns (from 0) that hold words: they are aligned to the left.
+        counted: How the errors in it were counted; None: it has no error rates.
 
     Attributes:
         cells: Rows of cells.
         marked: True for each column with marks of significance.
         words: All columns that hold words, the first among them.
+        note: Line below the table; empty where there is none.
     """
 
     def __init__(
-        self, caption: str, header: Sequence[str], rows: Sequence[Row], words: Iterable[int] = ()
+        self,
+        caption: str,
+        header: Sequence[str],
+        rows: Sequence[Row],
+        words: Iterable[int] = (),
+        counted: Optional[Counted] = None,
     ):
         self.caption, self.header, self.words = caption, header, {0, *words}
+        self.counted, self.note = counted, "" if counted is None else str(counted)
         self.cells = [[c if isinstance(c, Cell) else Cell(c) for c in row] for row in rows]
         self.marked = [any(row[n].mark for row in self.cells) for n in range(len(header))]
 
@@ -54,7 +76,8 @@ class Table:
             for row, cells in zip(rows, self.cells, strict=True):
                 text, mark = cells[n][:2]
                 row += [text if n in self.words else text.translate(_NUMBERS), mark][: 1 + marked]
-        return {"caption": self.caption, "columns": columns, "rows": rows}
+        counted = {} if self.counted is None else {"counted": dataclasses.asdict(self.counted)}
+        return {"caption": self.caption, "columns": columns, "rows": rows, **counted}
 
     def markdown(self) -> str:
         """Table in Markdown: columns of equal width, numbers to the right."""
@@ -64,7 +87,8 @@ class Table:
             "-" * len(head) if n in self.words else "-" * (len(head) - 1) + ":"
             for n, head in enumerate(header)
         ]
-        return "".join(f"| {' | '.join(line)} |\n" for line in [header, rule, *rows])
+        lines = [f"| {' | '.join(line)} |\n" for line in [header, rule, *rows]]
+        return "".join([*lines, *[f"\n{self.note}\n"] * bool(self.note)])
 
     def text(self) -> str:
         """Table in columns, as tools print it."""
@@ -72,7 +96,8 @@ class Table:
         lines = [[head + end for head, end in zip(self.header, ends, strict=True)]]
         for row in self.cells:
             lines.append([c.text + (c.mark or end) for c, end in zip(row, ends, strict=True)])
-        return printed("\n".join("  ".join(line).rstrip() for line in self._padded(lines)))
+        shown = ["  ".join(line).rstrip() for line in self._padded(lines)]
+        return printed("\n".join([*shown, *[self.note] * bool(self.note)]))
 
     def _padded(self, lines: Sequence[Sequence[str]], width: int = 0) -> List[List[str]]:
         """Lines whose columns have the same width: words to the left, numbers to the right."""

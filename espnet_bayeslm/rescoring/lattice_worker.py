@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -84,8 +84,11 @@ def rescored_lattices(
     ngpu: int,
     output: Optional[PathLike],
     total: int,
-) -> Iterator[Iterator[Lattice]]:
-    """An iterator of lattices with the scores of LMs and n-grams, to be read within the block."""
+) -> Iterator[Tuple[Iterator[Lattice], Mapping[str, str]]]:
+    """An iterator of lattices with the scores of LMs and n-grams, to be read within the block.
+
+    With it comes the form in which each pretrained LM reads text, by name.
+    """
     workers = Blocks(pool, LatticeWorker, options, merging, scales, ngpu)
     remaining = iter(lattices)
     todo = iter(lambda: list(itertools.islice(remaining, LATTICES)), [])
@@ -107,6 +110,6 @@ def rescored_lattices(
         desc="rescoring",
         unit="lattice",
         total=total,
-    ) as (_, scored):
+    ) as (facts, scored):
         blocks = (rescored for _, rescored in with_words_checked(scored, workers))
-        yield itertools.chain.from_iterable(blocks)
+        yield itertools.chain.from_iterable(blocks), facts.text_forms

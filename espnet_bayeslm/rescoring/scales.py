@@ -63,6 +63,7 @@ class Scales:
         subtracted: Weights of the subtracted LMs, at or below zero; they are added to both sums.
         fingerprints: Digests of the LMs that they were tuned with, by name, where a file says so.
         text_forms: Forms in which pretrained LMs read the text in the tuning, by name.
+        tuned_on: File that they were tuned on, where a file says so.
 
     Raises:
         ValueError: `lmwt` is not positive, one is not finite, or a subtracted LM has a weight
@@ -82,6 +83,7 @@ class Scales:
     text_forms: Mapping[str, str] = dataclasses.field(
         default_factory=dict, compare=False, repr=False
     )
+    tuned_on: Optional[str] = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not (0 < self.lmwt < math.inf and math.isfinite(self.word_penalty)):
@@ -178,11 +180,13 @@ def _scales_of(content: Mapping[str, Any]) -> Scales:
     lmwt, penalty = float(content["lmwt"]), float(content["word_penalty"])
     control = None if content.get("control") is None else _scales_of(content["control"])
     decision = str(content.get("decision") or "max")
+    tuned_on = {"tuned_on": content.get("tuned_on"), **(content.get("counted") or {})}["tuned_on"]
     return Scales(
         *(lmwt, penalty, features, posterior, decision, control),
         subtracted=subtracted_of(content),
         fingerprints=dict(content.get("fingerprints") or {}),
         text_forms={n: checked_form(f) for n, f in (content.get("text_forms") or {}).items()},
+        tuned_on=None if tuned_on is None else str(tuned_on),
     )
 
 

@@ -1,5 +1,6 @@
 """Options of command lines as keywords, and what the programs have written."""
 
+import dataclasses
 import json
 
 import yaml
@@ -8,6 +9,7 @@ from tiny_training import words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import perplexity, rescore
+from espnet_bayeslm.evaluation.wer import Counted
 from espnet_bayeslm.utils.files import read_keyed_lines
 
 # as short and as plain as a training by ESPnet can be
@@ -62,6 +64,11 @@ def costs(path):
 
 def settings(output):
     return yaml.safe_load((output / "scales.yaml").read_text())
+
+
+def counted(**fields):
+    """Return `counted` of a file where so much differs from the defaults."""
+    return json.loads(json.dumps(dataclasses.asdict(Counted(**fields))))
 
 
 def is_whole_png(path):

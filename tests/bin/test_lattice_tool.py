@@ -34,7 +34,9 @@ def folder(tmp_path):
 
 def rates(text):
     """Return {row: errors} of a printed table."""
-    rows = (line.split() for line in text.splitlines()[1:])
+    *table, line = text.splitlines()
+    assert line.startswith("counted: words; normalisation ") and "tuned on none" in line
+    rows = (line.split() for line in table[1:])
     return {name: sum(map(int, counts[:3])) for name, _, *counts in rows}
 
 
@@ -166,7 +168,9 @@ def test_normalised_words_are_scored_and_counted_and_others_written(folder, ngra
     lists = {}
     for name, options in {"lattices": given, "upper": {**loud, "normalize": "lower"}}.items():
         main(words(**{"lattices": folder / name, **options}, output=folder / f"{name}.out"))
-        errors = rates(capsys.readouterr().out)
+        text = capsys.readouterr().out
+        assert ("normalisation lower;" in text) == (name == "upper")
+        errors = rates(text)
         items = read_nbest(folder / f"{name}.out" / "nbest", "jsonl")
         lists[name] = [(hyp.words, hyp.lm_score) for item in items for hyp in item.hypotheses]
         lists[name].append(errors)

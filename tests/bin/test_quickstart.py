@@ -76,6 +76,11 @@ def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys, monkeypatch)
     names = re.findall(r"^\| ([^|-][^|]*?) *\| +[\d.]* \| +[\d.]+ \|", printed, re.MULTILINE)
     assert names == ["first pass", TUNED, *SYSTEMS, *SMALL_SYSTEMS]
     assert demo.SMALL_EXPLANATION in printed
+    # below the table, with the lists that tune: of most systems, and of SmolLM2
+    line = "counted: words; normalisation none; ignored none; text form lower,newline,blank ("
+    tuned_on = f"tuned on {output}/data/dev.jsonl, {output}/rescored/bayes_3gram/dev/best; "
+    (found,) = (row for row in printed.splitlines() if row.startswith(line))
+    assert tuned_on in found
     assert all(name in (output / "report.html").read_text() for name in names)
     commands = (output / "commands.sh").read_text().splitlines()
     assert sum(line.startswith("bayeslm train ") for line in commands) == 4

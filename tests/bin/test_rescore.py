@@ -10,6 +10,7 @@ import yaml
 from command_lines import (
     contents,
     costs,
+    counted,
     is_whole_png,
     json_lines,
     run,
@@ -22,7 +23,7 @@ from written_files import write
 import espnet_bayeslm
 from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.bin.rescore import main
-from espnet_bayeslm.evaluation.wer import count_errors, read_transcripts
+from espnet_bayeslm.evaluation.wer import Counted, count_errors, read_transcripts
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
@@ -65,8 +66,12 @@ def test_scales_of_one_set_are_applied_to_another(nbest, mixture, tuned, tmp_pat
     lmwt, word_penalty = scales["lmwt"], scales["word_penalty"]
     table = capsys.readouterr().out
     assert table.startswith(f"LMWT {lmwt:g}, word penalty {word_penalty:g}\n")
-    names = ["first pass", "without the", "rescored", "oracle", "first pass -", "without the"]
+    names = ["first pass", "without the", "rescored", "oracle"]
+    names += ["counted: wor", "first pass -", "without the"]
     assert [row[:12].strip() for row in table.splitlines()[2:]] == names
+    # tuned where the scales were
+    assert found["counted"] == scales["counted"] == counted(tuned_on=str(nbest / "dev.ref"))
+    assert table.splitlines()[6] == str(Counted(tuned_on=str(nbest / "dev.ref")))
     assert list(found["wer"]) == ["first pass", "without the LM", "rescored", "oracle"]
     assert "tuned_on" not in found and scales["tuned_on"] == str(nbest / "dev.ref")
     run(**lists, lmwt=lmwt, word_penalty=word_penalty, output=tmp_path / "b")
@@ -74,6 +79,7 @@ def test_scales_of_one_set_are_applied_to_another(nbest, mixture, tuned, tmp_pat
     assert len(a.pop("text_without_lm").splitlines()) == 20
     of_file, of_options = (yaml.safe_load(files.pop("scales.yaml")) for files in (a, b))
     assert a == b and of_file["lmwt"] == of_options["lmwt"] == lmwt
+    assert of_options["counted"] == counted()
 
 
 def test_the_cache_changes_nothing_and_loads_nothing(nbest, mixture, bayes, tmp_path, monkeypatch):

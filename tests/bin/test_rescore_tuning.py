@@ -7,10 +7,10 @@ import random
 import numpy as np
 import pytest
 import yaml
-from command_lines import json_lines, run, settings
+from command_lines import counted, json_lines, run, settings
 
 import espnet_bayeslm
-from espnet_bayeslm.evaluation.wer import read_transcripts
+from espnet_bayeslm.evaluation.wer import Counted, read_transcripts
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report.nbest_section import make_view
@@ -69,7 +69,10 @@ def test_the_lists_own_references_are_the_defaults(rescore, tmp_path, capsys):
     assert "\nwithout the LM - rescored: MAPSSWE z = " in out
     assert "\nwithout the LM: " in out and "held_out_errors" in own["tuning"]["without_lm"]
     file = rescore("dev", "file", tune_ref=tmp_path / "ref")
-    assert own.pop("tuned_on") == str(tmp_path / "dev.jsonl") != file.pop("tuned_on")
+    paths = [str(tmp_path / name) for name in ("dev.jsonl", "ref")]
+    for content, path in zip((own, file), paths, strict=True):
+        assert content.pop("tuned_on") == path
+        assert content.pop("counted") == counted(tuned_on=path)
     assert own == file and own["wer"]["rescored"] < own["wer"]["first pass"]
     # other lists: scales are given, and their references count the errors
     write_jsonl(tmp_path / "test.jsonl", seed=1)
@@ -77,6 +80,7 @@ def test_the_lists_own_references_are_the_defaults(rescore, tmp_path, capsys):
     assert "tuning" not in found and found["wer"]["rescored"] < found["wer"]["first pass"]
     assert "\nwithout the LM - rescored: MAPSSWE z = " in capsys.readouterr().out
     assert found["control"] == own["control"]
+    assert found["counted"] == counted(tuned_on=paths[0]) and "tuned_on" not in found
 
 
 def test_scales_of_other_lms_are_warned_of(rescore, ngram, tmp_path, caplog):
@@ -200,8 +204,11 @@ def test_the_table_the_settings_and_the_report_count_alike(
     content = yaml.safe_load((output / "scales.yaml").read_text())
     assert content["ignore_words"] == ["!SIL", "[laugh]"]
     assert content.get("unit", "word") == unit and content["tuning"]["words"] == num_units
+    fields = {"unit": unit, "ignored": ("!SIL", "[laugh]"), "tuned_on": str(files / "ref")}
+    assert content["counted"] == counted(**fields) and f"\n{Counted(**fields)}\n" in printed
     item = read_rescored("lm", str(output), "jsonl")
     refs = read_references([str(files / "ref")], [item], [("lm", str(output))])
+    assert item.counted == Counted(**fields)
     for name, counts in make_view(item, refs, {}).errors.items():
         assert [*map(str, dataclasses.astuple(counts))] == rows[name][1:]
 

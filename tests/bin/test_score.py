@@ -36,7 +36,7 @@ def test_several_conditions(tmp_path, capsys):
             options += ["--hyp", f"{name}:{condition}={path}"]
     main([*options, "--output", f"{tmp_path}/out.json"])
     found = json.loads((tmp_path / "out.json").read_text())
-    assert list(found) == ["x", "y", "significance", "conditions", "average_wer"]
+    assert list(found) == ["x", "y", "significance", "conditions", "average_wer", "counted"]
     assert found["x"]["wer"] == pytest.approx(100 * 3 / 11)
     assert found["average_wer"] == {"x": 25.0, "y": 30.0}
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -103,9 +103,11 @@ def test_how_errors_are_counted(tmp_path, monkeypatch, capsys, ref, hyp, option,
     for name, text in (("ref", ref), ("hyp", hyp), ("noise", "[hm]\n!SIL")):
         Path(name).write_text(f"{text}\n")
     main(["--ref", "ref", "--hyp", "s=hyp", option])
-    header, found = (line.split() for line in capsys.readouterr().out.splitlines())
+    header, found, line = (line.split() for line in capsys.readouterr().out.splitlines())
     assert found == ["s", *row.split()]
     assert header[0] == ("CER" if "char" in option else "WER")
+    counting = ("chars;", "none;") if "char" in option else ("words;", "!SIL,")
+    assert (line[0], line[1], line[5]) == ("counted:", *counting)
 
 
 def test_everything(outputs, bayes, nbest, tmp_path, capsys, monkeypatch):

@@ -77,6 +77,8 @@ def test_tuning_by_decoding(name, lm, recogniser, speech, tmp_path, decode, caps
     tune_fusion.main(words(**files, ref=speech / "text", output=output, num_rounds=2))
     table = capsys.readouterr().out
     assert "no LM" in table and "round 1" in table and " 0.00" in table
+    assert "\ncounted: words; normalisation none; ignored none; " in table
+    assert f"; tuned on {speech / 'text'}; espnet_bayeslm " in table
     options = {"config": output / "decode.yaml", "lm": output, "nbest": 3}
     assert best(decode("asr_inference", tmp_path / "out", recogniser, **options)) == (
         homophones.SENTENCES

@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.alignments import best_splits, edit_distance
 
+import espnet_bayeslm
 from espnet_bayeslm.evaluation.markup import parse_markup
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
     SUBSTITUTION,
     UNPAIRED,
+    Counted,
     Counting,
     CountingOptions,
     ErrorCounts,
@@ -211,12 +213,23 @@ def test_words_that_do_not_count():
     assert counting.units(words) == ("well", "sil", "it's")
 
 
-def test_facts_and_word_lists(tmp_path):
-    assert Counting().facts() == {}
-    counting = Counting("char", frozenset(NOISE))
-    facts = counting.facts()
-    assert facts == {"unit": "char", "ignore_words": ["!SIL", "[laugh]"]}
-    assert CountingOptions(**facts).counting == counting
+def test_the_line_below_a_table_has_every_field():
+    version = espnet_bayeslm.__version__
+    assert str(Counted()) == (
+        "counted: words; normalisation none; ignored none; text form none; tuned on none;"
+        f" espnet_bayeslm {version}"
+    )
+    forms = {"a": "lower,newline,blank", "b": "as_is", "c": "lower,newline,blank"}
+    assert str(Counted("char", ("lower", "punct"), ("<unk>", "[laugh]"), forms, "dev.text")) == (
+        "counted: chars; normalisation lower,punct; ignored <unk>, [laugh];"
+        " text form lower,newline,blank (a, c), as_is (b); tuned on dev.text;"
+        f" espnet_bayeslm {version}"
+    )
+
+
+def test_word_lists(tmp_path):
+    options = CountingOptions(unit="char", ignore_words=["!SIL", "[laugh]"])
+    assert options.counting == Counting("char", frozenset(NOISE))
     path = tmp_path / "noise"
     path.write_text("[laugh]\n\n<SPOKEN_NOISE>\r\n")
     assert read_word_list(path) == {"[laugh]", "<SPOKEN_NOISE>"}

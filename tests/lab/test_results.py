@@ -287,6 +287,9 @@ def test_broken_outputs(fail, file, content):
 def test_html_report_of_the_results(outputs):
     from espnet_bayeslm.bin import report
 
+    scales = "lmwt: 9\nword_penalty: 0\nfiles: [text]\ncounted: {tuned_on: dev.text}\n"
+    for path in Path().glob("exp/small/seed1/rescore/*/*/text"):
+        path.with_name("scales.yaml").write_text(scales)
     run()
     report.main(["--config", "exp/small/report_some.yaml", "--output", "report.html"])
     page = Path("report.html").read_text()
@@ -296,6 +299,7 @@ def test_html_report_of_the_results(outputs):
     scores = json.loads(Path("exp/small/scores_some.json").read_text())
     assert scores[f"{BAYES}+{POINT}+3g"]["wer"] == pytest.approx(18.0)
     assert scores["significance"]["baseline"] == f"{POINT}+3g"
+    assert scores["counted"]["tuned_on"] == "dev.text" and "; tuned on dev.text; " in page
 
 
 def test_a_line_of_one_seed_has_that_seed_alone(plan, outputs):

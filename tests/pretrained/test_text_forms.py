@@ -182,8 +182,9 @@ def test_lattices_choose_the_form_of_the_list_of_their_paths(model, lm, pool):
         options = SubtractOptions(lms=[f"hf:{model}"])
         how = dict(ngpu=0, output=None, total=1)
         work = lattice_worker.rescored_lattices(pool, [lattice], options, merging, None, **how)
-        with work as rescored:
+        with work as (rescored, forms):
             (found,) = rescored
+        assert forms == listed.weighting.text_forms
         for path in best_paths(found, EQUAL, 100):
             assert path.lm_score == pytest.approx(expected[path.words], abs=1e-3)
         chosen.update(listed.weighting.text_forms.values())
@@ -241,6 +242,7 @@ def test_scales_keep_the_form_and_apply_it(model, tmp_path, caplog):
     tuned, _ = rescored(model, tmp_path)
     (name, chosen), *others = tuned["text_forms"].items()
     assert name == "tiny" and not others
+    assert tuned["counted"]["text_forms"] == tuned["text_forms"]
     assert str(TextForm.parse(chosen)) == chosen != str(OTHER)
     tuned["text_forms"] = {"tiny": str(OTHER)}
     scales = tmp_path / "scales.yaml"

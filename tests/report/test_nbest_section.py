@@ -69,6 +69,7 @@ def test_data_of_the_page(rescored):
     }
     assert first["words"]["1"]["entropy"] == [1, 2, 3, 4]
     assert all(value >= 0 for value in first["words"]["1"]["log_prob"])
+    assert Page(section.body).text.count("counted: words; normalisation none; ") == 1
     cells = Page(section.body).cells
     # first pass: b for x, f and g missed, two added; rescored: e added
     assert cells[9:18] == ["lm", "first pass", "50.00", "–", "–", "3", "0", "0", "6"]

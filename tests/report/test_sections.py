@@ -1,8 +1,10 @@
 """The report's tables and figures, from files as the tools write them."""
 
+import dataclasses
 import json
 import math
 import re
+from urllib.parse import unquote
 
 import pytest
 import torch
@@ -10,9 +12,11 @@ from oracles.html_reader import Page
 
 from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
 from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, PruningStep, SnrSummary
+from espnet_bayeslm.evaluation.wer import Counted
 from espnet_bayeslm.kinds.architectures import derived_config, rank, write_history
 from espnet_bayeslm.report.learning_section import learning_section, read_epochs
 from espnet_bayeslm.report.noise_plots import pruning_figure
+from espnet_bayeslm.report.page import page
 from espnet_bayeslm.report.score_results import (
     SystemScores,
     read_perplexities,
@@ -52,13 +56,13 @@ def rows(section):
     return Page(section.body).cells
 
 
-def scored(num_conditions):
+def scored(num_conditions, counted=None):
     sets = [score_set(REF, HYPS) for _ in range(num_conditions)]
     pooled = compare_systems(sets, num_replicates=50)
     conditions = {
         f"c{n}": compare_systems([part], num_replicates=50) for n, part in enumerate(sets)
     }
-    return scores_json(SystemScores(conditions, pooled, "first"))
+    return scores_json(SystemScores(conditions, pooled, "first", counted=counted))
 
 
 def write_json(path, content):
@@ -113,6 +117,18 @@ def test_changes_are_counted_from_the_first_pass(tmp_path):
     assert found[1] == ["50.00‡", "0.00", "0.00 to 0.00", "0.0"]
     assert found[2][:2] == ["15.00", "−35.00"] and found[2][3] == "−70.0"
     assert found[3] == ["0.00", "−50.00", "–", "−100.0"]
+
+
+def test_rates_say_what_they_count(tmp_path):
+    """On the page, and in the data that it offers for download."""
+    counted = Counted(ignored=("<unk>",), tuned_on="dev.text")
+    section = errors_section(tmp_path, scored(2, counted))
+    assert Page(section.body).text.count(str(counted)) == 1
+    (link,) = (a for a in Page(page("p", [section])).addresses if a.startswith("data:"))
+    data, *others = json.loads(unquote(link.partition(",")[2]))
+    assert data["counted"] == {**dataclasses.asdict(counted), "normalize": [], "ignored": ["<unk>"]}
+    assert not any("counted" in table for table in others)
+    assert "counted" not in errors_section(tmp_path, scored(2)).body
 
 
 def test_conditions_are_columns_and_perplexities_may_stand_alone(tmp_path):
@@ -269,6 +285,7 @@ BAD["score"] = [
     (["significance", "pairs", 0, "mapsswe", "p"], math.nan, "'nan' is not a number"),
     (["significance", "pairs", 0, "a"], 5, "'5' is not a text"),
     (["significance"], 3, "'3' is not an object"),
+    (["counted", "ignored"], "uh", "'uh' is not a list"),
     (["conditions", "c1", "first"], None, "not all conditions have the same systems"),
     (["significance", "baseline"], "other", "no system 'other', which is the baseline"),
 ]
@@ -289,7 +306,7 @@ BAD["search"] = [
     "kind, place, value, message", [(kind, *row) for kind, rows in BAD.items() for row in rows]
 )
 def test_bad_values(tmp_path, kind, place, value, message):
-    write_json(tmp_path / "score.json", scored(2))
+    write_json(tmp_path / "score.json", scored(2, Counted()))
     write_json(tmp_path / "sweep.json", SWEEP)
     write_folder(tmp_path)
     path = tmp_path / f"{kind}.json"

@@ -11,7 +11,7 @@ import yaml
 from matplotlib.colors import same_color
 
 from espnet_bayeslm.evaluation.comparison import Mapsswe, Scores, SystemPair, WerDifference
-from espnet_bayeslm.evaluation.wer import ErrorCounts
+from espnet_bayeslm.evaluation.wer import Counted, ErrorCounts
 from espnet_bayeslm.kinds.architectures import (
     HISTORY,
     derived_config,
@@ -32,6 +32,8 @@ from espnet_bayeslm.report.search_results import (
     write_search,
 )
 from espnet_bayeslm.utils.errors import InputError
+
+COUNTED = Counted(normalize=("lower",), text_forms={"lm": "as_is"}, tuned_on="dev.text")
 
 
 def result(z, errors_b, words=100):
@@ -74,9 +76,23 @@ def test_several_conditions(capsys):
     conditions = {"near": result(0.5, 18), "far": result(3, 10, words=300)}
     lines = printed(capsys, conditions, result(2.8, 28, words=400), "a")
     assert [line for line in lines if line in ("near:", "far:")] == ["near:", "far:"]
+    assert not any(line.startswith("counted") for line in lines)
     start = lines.index("WER % near far average pooled")
     assert lines[start + 2] == "b 18.00 3.33† 10.67 7.00†"
     assert lines[start + 3].startswith("oracle ")
+    # below every table of rates, and below no table of differences
+    lines = printed(capsys, conditions, result(2.8, 28, words=400), "a", "word", COUNTED)
+    below = [lines[n - 1].split()[0] for n, line in enumerate(lines) if line == str(COUNTED)]
+    assert below == ["oracle"] * 4
+
+
+def test_the_counting_stands_in_every_form_of_a_table():
+    rates = table.Table("", ["", "WER %"], [["a", "20.00"]], counted=COUNTED)
+    assert rates.text() == f"   WER %\na  20.00\n{COUNTED}"
+    assert rates.markdown().endswith(f"20.00 |\n\n{COUNTED}\n")
+    assert rates.data()["counted"] == dataclasses.asdict(COUNTED)
+    plain = table.Table("", ["", "WER %"], [["a", "20.00"]])
+    assert "counted" not in plain.data() and "counted" not in plain.text() + plain.markdown()
 
 
 def test_an_encoding_without_daggers(monkeypatch):
@@ -88,10 +104,18 @@ def test_an_encoding_without_daggers(monkeypatch):
 def test_json():
     conditions = {"near": result(0.5, 18), "far": result(3, 10, words=300)}
     pooled = result(2.8, 28, words=400)
-    found = json.loads(json.dumps(scores_json(SystemScores(conditions, pooled, "a"))))
+    found = json.loads(
+        json.dumps(scores_json(SystemScores(conditions, pooled, "a", counted=COUNTED)))
+    )
     assert list(found) == ["a", "b", "oracle", *RESERVED]
     assert found["b"]["errors"] == 28 and found["b"]["wer"] == pytest.approx(7.0)
     assert found["conditions"]["far"]["b"]["wer"] == pytest.approx(10 / 3)
+    assert found["counted"] == {
+        **dataclasses.asdict(COUNTED),
+        "normalize": ["lower"],
+        "ignored": [],
+    }
+    assert "counted" not in found["conditions"]["far"]
     assert found["average_wer"]["b"] == pytest.approx((18 + 10 / 3) / 2)
     (pair,) = found["significance"]["pairs"]
     assert found["significance"]["baseline"] == pair["a"] == "a" and pair["b"] == "b"

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from espnet_bayeslm.bin.rescore import print_report, write_settings, written_lists
-from espnet_bayeslm.evaluation.wer import ALL_WORDS
+from espnet_bayeslm.evaluation.wer import ALL_WORDS, Counted
 from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListTally, ScoredList, choose
@@ -137,7 +137,9 @@ def test_an_lm_without_which_the_tuning_lists_have_fewer_errors_gets_no_weight(t
             without.append(done)
     weights = [dict(done.weighting.scales.features) for done in without]
     assert weights and not any("log_prob" in features for features in weights)
-    write_settings(tmp_path, without[0].weighting, without[0].tuned, ListTally(None), {})
+    weighting = without[0].weighting._replace(text_forms={"lm": "as_is"})
+    counted = Counted(ignored=("x",), text_forms=dict(weighting.text_forms))
+    write_settings(tmp_path, weighting, without[0].tuned, ListTally(None), counted)
     assert "&" not in (tmp_path / "scales.yaml").read_text()
 
 
@@ -194,7 +196,7 @@ def test_lists_that_lack_a_score_of_the_control_have_none(tmp_path, caplog):
     assert "without the LM" not in {**tally.errors, **tally.tests()}
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"nbest.jsonl", "lmwt.nn", "text", "trn"}
-    print_report(WEIGHTING._replace(scales=scales), None, tally)
+    print_report(WEIGHTING._replace(scales=scales), None, tally, Counted())
     assert "without the LM: the lists lack a score that its scales weigh" in caplog.text
 
 

@@ -108,7 +108,11 @@ def test_scales_may_weigh_each_lm_of_a_mixture():
 def test_scales_of_a_file(tmp_path):
     path = tmp_path / "scales.yaml"
     path.write_text("lmwt: 7\nword_penalty: -0.5\nwer: {rescored: 3.0}\n")
-    assert read_scales(path) == Scales(7.0, -0.5)
+    assert read_scales(path) == Scales(7.0, -0.5) and read_scales(path).tuned_on is None
+    # an older file, and one of scales that were given
+    for text in ("tuned_on: dev\n", "counted: {unit: word, tuned_on: dev}\n"):
+        path.write_text(f"lmwt: 7\nword_penalty: -0.5\n{text}")
+        assert read_scales(path).tuned_on == "dev"
     path.write_text("features: {am_score: 0.5, rank: 1}\n")
     expected = Scales(features=(("am_score", 0.5), ("rank", 1.0)))
     assert read_scales(path) == expected
@@ -117,6 +121,7 @@ def test_scales_of_a_file(tmp_path):
 
 
 BAD_SCALES = ["", "lmwt: 7\n", "- 7\n", "lmwt: a\nword_penalty: 0\n", "a: b: c\n", "features: 3\n"]
+BAD_SCALES += ["lmwt: 7\nword_penalty: 0\ncounted: [1]\n"]
 BAD_SCALES += ["lmwt: 0\nword_penalty: 0\n", "features: {}\n", "features: {rank: .nan}\n"]
 BAD_POSTERIORS = ["{sharpness: 0}", "{sharpness: x}", "[1]", "{blunt: 1}", "{slope: -1}"]
 BAD_SCALES += [f"lmwt: 10\nword_penalty: 0\nposterior: {text}\n" for text in BAD_POSTERIORS]

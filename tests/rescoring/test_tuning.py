@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from espnet_bayeslm.bin.rescore import write_settings
+from espnet_bayeslm.evaluation.wer import Counted
 from espnet_bayeslm.nbest.segments import Segment
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report import weight_sweep
@@ -149,7 +150,7 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(lists, how, tmp
     errors = hypothesis_errors([item.nbest for item in lists], refs)
     own = dict(tuned.chosen.weights)
     assert reported == chosen_errors(features, errors, own)
-    write_settings(tmp_path, weighting, tuned, ListTally(None), {})
+    write_settings(tmp_path, weighting, tuned, ListTally(None), Counted())
     scales = read_scales(tmp_path / "scales.yaml")
     again = weighting._replace(scales=scales)
     assert errors_of(lists, refs, again) == reported

@@ -9,6 +9,8 @@ from typing import Any, Dict, List, Mapping
 import jinja2
 
 from espnet_bayeslm.evaluation.comparison import compare_systems
+from espnet_bayeslm.evaluation.wer import Counted
+from espnet_bayeslm.report.counted_outputs import of_all_systems, read_counted
 from espnet_bayeslm.report.score_results import SystemScores, scores_json
 from espnet_bayeslm.utils.files import write_json, write_text, write_yaml
 from lab import studies, tables
@@ -129,7 +131,11 @@ def write_scores(
     }
     pooled = compare_systems(list(sets.values()), num_replicates=NUM_REPLICATES)
     base = next((entry.base for entry in results.lines if entry.base in names), names[0])
-    write_json(path, scores_json(SystemScores(conditions, pooled, base)))
+    place = f"{results.test}_{results.conditions[0]}"
+    texts = {name: read_counted(folder / "rescore" / name / place / "text") for name in names}
+    known = {name: counted for name, counted in texts.items() if counted is not None}
+    counted = of_all_systems(Counted(), known) if known else None
+    write_json(path, scores_json(SystemScores(conditions, pooled, base, counted=counted)))
 
 
 def list_options(
