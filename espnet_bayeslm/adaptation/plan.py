@@ -14,8 +14,16 @@ AS_IT_IS, ADAPTED, IN_CONTEXT = "as it is", "adapted", "adapted, in context"
 FOLDS = 5
 """Parts of the tuning lists: each is rescored with weights that were tuned on the others."""
 
-# Little text: a rank that underfits none of it, small batches, and as many epochs as help
-RANK, MAX_EPOCH, PATIENCE, BATCH_TOKENS = 64, 20, 2, 256
+# Epochs at most; those without a gain after which a training ends
+MAX_EPOCH, PATIENCE = 20, 2
+# Of little text: a rank that underfits none of it, and small batches. The noise of an adapter's
+# product grows with its rank: half the standard deviation of rank 16.
+_LITTLE = {"lm_conf": ["lora.r=64"], "batch_bins": 256}
+SHIPPED: Mapping[str, Mapping[str, Any]] = {
+    "lora": _LITTLE,
+    "ivon_lora": {**_LITTLE, "optim_conf": "ess=40000000"},
+}
+"""Configuration of an adapter -> what it has for a few hundred sentences."""
 
 
 class System(NamedTuple):
@@ -71,7 +79,7 @@ class Plan:
 
     def exp(self, config: str) -> Path:
         """Experiment of an adapter."""
-        return self.folder / config
+        return self.folder / Path(config).stem
 
     @property
     def scores(self) -> Path:
@@ -80,20 +88,20 @@ class Plan:
 
     def adapter(self, config: str) -> Step:
         """Training of an adapter, until the tuning text no longer gains."""
-        line = words(
-            "train",
-            config=config,
-            exp=self.exp(config),
-            train_text=self.data("adapt.txt"),
-            valid_text=self.data("tune.txt"),
-            base=self.base,
-            lm_conf=[f"lora.r={RANK}", f"precision={self.precision}"],
-            max_epoch=self.max_epoch,
-            patience=PATIENCE,
-            batch_bins=BATCH_TOKENS,
-            **{"from": self.lm},
-        )
-        return Step(config, [line])
+        little = dict(SHIPPED.get(config, {}))
+        options: Dict[str, Any] = {
+            "config": config,
+            "exp": self.exp(config),
+            "from": self.lm,
+            "base": self.base,
+            "train_text": self.data("adapt.txt"),
+            "valid_text": self.data("tune.txt"),
+            "max_epoch": self.max_epoch,
+            "patience": PATIENCE,
+            **little,
+            "lm_conf": [*little.get("lm_conf", ()), f"precision={self.precision}"],
+        }
+        return Step(Path(config).stem, [words("train", **options)])
 
     def rescored(self, system: System) -> Path:
         """Folder of the lists that a system has rescored."""

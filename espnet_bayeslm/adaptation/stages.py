@@ -22,6 +22,7 @@ from espnet_bayeslm.adaptation.plan import (
     FIRST,
     IN_CONTEXT,
     MAX_EPOCH,
+    SHIPPED,
     Plan,
     System,
 )
@@ -29,12 +30,13 @@ from espnet_bayeslm.engine.pool import EngineOptions, Pool
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.text_checks import warn_leakage, warn_of_spelling
 from espnet_bayeslm.evaluation.transcripts import read_transcripts
-from espnet_bayeslm.evaluation.wer import CountingOptions, check_same_utterances
+from espnet_bayeslm.evaluation.wer import Counted, CountingOptions, check_same_utterances
 from espnet_bayeslm.nbest.formats import CheckedLists, format_option, nbest_writer
 from espnet_bayeslm.nbest.segments import known_segments
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.quickstart.demo import fast_precision
 from espnet_bayeslm.quickstart.steps import HEAVY, Tool, run_steps
+from espnet_bayeslm.report.score_results import read_scores
 from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.rescoring.adapted_folder import write_adapted
 from espnet_bayeslm.training.plain_text import best_of, whole_name
@@ -133,7 +135,8 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
         pool = stack.enter_context(workers)
         announce(pool, plan, parts, refs)
         chosen, results = carried_out(plan, options, pool, tool)
-        text = gains_table(results, parts, chosen, minutes=(time.monotonic() - begin) / 60)
+        text = gains_table(results, parts, chosen, read_scores(str(plan.scores)).counted)
+        text += f"{(time.monotonic() - begin) / 60:.1f} minutes.\n"
         write_text(folder / "RESULTS.md", text)
         finish(plan, options, chosen)
     print(text)
@@ -163,7 +166,7 @@ def planned(options: AdaptOptions) -> Plan:
         folder=Path(options.output),
         lm=whole_name(options.source),
         base=options.base and whole_name(options.base),
-        configs=tuple(options.configs) or ("lora", "ivon_lora"),
+        configs=tuple(options.configs) or tuple(SHIPPED),
         max_epoch=options.max_epoch,
         ngrams=tuple(str(Path(path).resolve()) for path in options.ngrams),
         precision=options.precision or fast_precision(),
@@ -311,7 +314,9 @@ def read_results(plan: Plan, systems: Sequence[System]) -> List[Result]:
     return rows
 
 
-def gains_table(rows: Sequence[Result], parts: Parts, chosen: System, *, minutes: float) -> str:
+def gains_table(
+    rows: Sequence[Result], parts: Parts, chosen: System, counted: Optional[Counted]
+) -> str:
     """Table in Markdown, and what was chosen, in words."""
     cells = []
     for row in rows:
@@ -319,15 +324,17 @@ def gains_table(rows: Sequence[Result], parts: Parts, chosen: System, *, minutes
         p = "" if row.p is None else f"{row.p:.2g}"
         cells.append([row.name, perplexity, f"{row.wer:.2f}", p])
     header = ("tuning part", "perplexity", "WER %", "p against the row above")
-    told = [
-        Table("", header, cells).markdown(),
-        f"{len(parts.adapting)} lists adapted and {len(parts.tuning)} tuned, of other"
-        f" {parts.units}. Each list is rescored with weights tuned on others; the LM was chosen by"
-        " these lists, so its own figure is a little too good. Perplexity per word, </s> counted.",
-        f"Used: {chosen.name} ({chosen.lm}). {minutes:.1f} minutes.",
-        "",
-    ]
-    return "\n".join(told)
+    return "\n".join(
+        [
+            Table("", header, cells, counted=counted).markdown(),
+            f"{len(parts.adapting)} lists adapted and {len(parts.tuning)} tuned, of other"
+            f" {parts.units}. Each list is rescored with weights that were tuned on others; the LM"
+            " was chosen by these lists, so its own figure is a little too good. Perplexity per"
+            " word, </s> counted.",
+            f"Used: {chosen.name} ({chosen.lm}).",
+            "",
+        ]
+    )
 
 
 def finish(plan: Plan, options: AdaptOptions, chosen: System) -> None:
