@@ -11,7 +11,13 @@ from torch.distributions import Normal, kl_divergence
 from torch.utils.checkpoint import checkpoint
 
 from espnet_bayeslm.bayes import Bayes, Posterior, Sample, Weights, noise_generator
-from espnet_bayeslm.bayes.objective import kl_learned_prior, kl_weights, prior_variances
+from espnet_bayeslm.bayes.objective import (
+    LOG_STD_MAX,
+    check_spread,
+    kl_learned_prior,
+    kl_weights,
+    prior_variances,
+)
 from espnet_bayeslm.kinds.bayes import LOG_STD, PRIOR_MEAN
 from espnet_bayeslm.kinds.bayes import draw_weights as draw
 from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior, whole_blocks
@@ -95,6 +101,24 @@ def test_gradients_equal_finite_differences():
             return module.weight.square().sum() + sample.kl()
 
     assert torch.autograd.gradcheck(loss, inputs)
+
+
+@pytest.mark.parametrize("parts", [[(0, 2), (1, 2)], [(1, 2), (0, 2)]])
+def test_parts_that_touch_may_differ(parts):
+    """In any order: no row is in both."""
+    module = nn.Linear(2, 6, bias=False)
+    posterior = Posterior(module)
+    for n, part in enumerate(parts):
+        kind = Bayes(init_std=0.1 * (n + 1), prior_variance=1.0 + n)
+        posterior.add([Weights("weight", part, f"b{n}")], kind, f"w@{n}")
+    assert sorted(block.rows for block in posterior.blocks()) == [(0, 3), (3, 6)]
+
+
+def test_the_largest_spread_is_one_of_a_trained_lm():
+    check_spread(math.exp(LOG_STD_MAX), "w@1")
+    for spread in (1.001 * math.exp(LOG_STD_MAX), math.nan):
+        with pytest.raises(InputError, match="their training diverged"):
+            check_spread(spread, "w@1")
 
 
 @pytest.mark.parametrize("rnn", [nn.LSTM, nn.GRU, nn.RNN])

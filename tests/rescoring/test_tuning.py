@@ -255,3 +255,13 @@ def test_recordings_stay_whole_in_folds():
     options = RescoreOptions(segments=segments, folds=2)
     tuned = tune_and_choose(lists, WEIGHTING, options, refs=refs).tuned
     assert sorted(fold.num_lists for fold in tuned.folds) == [10, 30]
+
+
+def test_each_lm_has_a_score_where_scales_ask():
+    (item,), _ = simulated(3, 1, num_lms=2)
+    plain = Weighting(["a", "b"], np.full(2, 0.5), Scales())
+    asking = plain._replace(scales=Scales(features=(("log_prob.a", 1.0),)))
+    every = {"log_prob", "log_prob.a", "log_prob.b"}
+    assert {*item.lm_scores(plain)} == {"log_prob"}
+    assert {*item.lm_scores(plain, of_each=True)} == every
+    assert {*item.lm_scores(asking)} == every
