@@ -18,7 +18,15 @@ from espnet_bayeslm.loading.components import (
     scored_blocks,
     with_words_checked,
 )
-from espnet_bayeslm.nbest.segments import Recording, Segment, recordings
+from espnet_bayeslm.nbest.segments import (
+    SOURCES,
+    PlaceOf,
+    Recording,
+    Segment,
+    id_pattern,
+    place_finder,
+    recordings,
+)
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.text_forms import best_first
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
@@ -64,7 +72,7 @@ class RescoreOptions(CountingOptions, SubtractOptions):
     )
     folds: Optional[int] = option(
         "Rescore each of so many parts with weights that were tuned on the others; recordings"
-        " (--segments) or speakers stay whole",
+        " (as --context has them) or speakers stay whole",
         None,
         least=2,
     )
@@ -86,7 +94,19 @@ class RescoreOptions(CountingOptions, SubtractOptions):
         "Write how uncertain the first uncertain LM is of each word (uncertainty.ndjson)", False
     )
     segments: Union[PathLike, Mapping[str, Segment], None] = option(
-        "Kaldi's `segments`, or utt2start: the recordings, whose lists stay together", None
+        "Kaldi's `segments`, or utt2start: the recordings, whose lists stay together (default:"
+        " the lists' own `recording` and `start`, of JSON lines)",
+        None,
+    )
+    recording_of: Optional[str] = option(
+        "In place of --segments: a regular expression that is searched in the utterance id, whose"
+        " group 1, or all of it without a group, is the recording",
+        None,
+        check=id_pattern,
+        metavar="PATTERN",
+    )
+    utt2spk: Union[PathLike, Mapping[str, str], None] = option(
+        "In place of --segments: Kaldi's utt2spk, whose speakers stand for recordings", None
     )
     context: str = option(
         "previous: an LM goes on from the best hypotheses so far of a recording",
@@ -101,11 +121,10 @@ class RescoreOptions(CountingOptions, SubtractOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.context != "none" and self.segments is None:
-            raise InputError(
-                f"--context {self.context} needs to know the recordings",
-                remedy="Give --segments FILE, Kaldi's `segments` or utt2start.",
-            )
+        sources = [name for name in SOURCES if getattr(self, name) is not None]
+        if len(sources) > 1:
+            names = " and ".join(f"--{name}" for name in sources)
+            raise InputError(f"{names}: two sources of the recordings", remedy="Give one of them.")
         if self.uncertainty and self.num_samples < 2:
             raise InputError(
                 f"--uncertainty needs several weight samples, --num_samples is {self.num_samples}",
@@ -259,15 +278,15 @@ class ListWorker(ComponentWorker):
         return lists
 
 
-def blocks(lists: Iterable[NBest], segments: Any = None) -> Iterator[Block]:
+def blocks(lists: Iterable[NBest], place_of: Optional[PlaceOf] = None) -> Iterator[Block]:
     """Yield runs of recordings with at least `BLOCK_SIZE` hypotheses, but the last.
 
-    Without segments each list is a recording by itself. The blocks do not depend on how many
+    Without places each list is a recording by itself. The blocks do not depend on how many
     workers share them, and so no score does.
     """
     block: Block = []
     count = 0
-    for recording in ([x] for x in lists) if segments is None else recordings(lists, segments):
+    for recording in ([x] for x in lists) if place_of is None else recordings(lists, place_of):
         block.append(recording)
         count += sum(len(item.hypotheses) for item in recording)
         if count >= BLOCK_SIZE:
@@ -313,10 +332,14 @@ def scored_lists(
     if not tunes:
         options.check_untuned()
     own = part_of(RescoreOptions, options)
-    todo = blocks(lists, own.segments)
-    # taken only where an LM sees it before it scores: lists are read as they are asked for
-    ready = list(itertools.islice(todo, int(own.self_normalized)))
-    seen = sent_part(ready[0]) if ready else []
+    sources = {name: getattr(own, name) for name in SOURCES}
+    in_context = own.context != "none"
+    known = in_context or any(source is not None for source in sources.values())
+    todo = blocks(lists, place_finder(**sources) if known else None)
+    # taken only where an LM sees it before it scores, or recordings are to be known before LMs are
+    # loaded: lists are read as they are asked for
+    ready = list(itertools.islice(todo, int(own.self_normalized or in_context)))
+    seen = sent_part(ready[0]) if ready and own.self_normalized else []
     workers = Blocks(pool, ListWorker, own, ngpu, device, seen, tunes)
     # the next lists are read while the workers load the LMs
     ready += itertools.islice(todo, int(pool is not None and not ready))
