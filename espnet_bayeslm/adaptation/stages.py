@@ -32,7 +32,7 @@ from espnet_bayeslm.evaluation.text_checks import warn_leakage, warn_of_spelling
 from espnet_bayeslm.evaluation.transcripts import read_transcripts
 from espnet_bayeslm.evaluation.wer import Counted, CountingOptions, check_same_utterances
 from espnet_bayeslm.nbest.formats import CheckedLists, format_option, nbest_writer
-from espnet_bayeslm.nbest.segments import known_segments
+from espnet_bayeslm.nbest.segments import SOURCES, RecordingOptions, place_finder
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.quickstart.demo import fast_precision
 from espnet_bayeslm.quickstart.steps import HEAVY, Tool, run_steps
@@ -44,7 +44,7 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, write_text
 from espnet_bayeslm.utils.folders import check_folder, folder_lock, staged
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import ToolOptions, option
+from espnet_bayeslm.utils.options import option
 
 Refs = Mapping[str, Sequence[str]]
 # A training step reads each token three times as long as scoring does; of 20-best lists the
@@ -56,7 +56,7 @@ PROBE = 24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AdaptOptions(CountingOptions, EngineOptions, ToolOptions):
+class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
     """Options of `bayeslm adapt`."""
 
     nbest: str = option("N-best lists, of some hundred utterances or more")
@@ -89,14 +89,6 @@ class AdaptOptions(CountingOptions, EngineOptions, ToolOptions):
         name="adapter",
     )
     max_epoch: int = option("Epochs of an adapter, at most", MAX_EPOCH, least=1)
-    segments: Optional[str] = option(
-        "Kaldi's `segments`, or utt2start: the recordings, of which none is in both parts", None
-    )
-    context: str = option(
-        "previous: try also an LM that goes on from the best hypotheses so far of a recording",
-        "none",
-        choices=("none", "previous"),
-    )
     precision: Optional[str] = option(
         "Precision of the LM (default: bfloat16 where this CPU is faster with it, else float32)",
         None,
@@ -128,8 +120,11 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
     check_folder(folder)
     workers = options.pool(trains=True, preload=HEAVY)
     lists, refs, normalization = checked_lists(options)
-    groups = {utt: s.recording for utt, s in known_segments(options.segments).items()}
-    parts = divide(list(lists), refs, groups)
+    items, place_of = list(lists), options.place_of
+    if options.context != "none" or all(item.recording is not None for item in items):
+        place_of = place_of or place_finder()
+    recordings = {} if place_of is None else {i.utt: place_of(i).recording for i in items}
+    parts = divide(items, refs, recordings)
     with folder_lock(folder), contextlib.ExitStack() as stack:
         write_data(plan, parts, refs, normalization, options.texts)
         pool = stack.enter_context(workers)
@@ -148,18 +143,13 @@ def planned(options: AdaptOptions) -> Plan:
     """Command lines of these options.
 
     Raises:
-        InputError: The LM is not a pretrained one, or there is no context to try.
+        InputError: The LM is not a pretrained one.
     """
     if not is_pretrained(options.source):
         raise InputError(
             f"--from {options.source} is no pretrained LM",
             remedy="Give hf:FOLDER, hf:NAME, a .gguf file or a peft adapter; an LM of ESPnet is"
             " adapted by `bayeslm train --config adapt_transformer`.",
-        )
-    if options.context != "none" and options.segments is None:
-        raise InputError(
-            "--context previous needs to know the recordings",
-            remedy="Give --segments FILE, Kaldi's `segments` or utt2start.",
         )
     given = {"unit": options.unit, "ignore_words": options.ignore_words}
     return Plan(
@@ -171,7 +161,7 @@ def planned(options: AdaptOptions) -> Plan:
         ngrams=tuple(str(Path(path).resolve()) for path in options.ngrams),
         precision=options.precision or fast_precision(),
         counting={**given, "normalize": options.normalize or None},
-        context={"context": "previous", "segments": options.segments},
+        context={"context": "previous", **{name: getattr(options, name) for name in SOURCES}},
     )
 
 
@@ -350,5 +340,6 @@ def finish(plan: Plan, options: AdaptOptions, chosen: System) -> None:
         "unit": options.unit,
         "ignore_words": ignored if isinstance(ignored, (str, Path)) else None,
         "context": "previous" if chosen.in_context else None,
+        "recording_of": options.recording_of if chosen.in_context else None,
     }
     write_adapted(plan.folder, {name: value for name, value in adapted.items() if value})

@@ -302,12 +302,10 @@ def warn_without_blanks(texts: Mapping[str, Sequence[str]], counting: Counting) 
     if counting.unit != "word":
         return
     lines = [words for words in texts.values() if words]
-
-    def is_unspaced(word: str) -> bool:
-        letters = sum(unicodedata.name(c, "").startswith(_UNSPACED) for c in word)
-        return letters > 2 or len(word) >= _LONG
-
-    unspaced = [words[0] for words in lines if len(words) == 1 and is_unspaced(words[0])]
+    alone = [words[0] for words in lines if len(words) == 1]
+    # of a short one, letters of scripts that write no blanks
+    letters = [sum(unicodedata.name(c, "").startswith(_UNSPACED) for c in w) for w in alone]
+    unspaced = [w for w, n in zip(alone, letters, strict=True) if n > 2 or len(w) >= _LONG]
     if 2 * len(unspaced) > len(lines):
         LOG.warning(
             "%d of %d references have no blanks between words, such as %r, and each counts as one"

@@ -15,6 +15,7 @@ passed over.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import json
@@ -40,7 +41,8 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PACKED, PathLike, read_lines, unpacked_name, unpacked_text
 from espnet_bayeslm.utils.log import LOG
 
-KEYS = ("utt", "hypotheses", "ref", "speaker")
+PLACE_KEYS = ("recording", "start")
+KEYS = ("utt", "hypotheses", "ref", "speaker", *PLACE_KEYS)
 HYPOTHESIS_KEYS = ("text", *SCORES)
 LIST, SCORED = "a list of one or more", "a text with two scores"
 PAIR = "a text with a score"
@@ -277,7 +279,14 @@ def _list(text: str, _: str) -> NBest:
             am_score = _score(hyp.get("score"), "score")
         words, kept = _words(hyp.get("text"), "text"), _others(hyp, HYPOTHESIS_KEYS)
         hypotheses.append(Hypothesis(words, am_score, lm_score, graph_score, kept))
-    return nbest_of(utt, hypotheses, content, keys=KEYS)
+    nbest = nbest_of(utt, hypotheses, content, keys=KEYS)
+    kinds = zip(PLACE_KEYS, ("a string", "a finite number"), strict=True)
+    place = {
+        name: checked(content[name], name, kind)
+        for name, kind in kinds
+        if content.get(name) is not None
+    }
+    return dataclasses.replace(nbest, **place) if place else nbest
 
 
 @contextlib.contextmanager
@@ -304,8 +313,9 @@ def jsonl_writer(path: Path) -> Iterator[AddList]:
             content: Dict[str, Any] = {"utt": nbest.utt, "hypotheses": hyps}
             if nbest.ref is not None:
                 content["ref"] = words_line(nbest.ref)
-            if nbest.speaker is not None:
-                content["speaker"] = nbest.speaker
+            for name in ("speaker", *PLACE_KEYS):
+                if (value := getattr(nbest, name)) is not None:
+                    content[name] = value
             text = ENCODER.encode({**content, **_others(nbest.extra, KEYS)})
             write(f"{text}\n".encode())
 

@@ -1,24 +1,50 @@
-"""Recording and time of each utterance: Kaldi's `segments`, or an `utt2start`."""
+"""Recording of each list, and its place there.
+
+They come from Kaldi's `segments` or an `utt2start`, from a pattern of the utterance ids, from
+Kaldi's `utt2spk`, or from the lists themselves.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 import os
-from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Union
+import re
+from typing import (
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
+from espnet_bayeslm.utils.options import ToolOptions, option
 
+SOURCES = ("segments", "recording_of", "utt2spk")
+"""Options that say which recording each list is of, the arguments of `place_finder`."""
 Recording = Sequence[NBest]
 """The lists of its utterances, in the order of time."""
 
 
 class Segment(NamedTuple):
-    """Where an utterance is: its recording, and its start in seconds."""
+    """Where an utterance is: its recording, and its start in seconds, if that is known."""
 
     recording: str
-    start: float
+    start: Optional[float] = None
+
+
+PlaceOf = Callable[[NBest], Segment]
+"""Function of a list: where its utterance is."""
 
 
 def read_segments(path: PathLike) -> Dict[str, Segment]:
@@ -47,27 +73,159 @@ def read_segments(path: PathLike) -> Dict[str, Segment]:
     return segments
 
 
-def known_segments(
-    segments: Union[PathLike, Mapping[str, Segment], None],
-) -> Mapping[str, Segment]:
-    """Segments by utterance, read where they are a file; none of None."""
-    return read_segments(segments) if isinstance(segments, (str, os.PathLike)) else segments or {}
+def read_utt2spk(path: PathLike) -> Dict[str, str]:
+    """{utterance: speaker} of Kaldi's `utt2spk`.
+
+    Raises:
+        InputError: A line of another form, or no line.
+    """
+    speakers = {}
+    for utt, (line, speaker) in read_keyed_lines(path).items():
+        if len(speaker.split()) != 1:
+            expected = f"expected `utterance speaker`, got {speaker!r}"
+            raise InputError(expected, path=path, line=line, remedy="Give Kaldi's utt2spk.")
+        speakers[utt] = speaker.strip()
+    if not speakers:
+        raise InputError("no utterances", path=path)
+    return speakers
 
 
-def recordings(
-    nbests: Iterable[NBest], given: Union[PathLike, Mapping[str, Segment]]
-) -> Iterator[Recording]:
+def id_pattern(pattern: str) -> re.Pattern[str]:
+    """Regular expression of `--recording_of`.
+
+    Raises:
+        InputError: It is none.
+    """
+    try:
+        return re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InputError(
+            f"--recording_of {pattern!r} is not a regular expression ({error})",
+            remedy="Give one as '([^-]+-[^-]+)-', whose group 1 is the recording.",
+        ) from error
+
+
+def place_finder(
+    segments: Union[PathLike, Mapping[str, Segment], None] = None,
+    recording_of: Optional[str] = None,
+    utt2spk: Union[PathLike, Mapping[str, str], None] = None,
+) -> PlaceOf:
+    """Function of a list that returns its recording, and its start there.
+
+    Without a source the lists hold their recordings.
+
+    Args:
+        segments: Kaldi's `segments` or an `utt2start`, or segments by utterance.
+        recording_of: Regular expression that is searched in utterance ids; its group 1, or all of
+            it where it has no group, is the recording.
+        utt2spk: Kaldi's `utt2spk`, or speakers by utterance, which stand for recordings.
+
+    Raises:
+        InputError: Two sources are given, or one cannot be used.
+    """
+    sources = zip(SOURCES, (segments, recording_of, utt2spk), strict=True)
+    names = [f"--{name}" for name, source in sources if source is not None]
+    if len(names) > 1:
+        problem = f"{' and '.join(names)}: two sources of the recordings"
+        raise InputError(problem, remedy="Give one of them.")
+    if recording_of is not None:
+        return functools.partial(_matched, id_pattern(recording_of))
+    if segments is None and utt2spk is None:
+        return _own_place
+    known: Dict[str, Segment]
+    given = segments if utt2spk is None else utt2spk
+    path = given if isinstance(given, (str, os.PathLike)) else ""
+    if segments is not None:
+        known = dict(segments if isinstance(segments, Mapping) else read_segments(segments))
+    else:
+        speakers = utt2spk if isinstance(utt2spk, Mapping) else read_utt2spk(path)
+        known = {utt: Segment(speaker) for utt, speaker in speakers.items()}
+    return functools.partial(_known_place, known, path)
+
+
+def _known_place(known: Mapping[str, Segment], path: PathLike, item: NBest) -> Segment:
+    """Segment of a list by its utterance id; one without a start has the list's."""
+    if item.utt not in known:
+        problem = f"has no line for the utterance {item.utt!r}"
+        raise InputError(problem, path=path, remedy="Give a line for each utterance.")
+    found = known[item.utt]
+    return found._replace(start=item.start) if found.start is None else found
+
+
+def _matched(pattern: re.Pattern[str], item: NBest) -> Segment:
+    """Recording that a pattern finds in the utterance id of a list."""
+    found = pattern.search(item.utt)
+    recording = None if found is None else found[min(1, pattern.groups)]
+    if recording is None:
+        raise InputError(
+            f"--recording_of {pattern.pattern!r} finds nothing in the utterance id {item.utt!r}",
+            remedy="Give a regular expression that all ids match, whose group 1 is the recording.",
+        )
+    return Segment(recording, item.start)
+
+
+def _own_place(item: NBest) -> Segment:
+    """Recording and start that a list holds."""
+    if item.recording is None:
+        raise InputError(
+            "--context previous needs to know the recordings, and the list of the utterance"
+            f" {item.utt!r} has none",
+            remedy="Give --segments FILE, --recording_of PATTERN, --utt2spk FILE, or lists that"
+            " hold their `recording` (JSON lines).",
+        )
+    return Segment(item.recording, item.start)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordingOptions(ToolOptions):
+    """Which recording each list is of, and whether LMs go on from what was said in it."""
+
+    segments: Union[PathLike, Mapping[str, Segment], None] = option(
+        "Kaldi's `segments`, or utt2start: the recordings, whose lists stay together (default:"
+        " the lists' own `recording` and `start`, of JSON lines)",
+        None,
+    )
+    recording_of: Optional[str] = option(
+        "In place of --segments: a regular expression that is searched in the utterance id, whose"
+        " group 1, or all of it without a group, is the recording",
+        None,
+        check=id_pattern,
+        metavar="PATTERN",
+    )
+    utt2spk: Union[PathLike, Mapping[str, str], None] = option(
+        "In place of --segments: Kaldi's utt2spk, whose speakers stand for recordings", None
+    )
+    context: str = option(
+        "previous: an LM goes on from the best hypotheses so far of a recording",
+        "none",
+        choices=("none", "previous"),
+    )
+
+    @property
+    def place_of(self) -> Optional[PlaceOf]:
+        """Function of a list that says where it is; None where no option says it."""
+        if self.segments is None and self.recording_of is None and self.utt2spk is None:
+            return None
+        return place_finder(self.segments, self.recording_of, self.utt2spk)
+
+
+def recordings(nbests: Iterable[NBest], place_of: PlaceOf) -> Iterator[Recording]:
     """Yield the lists of each recording in the order of time, recordings as they come first.
 
-    The segments are a file, or by utterance.
+    Without starts the lists of a recording stay in the order in which they come.
     """
-    of_recordings: Dict[str, List[NBest]] = {}
-    segments = known_segments(given)
+    of_recordings: Dict[str, List[Tuple[Optional[float], NBest]]] = {}
     for item in nbests:
-        if item.utt not in segments:
-            problem = f"has no line for the utterance {item.utt!r}"
-            path = "" if isinstance(given, Mapping) else given
-            raise InputError(problem, path=path, remedy="Give the segments of all utterances.")
-        of_recordings.setdefault(segments[item.utt].recording, []).append(item)
-    for items in of_recordings.values():
-        yield sorted(items, key=lambda item: (segments[item.utt].start, item.utt))
+        place = place_of(item)
+        of_recordings.setdefault(place.recording, []).append((place.start, item))
+    for name, pairs in of_recordings.items():
+        starts = [(start, item.utt) for start, item in pairs if start is not None]
+        if starts and len(starts) < len(pairs):
+            raise InputError(
+                f"{len(starts)} of the {len(pairs)} lists of the recording {name!r} have a start,"
+                f" {starts[0][1]!r} among them, and all or none were expected",
+                remedy="Give `start` in all lists of a recording, or in none.",
+            )
+        if starts:
+            pairs.sort(key=lambda pair: (pair[0], pair[1].utt))
+        yield [item for _, item in pairs]

@@ -42,6 +42,8 @@ class NBest:
         speaker: Who speaks, where the format says it.
         extra: Other entries of the file for this utterance; kept, and written again.
         source: The list before normalisation; None: it is not normalised.
+        recording: Recording that the utterance is a part of, where the format says it.
+        start: Where the utterance begins in the recording, in seconds, where the format says it.
 
     Raises:
         ValueError: There is no hypothesis.
@@ -53,6 +55,8 @@ class NBest:
     speaker: Optional[str] = None
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
     source: Optional[NBest] = None
+    recording: Optional[str] = None
+    start: Optional[float] = None
 
     def __post_init__(self) -> None:
         if not self.hypotheses:

@@ -13,7 +13,7 @@ from espnet_bayeslm.utils.files import read_yaml_as, write_yaml
 ADAPTED = "adapted.yaml"
 LMS = {"lm": "lms", "ngram": "ngrams"}
 FILES = ("weights", "scales")
-PLAIN = ("normalize", "ignore_words", "unit", "context", "max_context", "precision", "max_oov_rate")
+PLAIN = ("normalize", "ignore_words", "unit", "precision", "context", "recording_of")
 """Option -> its field: those of LMs, which may be several, of files, and of plain values."""
 BROUGHT = {"tune_ref": "tune_ref", "subtract_lm": "subtract_lms"}
 BROUGHT.update((name, name) for name in ("text_form", "tune_lms", "lmwt", "word_penalty"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -18,7 +18,13 @@ from espnet_bayeslm.loading.components import (
     scored_blocks,
     with_words_checked,
 )
-from espnet_bayeslm.nbest.segments import Recording, Segment, recordings
+from espnet_bayeslm.nbest.segments import (
+    PlaceOf,
+    Recording,
+    RecordingOptions,
+    place_finder,
+    recordings,
+)
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.text_forms import best_first
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
@@ -46,7 +52,7 @@ Rows = Tuple[np.ndarray, Tuple[Any, ...]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RescoreOptions(CountingOptions, SubtractOptions):
+class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
     """Options that scores and choices of a rescoring depend on."""
 
     normalize: str = normalize_option("hypotheses and references")
@@ -64,7 +70,7 @@ class RescoreOptions(CountingOptions, SubtractOptions):
     )
     folds: Optional[int] = option(
         "Rescore each of so many parts with weights that were tuned on the others; recordings"
-        " (--segments) or speakers stay whole",
+        " (as --context has them) or speakers stay whole",
         None,
         least=2,
     )
@@ -85,14 +91,6 @@ class RescoreOptions(CountingOptions, SubtractOptions):
     uncertainty: bool = option(
         "Write how uncertain the first uncertain LM is of each word (uncertainty.ndjson)", False
     )
-    segments: Union[PathLike, Mapping[str, Segment], None] = option(
-        "Kaldi's `segments`, or utt2start: the recordings, whose lists stay together", None
-    )
-    context: str = option(
-        "previous: an LM goes on from the best hypotheses so far of a recording",
-        "none",
-        choices=("none", "previous"),
-    )
     max_context: int = option(
         "Tokens before an utterance that a Transformer reads again with --context previous",
         MAX_CONTEXT,
@@ -101,11 +99,6 @@ class RescoreOptions(CountingOptions, SubtractOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.context != "none" and self.segments is None:
-            raise InputError(
-                f"--context {self.context} needs to know the recordings",
-                remedy="Give --segments FILE, Kaldi's `segments` or utt2start.",
-            )
         if self.uncertainty and self.num_samples < 2:
             raise InputError(
                 f"--uncertainty needs several weight samples, --num_samples is {self.num_samples}",
@@ -264,15 +257,15 @@ class ListWorker(ComponentWorker):
         return lists
 
 
-def blocks(lists: Iterable[NBest], segments: Any = None) -> Iterator[Block]:
+def blocks(lists: Iterable[NBest], place_of: Optional[PlaceOf] = None) -> Iterator[Block]:
     """Yield runs of recordings with at least `BLOCK_SIZE` hypotheses, but the last.
 
-    Without segments each list is a recording by itself. The blocks do not depend on how many
+    Without places each list is a recording by itself. The blocks do not depend on how many
     workers share them, and so no score does.
     """
     block: Block = []
     count = 0
-    for recording in ([x] for x in lists) if segments is None else recordings(lists, segments):
+    for recording in ([x] for x in lists) if place_of is None else recordings(lists, place_of):
         block.append(recording)
         count += sum(len(item.hypotheses) for item in recording)
         if count >= BLOCK_SIZE:
@@ -318,10 +311,12 @@ def scored_lists(
     if not tunes:
         options.check_untuned()
     own = part_of(RescoreOptions, options)
-    todo = blocks(lists, own.segments)
-    # taken only where an LM sees it before it scores: lists are read as they are asked for
-    ready = list(itertools.islice(todo, int(own.self_normalized)))
-    seen = sent_part(ready[0]) if ready else []
+    in_context = own.context != "none"
+    todo = blocks(lists, own.place_of or (place_finder() if in_context else None))
+    # taken only where an LM sees it before it scores, or recordings are to be known before LMs are
+    # loaded: lists are read as they are asked for
+    ready = list(itertools.islice(todo, int(own.self_normalized or in_context)))
+    seen = sent_part(ready[0]) if ready and own.self_normalized else []
     workers = Blocks(pool, ListWorker, own, ngpu, device, seen, tunes)
     # the next lists are read while the workers load the LMs
     ready += itertools.islice(todo, int(pool is not None and not ready))

@@ -21,7 +21,7 @@ from espnet_bayeslm.evaluation.text_checks import Subset, warn_of_spelling
 from espnet_bayeslm.loading.component_options import PRELOAD
 from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.formats import normalized
-from espnet_bayeslm.nbest.segments import known_segments
+from espnet_bayeslm.nbest.segments import place_finder
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import RescoredList, ScoredList, choose
 from espnet_bayeslm.rescoring.list_worker import RescoreOptions, SharedRescoreOptions, scored_lists
@@ -138,9 +138,11 @@ def tune_and_choose(
         return Rescoring((choose(item, weighting) for item in scored), weighting)
     lists = list(scored)
     groups: Dict[str, str] = {}
-    if options.segments is not None:
-        known = known_segments(options.segments)
-        groups = {utt: segment.recording for utt, segment in known.items()}
+    place_of = options.place_of
+    if place_of is None and all(item.nbest.recording is not None for item in lists):
+        place_of = place_finder()
+    if place_of is not None:
+        groups = {item.nbest.utt: place_of(item.nbest).recording for item in lists}
     if all(item.nbest.scores(name) is None for item in lists for name in SCORES):
         LOG.info("the lists have no scores: the rank stands in for them")
     tuned = tune(lists, refs, weighting, options, groups=groups)

@@ -46,6 +46,7 @@ REFUSED = [
     ("rescore", "--nbest {tmp_path}/refs.jsonl", "1 of 3 lists have a reference, 'u0' has none"),
     ("rescore", "--nbest {tmp_path}/one.jsonl --write_best 0", "--write_best 0: expected 1 or"),
     ("rescore", "--nbest {tmp_path}/one.jsonl --folds 2", "one list, recording or speaker"),
+    ("rescore", "--lmwt 1 --context previous", "needs to know the recordings, and the list of the"),
     ("rescore", "--lm {point}", "2 components and no --weights"),
     ("rescore", "--weights 1 --uncertainty true --num_samples 3", "no LM is uncertain"),
     ("rescore", "--nbest {tmp_path}/pipe", "pipe: a pipe, and it is read twice"),
@@ -132,7 +133,8 @@ REFUSED_BY_RESCORE = [
     ({"lmwt": -3.0}, "lmwt must be positive"),
     ({"scales": "nosuch.yaml"}, "nosuch.yaml: cannot be read"),
     ({"uncertainty": True}, "needs several weight samples, --num_samples is 0"),
-    ({"context": "previous"}, "needs to know the recordings"),
+    ({"segments": "x", "recording_of": "y"}, "--segments and --recording_of: two sources"),
+    ({"recording_of": "("}, "--recording_of '(' is not a regular expression"),
     ({"folds": 1}, "--folds 1: expected 2 or more"),
     ({"tune_folds": 0}, "--tune_folds 0: expected 2 or more"),
 ]

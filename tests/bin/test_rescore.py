@@ -1,5 +1,6 @@
 """`bayeslm rescore`: scales of another set, context, uncertainty; whole outputs or none."""
 
+import dataclasses
 import json
 import logging
 import shutil
@@ -25,6 +26,7 @@ from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation.wer import Counted, count_errors, read_transcripts
 from espnet_bayeslm.loading.trained_lm import load_lm
+from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.scorer import token_scorer
@@ -225,6 +227,43 @@ def test_context_is_the_best_so_far_of_the_recording(nbest, point, ngram, segmen
             moved += not same
         (histories[recording],) = lm.extended(history, [best[item.utt]])
     assert moved > 100
+
+
+def test_recordings_of_every_source_are_those_of_segments(nbest, point, segments, tmp_path):
+    """Bit for bit, the order of the lists too, with two workers as with one."""
+    # without speakers and times lists are in the order in which they come
+    places = {utt: line.split()[:2] for utt, (_, line) in read_keyed_lines(segments).items()}
+    lists = [
+        dataclasses.replace(item, utt=f"{places[item.utt][0]}-{item.utt}")
+        for item in read_nbest(nbest / "dev")
+    ]
+    held = [
+        dataclasses.replace(item, recording=item.utt.partition("-")[0], start=n)
+        for n, item in enumerate(lists)
+    ]
+    for name, items in {"plain": lists, "held": held, "late": held[::-1]}.items():
+        write_nbest(items, tmp_path / f"{name}.jsonl", format="jsonl")
+    lines = segments.read_text().splitlines()
+    for name, rows in {
+        "segments": [f"{line.split()[1]}-{line}" for line in lines],
+        "utt2spk": [f"{item.utt} {item.recording}" for item in held],
+    }.items():
+        (tmp_path / name).write_text("".join(f"{row}\n" for row in rows))
+    given = {"lm": point, "lmwt": 8, "context": "previous"}
+    by_segments = {"nbest": tmp_path / "plain.jsonl", "segments": tmp_path / "segments"}
+    expected = contents(run(**given, **by_segments, output=tmp_path / "expected"))
+    for name, options in {
+        "of_ids": {"nbest": tmp_path / "plain.jsonl", "recording_of": "^([^-]+)-"},
+        "of_speakers": {"nbest": tmp_path / "plain.jsonl", "utt2spk": tmp_path / "utt2spk"},
+        "held": {"nbest": tmp_path / "held.jsonl"},
+        "workers": {"nbest": tmp_path / "held.jsonl", "workers": 2},
+    }.items():
+        found = contents(run(**given, **options, output=tmp_path / name))
+        assert {**found, "nbest.jsonl": b""} == {**expected, "nbest.jsonl": b""}
+    late = run(**given, nbest=tmp_path / "late.jsonl", output=tmp_path / "late")
+    assert costs(late / "lmwt.nn") == costs(tmp_path / "expected" / "lmwt.nn")
+    # each recording is written in the order of its starts
+    assert sorted(read_nbest(late), key=lambda item: item.start) == held
 
 
 def test_each_word_of_a_bayesian_lm_has_its_uncertainty(

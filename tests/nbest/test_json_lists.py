@@ -238,6 +238,23 @@ def test_strings_totals_ranks_speakers_and_unknown_keys(tmp_path, caplog):
     assert read(tmp_path / "again.jsonl") == expected
 
 
+def test_recordings_and_starts(tmp_path, caplog):
+    """They are written again as they came."""
+    caplog.set_level("INFO")
+    objects = [
+        {"utt": f"u{n}", "hypotheses": [{"text": "a"}], "recording": "r 1", "start": start}
+        for n, start in enumerate([3, 2.5, -1, 1e300])
+    ]
+    objects.append({"utt": "u4", "hypotheses": [{"text": "a"}], "start": 0})
+    (tmp_path / "lists.jsonl").write_text(lines(*objects))
+    lists = read(tmp_path / "lists.jsonl")
+    assert [item.start for item in lists] == [3, 2.5, -1, 1e300, 0]
+    assert [item.recording for item in lists] == ["r 1"] * 4 + [None]
+    write_nbest(lists, tmp_path / "again.jsonl", format="jsonl")
+    assert (tmp_path / "again.jsonl").read_text() == lines(*objects)
+    assert not caplog.text
+
+
 @pytest.mark.parametrize("name, file", [
     ("new", "new/nbest.jsonl"), ("a.jsonl", "a.jsonl"), ("b.jsonl.gz", "b.jsonl.gz")
 ])  # fmt: skip
@@ -271,6 +288,9 @@ BAD_LINES = [
     ([{"utt": "u", "hypotheses": [["a"]]}], r":1: a hypothesis is \['a'\]"),
     ([{"utt": "u", "hypotheses": [{"text": "a", "rank": 1}] * 2}], r":1: two .* of one rank"),
     ([{**GOOD, "speaker": 3}], r":1: speaker is 3, and a string"),
+    ([{**GOOD, "recording": 3}], r":1: recording is 3, and a string"),
+    ([{**GOOD, "start": "0.5"}], r":1: start is '0.5', and a finite number"),
+    (['{"utt": "u", "hypotheses": ["a"], "start": NaN}'], r":1: start is nan, and a finite number"),
     ([{**GOOD, "x": "\ud800"}], r":1: .* cannot be kept"),
     ([json.dumps(item(x=7)).replace("7", "1e999")], r":1: .* cannot be kept"),
     ([{"utt": "u", "hypotheses": [{}]}], r":1: text is missing"),

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from oracles.em_plain import log_likelihood, plain_em, scipy_optimum
 
 from espnet_bayeslm.engine.pool import LOCAL
-from espnet_bayeslm.nbest.segments import Segment, read_segments, recordings
+from espnet_bayeslm.nbest.segments import Segment, place_finder, read_segments, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import list_worker as module
 from espnet_bayeslm.rescoring.list_worker import RescoreOptions, blocks, scored_lists
@@ -321,12 +321,67 @@ def test_segments_and_recordings(tmp_path):
         (tmp_path / "segments").write_text(text)
         assert read_segments(tmp_path / "segments") == expected
     segments = {"u0": Segment("r", 3.0), "u1": Segment("s", 0.0), "u2": Segment("r", 1.0)}
-    found = [[item.utt for item in items] for items in recordings(make([1, 1, 1]), segments)]
+    found = [
+        [item.utt for item in items]
+        for items in recordings(make([1, 1, 1]), place_finder(segments))
+    ]
     assert found == [["u2", "u0"], ["u1"]]
     lines = "u0 r 3.0 4.0\nu1 s 0.0 1.0\nu2 r 1.0 2.0\n"
     (tmp_path / "segments").write_text(lines)
     with pytest.raises(InputError, match="segments: has no line for the utterance 'u3'"):
-        list(recordings(make([1] * 4), tmp_path / "segments"))
+        list(recordings(make([1] * 4), place_finder(tmp_path / "segments")))
+
+
+def utterances(places, **given):
+    """Utterances of each recording, of lists `a-1`, `a-2`, .. with (recording, start) each."""
+    hyps = (Hypothesis(("a",), 0.0),)
+    lists = [
+        NBest(f"{'ab'[n % 2]}-{n}", hyps, recording=recording, start=start)
+        for n, (recording, start) in enumerate(places)
+    ]
+    return [[item.utt for item in items] for items in recordings(lists, place_finder(**given))]
+
+
+def test_recordings_of_ids_speakers_and_lists(tmp_path):
+    """In the order of `start`, or in which they come."""
+    unknown = [(None, None)] * 4
+    of_ids = [["a-0", "a-2"], ["b-1", "b-3"]]
+    assert utterances(unknown, recording_of="^([a-z])-") == of_ids
+    assert utterances(unknown, recording_of="^[a-z]") == of_ids
+    (tmp_path / "utt2spk").write_text("a-0 s\nb-1 t\na-2 t\nb-3 s\n")
+    of_speakers = [["a-0", "b-3"], ["b-1", "a-2"]]
+    assert utterances(unknown, utt2spk=tmp_path / "utt2spk") == of_speakers
+    assert utterances([("r", None)] * 4) == [["a-0", "b-1", "a-2", "b-3"]]
+    timed = [("r", 3), ("s", 1.5), ("r", 0.5), ("s", 1.5)]
+    assert utterances(timed) == [["a-2", "a-0"], ["b-1", "b-3"]]
+    assert utterances(timed, recording_of="^") == [["a-2", "b-1", "b-3", "a-0"]]
+
+
+def test_recordings_that_are_not_known(tmp_path):
+    (tmp_path / "utt2spk").write_text("a-0 s\n")
+    (tmp_path / "two").write_text("a-0 s\nb-1 s t\n")
+    (tmp_path / "empty").write_text("")
+    known = [("r", 0.0), ("r", 1.0)]
+    for places, source, message in [
+        (known, {"utt2spk": tmp_path / "utt2spk"}, "utt2spk: has no line for the utterance 'b-1'"),
+        (known, {"utt2spk": {"a-0": "s"}}, "has no line for the utterance 'b-1'"),
+        (known, {"utt2spk": tmp_path / "two"}, "two:2: expected `utterance speaker`, got 's t'"),
+        (known, {"utt2spk": tmp_path / "empty"}, "no utterances"),
+        (known, {"recording_of": "(a)-"}, "finds nothing in the utterance id 'b-1'"),
+        (known, {"recording_of": "(a)|b"}, "finds nothing in the utterance id 'b-1'"),
+        ([("r", 0.0), (None, 1.0)], {}, "the list of the utterance 'b-1' has none.*--utt2spk FILE"),
+        (
+            [("r", None), ("r", 1.0)],
+            {},
+            "1 of the 2 lists of the recording 'r' have a start, 'b-1'",
+        ),
+    ]:
+        with pytest.raises(InputError, match=message):
+            utterances(places, **source)
+    with pytest.raises(InputError, match=r"--recording_of '\(' is not a regular expression"):
+        RescoreOptions(recording_of="(")
+    with pytest.raises(InputError, match="--segments and --utt2spk: two sources of the recordings"):
+        utterances(known, segments={}, utt2spk={})
 
 
 @pytest.mark.parametrize("line", ["a", "a b c", "a rec nan 1", "a rec 1 2 3", "a inf"])

@@ -252,9 +252,15 @@ def test_the_edge_of_the_sweep_is_a_warning(monkeypatch, caplog):
 def test_recordings_stay_whole_in_folds():
     lists, refs = simulated(3)
     segments = {f"u{n}": Segment("short" if n % 4 == 0 else "long", float(n)) for n in range(40)}
-    options = RescoreOptions(segments=segments, folds=2)
-    tuned = tune_and_choose(lists, WEIGHTING, options, refs=refs).tuned
-    assert sorted(fold.num_lists for fold in tuned.folds) == [10, 30]
+    known = [segments[item.nbest.utt].recording for item in lists]
+    held = [
+        dataclasses.replace(item, nbest=dataclasses.replace(item.nbest, recording=recording))
+        for item, recording in zip(lists, known, strict=True)
+    ]
+    options = RescoreOptions(folds=2)
+    for items, own in ((lists, dataclasses.replace(options, segments=segments)), (held, options)):
+        tuned = tune_and_choose(items, WEIGHTING, own, refs=refs).tuned
+        assert sorted(fold.num_lists for fold in tuned.folds) == [10, 30]
 
 
 def test_each_lm_has_a_score_where_scales_ask():
