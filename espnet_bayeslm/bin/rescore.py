@@ -57,7 +57,7 @@ from espnet_bayeslm.rescoring.decision import (
 )
 from espnet_bayeslm.rescoring.features import LM
 from espnet_bayeslm.rescoring.list_worker import NO_LMWT, SharedRescoreOptions, scored_lists
-from espnet_bayeslm.rescoring.rescore import tune_and_choose
+from espnet_bayeslm.rescoring.rescore import tune_and_choose, with_tuned_histories
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
 from espnet_bayeslm.rescoring.tuning import Refs, Tuned, held_out_line
 from espnet_bayeslm.utils.cli import Tool
@@ -225,6 +225,8 @@ def rescore(options: RescoreCommand) -> None:
     tally = ListTally(refs, options.counting)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(workers)
+        if tuning_refs is not None and work.context != "none":
+            work = with_tuned_histories(pool, lists, work, refs=tuning_refs, **where)
         scoring = scored_lists(pool, lists, work, tunes=tuning_refs is not None, **where)
         scored, weighting = stack.enter_context(scoring)
         rescoring = tune_and_choose(scored, weighting, work, refs=tuning_refs)

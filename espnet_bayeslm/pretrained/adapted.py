@@ -49,6 +49,8 @@ class AdaptedLM(UncertainLM):
             `prior`.
         num_samples: Number of weight samples over which a beam search averages the probability of a
             token; 0: the posterior mean.
+        context: The most tokens of consecutive sentences that training reads as one sequence; 0:
+            each sentence by itself. `bayeslm train --context` sets it, and prepares the text.
 
     Attributes:
         base: The base model as it was loaded, with its tokenizer.
@@ -78,8 +80,10 @@ class AdaptedLM(UncertainLM):
         init_std: float = 0.5,
         init_std_unit: str = "weights",
         num_samples: int = 0,
+        context: int = 0,
     ):
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
+        self.context = context
         if model is None:
             raise InputError("lm pretrained: lm_conf has no `model`", remedy="Give --from hf:NAME.")
         if is_adapter(model):

@@ -142,9 +142,10 @@ class Reader(WordReader):
         starts = [0, *np.searchsorted(last, ends, side="right").tolist()]
         return Encoded([*ids, *self.end], starts)
 
-    def sentence_ids(self, words: Sequence[str]) -> List[int]:
-        """Tokens of a sentence and its punctuation, without the tokens of its end."""
-        return self.encode(words).ids[: -len(self.end)]
+    def text_ids(self, sentences: Iterable[Sequence[str]]) -> List[int]:
+        """Tokens of sentences that follow one another, as a history has them, without the end."""
+        ids = [token for words in sentences for token in self.encode(words).ids]
+        return ids[: -len(self.end)]
 
     @functools.cached_property
     def _tokens(self) -> Collection[str]:

@@ -167,7 +167,8 @@ class ListWorker(ComponentWorker):
             options,
             device or device_of(ngpu),
             scales=options.scales,
-            tunes=tunes,
+            # scales that choose the histories have the weights of subtracted LMs
+            tunes=tunes and options.scales is None,
             self_normalized=options.self_normalized,
             max_context=options.max_context,
         )

@@ -16,6 +16,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
+from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.text_checks import Subset, warn_of_spelling
 from espnet_bayeslm.loading.component_options import PRELOAD
@@ -36,10 +37,12 @@ from espnet_bayeslm.rescoring.tuning import (
     tune,
 )
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import with_options
 
 T = TypeVar("T")
+Options = TypeVar("Options", bound=RescoreOptions)
 
 
 @dataclasses.dataclass(eq=False)
@@ -113,6 +116,8 @@ def rescore(
         if pool is not None:
             _check_on_workers(given, device)
         where: Any = dict(ngpu=given.ngpu, device=device)
+        if refs is not None and given.context != "none":
+            given = with_tuned_histories(pool, lists, given, refs=refs, **where)
         scoring = scored_lists(pool, lists, given, tunes=tune, **where)
         scored, weighting = stack.enter_context(scoring)
         held = stack.pop_all()
@@ -120,6 +125,37 @@ def rescore(
     # where it is never read to its end
     weakref.finalize(rescoring, held.__exit__, GeneratorExit, None, None)
     return rescoring
+
+
+def with_tuned_histories(
+    pool: Optional[Pool],
+    lists: Iterable[NBest],
+    options: Options,
+    *,
+    refs: Refs,
+    output: Optional[PathLike] = None,
+    **where: Any,
+) -> Options:
+    """Options whose scales, tuned in a first pass over the lists, choose the histories of a second.
+
+    In the first pass the scales choose that nobody has tuned. Its finished blocks are kept beside
+    `output` under a name of their own.
+    """
+    LOG.info(
+        "--context: the lists are scored twice; tuned weights choose the second time's histories"
+    )
+    kept = None if output is None else f"{os.fspath(output)}.untuned"
+    with scored_lists(pool, lists, options, tunes=True, output=kept, **where) as (
+        scored,
+        weighting,
+    ):
+        once = dataclasses.replace(options, folds=None)
+        scales = tune_and_choose(scored, weighting, once, refs=refs).weighting.scales
+    LOG.info("--context: after the first time the scales are %s", scales)
+    # what was asked for may have been refused by the tuning
+    confidence = options.confidence or options.decision == "mbr"
+    own: Any = dict(scales=scales, decision=scales.decision, confidence=confidence)
+    return dataclasses.replace(options, **own)
 
 
 def tune_and_choose(

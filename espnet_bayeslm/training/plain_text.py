@@ -117,6 +117,12 @@ class TrainOptions(TokenOptions, TextOptions):
         None,
         group=GROUP,
     )
+    context: Optional[int] = option(
+        "For a pretrained LM: read consecutive sentences as one sequence of at most so many tokens,"
+        " as --context previous of rescore presents them; a blank line begins a new recording",
+        None,
+        least=1,
+    )
     exp: Path = option("The experiment's folder")
     espnet_options: Sequence[str] = ()
 
@@ -142,6 +148,14 @@ def train(**options: Any) -> None:
     form = chosen_text_form(wanted, args) if args.lm == PRETRAINED else ""
     if form:
         args.lm_conf = {**args.lm_conf, "text_form": form}
+    if wanted.context is not None:
+        if args.lm != PRETRAINED:
+            raise InputError(
+                f"--context {wanted.context} is for lm: {PRETRAINED}, and the configuration trains"
+                f" lm: {args.lm}",
+                remedy="Leave it out, or give --config lora with --from hf:FOLDER.",
+            )
+        args.lm_conf = {**args.lm_conf, "context": wanted.context}
     given = tokens_of(wanted, args)
     start_from(wanted.source, args, folder=exp / "data")
     reading = {name: getattr(args, name) for name in ("cleaner", "non_linguistic_symbols")}
@@ -152,7 +166,8 @@ def train(**options: Any) -> None:
             PROGRESS.info(f"{exp}: reading {texts[0]} and {texts[1]}; the log is in {exp / LOG}")
             if form:
                 PROGRESS.info(f"{exp}: text form: --lm_conf text_form={form}")
-            made = prepare(texts, exp / "data", wanted=wanted, given=given, reading=reading)
+            how: Any = dict(wanted=wanted, given=given, reading=reading)
+            made = prepare(texts, exp / "data", **how, context=args.lm_conf.get("context", 0))
         for name, value in made.items():
             # an option that may be repeated may have other values too
             is_list = isinstance(value, list)

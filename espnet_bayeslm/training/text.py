@@ -9,7 +9,19 @@ import itertools
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 
@@ -49,6 +61,8 @@ with quiet_imports():
     from espnet2.train.preprocessor import AbsPreprocessor
 
 PARTS = ("train", "valid")
+BETWEEN = "\t"
+"""Between the sentences of a line of keyed text."""
 HEAD = 100
 """Lines of a training text that are searched for utterance ids, or tokens."""
 TOKEN_LIST, BPE_MODEL, MADE_OF = "tokens.txt", "bpe.model", "made_of"
@@ -74,9 +88,33 @@ class Tokens(NamedTuple):
     def cutter(self, reading: Reading) -> Callable[[str], List[str]]:
         """Function that cuts a sentence into tokens."""
         if self.reader is not None:
-            return lambda text: [self.tokens[i] for i in self.reader.sentence_ids(text.split())]
+            return lambda text: [self.tokens[i] for i in self.reader.text_ids(sentences_in(text))]
         options = {**self._asdict(), "token_list": list(self.tokens), "use_preprocessor": True}
         return text_reader(argparse.Namespace(**options, **reading))[0]
+
+
+def sentences_in(text: str) -> List[List[str]]:
+    """Words of each sentence of a line of keyed text."""
+    return [sentence.split() for sentence in text.split(BETWEEN)]
+
+
+def joined_sentences(lines: Iterable[Sequence[str]], reader: Reader, most: int) -> Iterator[str]:
+    """Yield runs of consecutive sentences of at most so many tokens, each a line of keyed text.
+
+    A blank line ends a run. A longer sentence is a run by itself.
+    """
+    run: List[str] = []
+    size = 0
+    for words in lines:
+        count = len(reader.encode(words).ids)
+        if run and (not words or size + count > most):
+            yield BETWEEN.join(run)
+            run, size = [], 0
+        if words:
+            run.append(" ".join(words))
+            size += count
+    if run:
+        yield BETWEEN.join(run)
 
 
 def write_once(path: Path, text: str, problem: str) -> None:
@@ -113,21 +151,29 @@ def check_words(texts: Sequence[Path], tokens: Tokens) -> None:
         check_is_plain(head, tokens.tokens.__contains__, name=str(text))
 
 
-def write_keyed_text(source: Path, target: Path) -> None:
-    """Write plain text, a sentence a line, as Kaldi text; blank lines are left out."""
-    sentences: List[str] = []
+def write_keyed_text(
+    source: Path, target: Path, reader: Optional[Reader] = None, context: int = 0
+) -> None:
+    """Write plain text, a sentence a line, as Kaldi text; blank lines are left out.
+
+    With a context consecutive sentences are one line, of so many of the reader's tokens at most.
+    """
+    lines: List[Sequence[str]] = []
     blank = 0
     for number, line in read_lines(source):
         words = without_marks(line.split(), path=source, line=number)
         for token in {"<blank>", "<sos/eos>"}.intersection(words):
             raise InputError(f"holds the special token {token}", path=source, line=number)
-        if words:
-            sentences.append(f"{target.stem}-{len(sentences) + 1:09d} {' '.join(words)}\n")
+        lines.append(words)
         blank += not words
-    if not sentences:
+    if blank == len(lines):
         raise InputError("holds no sentence", path=source)
-    write_once(target, "".join(sentences), f"was made from other text than {source} is now")
-    LOG.info(f"{source}: {len(sentences)} sentences, {blank} blank lines")
+    rows: Iterable[str] = (" ".join(words) for words in lines if words)
+    if reader is not None and context:
+        rows = joined_sentences(lines, reader, context)
+    text = "".join(f"{target.stem}-{n:09d} {row}\n" for n, row in enumerate(rows, 1))
+    write_once(target, text, f"was made from other text than {source} is now, or another --context")
+    LOG.info(f"{source}: {len(lines) - blank} sentences, {blank} blank lines")
 
 
 def write_counts(folder: Path, tokens: Tokens, reading: Reading) -> None:
@@ -176,11 +222,12 @@ def prepare(
     wanted: TokenOptions,
     given: Optional[Tokens],
     reading: Reading,
+    context: int = 0,
 ) -> Dict[str, Any]:
     """Make keyed text, tokens and shapes where they are missing; return ESPnet's options for them.
 
     What was made from the same text with the same options is kept. `given` are the tokens that
-    `given_tokens` found.
+    `given_tokens` found. With a `context` consecutive sentences are read as one, of so many tokens.
     """
     made_of = folder / MADE_OF
     if not made_of.exists():
@@ -188,7 +235,7 @@ def prepare(
         if given is not None and given.token_type != "word":
             check_words(texts, given)
     for part, text in zip(PARTS, texts, strict=True):
-        write_keyed_text(text, folder / f"{part}.txt")
+        write_keyed_text(text, folder / f"{part}.txt", given and given.reader, context)
     parts: List[object] = [*(sha256(folder / f"{part}.txt") for part in PARTS), reading]
     if given is None:
         parts += [wanted.token_type, wanted.vocab_size]
@@ -344,10 +391,12 @@ class SentencePreprocessor(AbsPreprocessor):
     def __init__(self, args: argparse.Namespace, *, train: bool):
         super().__init__(train)
         self.reader, self.clean = reader_of(args.lm_conf), text_cleaner(args.cleaner)
+        self.joins = bool(args.lm_conf.get("context"))
 
     def __call__(self, uid: str, data: Dict[str, Any]) -> Dict[str, np.ndarray]:
         """Replace the sentence `text` by its token ids, without those of its end."""
         if isinstance(data.get("text"), str):
-            ids = self.reader.sentence_ids(self.clean(data["text"]).split())
+            sentences = data["text"].split(BETWEEN) if self.joins else [data["text"]]
+            ids = self.reader.text_ids(self.clean(sentence).split() for sentence in sentences)
             data["text"] = np.array(ids, dtype=np.int64)
         return data

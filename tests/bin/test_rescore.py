@@ -28,6 +28,8 @@ from espnet_bayeslm.evaluation.wer import Counted, count_errors, read_transcript
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
+from espnet_bayeslm.rescoring.list_worker import RescoreOptions
+from espnet_bayeslm.rescoring.rescore import with_tuned_histories
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.scorer import token_scorer
 from espnet_bayeslm.utils.files import read_keyed_lines
@@ -264,6 +266,42 @@ def test_recordings_of_every_source_are_those_of_segments(nbest, point, segments
     assert costs(late / "lmwt.nn") == costs(tmp_path / "expected" / "lmwt.nn")
     # each recording is written in the order of its starts
     assert sorted(read_nbest(late), key=lambda item: item.start) == held
+
+
+def test_tuned_weights_choose_the_histories(tuning, point, ngram, segments, tmp_path, caplog):
+    """The second time's scores are those of a run with the first time's scales."""
+    caplog.set_level("INFO")
+    lms = {"lm": point, "ngram": ngram, "weights": "0.7,0.3"}
+    given = {**lms, "context": "previous", "segments": segments}
+    # two folds: there are few lists
+    tuned = run(**tuning, **given, tune_folds=2, folds=2, output=tmp_path / "tuned")
+    assert caplog.text.count("--context: the lists are scored twice") == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["segments", "tuned"]
+    untuned = run(nbest=tuning["nbest"], **given, output=tmp_path / "untuned")
+    refs = read_transcripts(tuning["tune_ref"])
+    options = RescoreOptions(
+        lms=[point],
+        ngrams=[ngram],
+        weights="0.7,0.3",
+        context="previous",
+        segments=segments,
+        tune_folds=2,
+    )
+    lists = list(read_nbest(tuning["nbest"]))
+    options = with_tuned_histories(None, lists, options, refs=refs, ngpu=0)
+    (tmp_path / "scales.yaml").write_text(yaml.safe_dump(options.scales.content()))
+    given["nbest"] = tuning["nbest"]
+    once = run(**given, scales=tmp_path / "scales.yaml", output=tmp_path / "once")
+    assert same_files(tuned, once, "lmwt.nn")
+    assert not same_files(tuned, untuned, "lmwt.nn")
+    # the written scales are the second time's; on these lists they choose the same histories
+    later = run(**given, scales=tuned / "scales.yaml", output=tmp_path / "later")
+    assert same_files(tuned, later, "lmwt.nn")
+    # weights of subtracted LMs and of each LM choose too
+    more = {"subtract_lm": ngram, "tune_lms": "true", "decision": "mbr", "tune_folds": 2}
+    given = {**tuning, "lm": point, "context": "previous", "segments": segments}
+    less = run(**given, **more, output=tmp_path / "less")
+    assert (less / "confidence.ndjson").exists()
 
 
 def test_each_word_of_a_bayesian_lm_has_its_uncertainty(

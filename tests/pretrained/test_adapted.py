@@ -23,11 +23,16 @@ from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.loading.pretrained_lm import PretrainedLM
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
+from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
+from espnet_bayeslm.scoring.tree_lm import Passage
 from espnet_bayeslm.scoring.word_scores import END
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.plain_text import TrainOptions, chosen_text_form, lm_options
+from espnet_bayeslm.training.plain_text import train as train_on_text
 from espnet_bayeslm.training.task import BayesLMTask
+from espnet_bayeslm.training.text import joined_sentences, sentences_in
 from espnet_bayeslm.utils.errors import InputError
 
 LORA = {"r": 2, "alpha": 4}
@@ -56,7 +61,7 @@ def test_the_loss_is_that_of_transformers(tmp_path, family):
     """
     _, lm = build(tmp_path, family)
     model = BayesLanguageModel(lm, lm.vocab_size).eval()  # without dropout
-    rows = [torch.tensor(lm.reader.sentence_ids(s.split())) for s in SENTENCES]
+    rows = [torch.tensor(lm.reader.text_ids([s.split()])) for s in SENTENCES]
     text = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
     lengths = torch.tensor(list(map(len, rows)))
     longest = lm.longest_row
@@ -75,7 +80,7 @@ def test_the_loss_is_that_of_transformers(tmp_path, family):
     lm.zero_grad()
     total, count = 0.0, 0
     for sentence in SENTENCES:
-        ids = [*lm.reader.start, *lm.reader.sentence_ids(sentence.split()), *lm.reader.end]
+        ids = [*lm.reader.start, *lm.reader.text_ids([sentence.split()]), *lm.reader.end]
         ids = torch.tensor([ids])
         total = total + lm.causal(input_ids=ids, labels=ids).loss * (ids.size(1) - 1)
         count += ids.size(1) - 1
@@ -270,6 +275,60 @@ def test_peft_s_adapter_is_start_and_prior(trained, tmp_path):
     prior = next(v for n, v in state.items() if n.endswith("_prior_mean"))
     mean = next(v for n, v in state.items() if n.endswith("lora_A.default.weight"))
     torch.testing.assert_close(prior, mean)
+
+
+def base_scorer(trained, form="lower"):
+    return PretrainedScorer(load_causal_lm(trained / "base", text_form=form))
+
+
+@pytest.mark.parametrize("form", ["lower", "sentence,special"])
+def test_joined_sentences_are_scored_as_in_context(trained, form):
+    """Tokens and ln P of a sequence of training are those of a history and the next sentence."""
+    scorer = base_scorer(trained, form)
+    sentences = [sentence.split() for sentence in SENTENCES]
+    (line,) = joined_sentences(sentences, scorer.reader, 1000)
+    ids = scorer.reader.text_ids(sentences_in(line))
+    history, total = None, 0.0
+    for sentence in sentences:
+        ((scores,),) = scorer.scores_in_context([[sentence]], [history])
+        total += scores.log_probs.sum()
+        (history,) = scorer.extended([history], [sentence])
+    assert history.tokens == (*ids, *scorer.reader.end)
+    tokens = (*scorer.reader.start, *ids, *scorer.reader.end)
+    (found,) = scorer.tree_lm.log_probs([Passage(0, tokens, len(tokens) - 1)])
+    assert found.sum() == pytest.approx(total, abs=1e-5)
+
+
+def test_runs_of_sentences_end_at_blank_lines_and_at_the_most_tokens(trained):
+    reader = PretrainedScorer(
+        espnet_bayeslm.load(f"hf:{trained / 'base'}", text_form="lower")
+    ).reader
+    count = len(reader.encode(["so"]).ids)
+    rows = [["so"]] * 3 + [[]] + [["so"]] + [[], []] + [["so"] * 50]
+    assert [*joined_sentences(rows, reader, 2 * count)] == [
+        "so\tso",
+        "so",
+        "so",
+        " ".join(["so"] * 50),
+    ]
+    assert [*joined_sentences(rows[:3], reader, 1)] == ["so"] * 3
+
+
+def test_only_pretrained_lms_are_trained_in_context(trained, tmp_path):
+    texts = {"train_text": trained / "train.txt", "valid_text": trained / "valid.txt"}
+    with pytest.raises(InputError, match="--context 9 is for lm: pretrained"):
+        train_on_text(**texts, config=find_config("point_lstm"), exp=tmp_path / "exp", context=9)
+
+
+def test_training_in_context(trained, tmp_path):
+    base = f"hf:{trained / 'base'}"
+    train(trained, tmp_path / "exp", "lora", base, "--context", "40", "--batch_bins", "120")
+    lines = (tmp_path / "exp/data/train.txt").read_text().splitlines()
+    joined = [sentence for line in lines for sentence in line.split(maxsplit=1)[1].split("\t")]
+    assert joined == (trained / "train.txt").read_text().splitlines() and len(lines) < len(joined)
+    content = yaml.safe_load((tmp_path / "exp/config.yaml").read_text())
+    assert content["lm_conf"]["context"] == 40
+    assert np.isfinite(espnet_bayeslm.load(tmp_path / "exp").score(joined[0]))
 
 
 def form_of(exp):

@@ -62,7 +62,7 @@ def test_a_few_steps_of_lora_lower_the_loss(folder, lm):
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=2e-3)
 
     def batch(sentences):
-        ids = [torch.tensor(adapted.reader.sentence_ids(words)) for words in sentences]
+        ids = [torch.tensor(adapted.reader.text_ids([words])) for words in sentences]
         lengths = torch.tensor([len(row) for row in ids])
         return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), lengths
 
