@@ -31,8 +31,9 @@ from espnet_bayeslm.evaluation.normalization import Normalization, normalize_opt
 from espnet_bayeslm.evaluation.text_checks import warn_leakage, warn_of_spelling
 from espnet_bayeslm.evaluation.transcripts import read_transcripts
 from espnet_bayeslm.evaluation.wer import Counted, CountingOptions, check_same_utterances
+from espnet_bayeslm.loading.component_options import RecordingOptions
 from espnet_bayeslm.nbest.formats import CheckedLists, format_option, nbest_writer
-from espnet_bayeslm.nbest.segments import SOURCES, RecordingOptions, place_finder
+from espnet_bayeslm.nbest.segments import SOURCES, place_finder
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.quickstart.demo import fast_precision
 from espnet_bayeslm.quickstart.steps import HEAVY, Tool, run_steps

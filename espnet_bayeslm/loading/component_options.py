@@ -1,13 +1,14 @@
-"""Options of LMs and n-grams, as the components of a mixture."""
+"""Options of LMs and n-grams, as the components of a mixture, and of their context."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterable, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, Optional, Sequence, Union
 
 from espnet_bayeslm.evaluation.text_checks import warn_leakage
+from espnet_bayeslm.nbest.segments import PlaceOf, Segment, id_pattern, place_finder
 from espnet_bayeslm.pretrained.text_forms import AUTO, TextForm
 from espnet_bayeslm.scoring import MAX_TOKENS
 from espnet_bayeslm.utils.files import PathLike
@@ -128,6 +129,39 @@ class SubtractOptions(MixtureOptions):
         name="subtract_weight",
         group=GROUP,
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordingOptions(ToolOptions):
+    """Which recording each list is of, and whether LMs go on from what was said in it."""
+
+    segments: Union[PathLike, Mapping[str, Segment], None] = option(
+        "Kaldi's `segments`, or utt2start: the recordings, whose lists stay together (default:"
+        " the lists' own `recording` and `start`, of JSON lines)",
+        None,
+    )
+    recording_of: Optional[str] = option(
+        "In place of --segments: a regular expression that is searched in the utterance id, whose"
+        " group 1, or all of it without a group, is the recording",
+        None,
+        check=id_pattern,
+        metavar="PATTERN",
+    )
+    utt2spk: Union[PathLike, Mapping[str, str], None] = option(
+        "In place of --segments: Kaldi's utt2spk, whose speakers stand for recordings", None
+    )
+    context: str = option(
+        "previous: an LM goes on from the best hypotheses so far of a recording",
+        "none",
+        choices=("none", "previous"),
+    )
+
+    @property
+    def place_of(self) -> Optional[PlaceOf]:
+        """Function of a list that says where it is; None where no option says it."""
+        if self.segments is None and self.recording_of is None and self.utt2spk is None:
+            return None
+        return place_finder(self.segments, self.recording_of, self.utt2spk)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ Kaldi's `utt2spk`, or from the lists themselves.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import os
@@ -28,7 +27,6 @@ from typing import (
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
-from espnet_bayeslm.utils.options import ToolOptions, option
 
 SOURCES = ("segments", "recording_of", "utt2spk")
 """Options that say which recording each list is of, the arguments of `place_finder`."""
@@ -174,39 +172,6 @@ def _own_place(item: NBest) -> Segment:
             " hold their `recording` (JSON lines).",
         )
     return Segment(item.recording, item.start)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordingOptions(ToolOptions):
-    """Which recording each list is of, and whether LMs go on from what was said in it."""
-
-    segments: Union[PathLike, Mapping[str, Segment], None] = option(
-        "Kaldi's `segments`, or utt2start: the recordings, whose lists stay together (default:"
-        " the lists' own `recording` and `start`, of JSON lines)",
-        None,
-    )
-    recording_of: Optional[str] = option(
-        "In place of --segments: a regular expression that is searched in the utterance id, whose"
-        " group 1, or all of it without a group, is the recording",
-        None,
-        check=id_pattern,
-        metavar="PATTERN",
-    )
-    utt2spk: Union[PathLike, Mapping[str, str], None] = option(
-        "In place of --segments: Kaldi's utt2spk, whose speakers stand for recordings", None
-    )
-    context: str = option(
-        "previous: an LM goes on from the best hypotheses so far of a recording",
-        "none",
-        choices=("none", "previous"),
-    )
-
-    @property
-    def place_of(self) -> Optional[PlaceOf]:
-        """Function of a list that says where it is; None where no option says it."""
-        if self.segments is None and self.recording_of is None and self.utt2spk is None:
-            return None
-        return place_finder(self.segments, self.recording_of, self.utt2spk)
 
 
 def recordings(nbests: Iterable[NBest], place_of: PlaceOf) -> Iterator[Recording]:

@@ -12,7 +12,7 @@ import numpy as np
 from espnet_bayeslm.engine.pool import Blocks, EngineOptions, Pool
 from espnet_bayeslm.evaluation.normalization import normalize_option
 from espnet_bayeslm.evaluation.wer import CountingOptions
-from espnet_bayeslm.loading.component_options import GPUOptions, SubtractOptions
+from espnet_bayeslm.loading.component_options import GPUOptions, RecordingOptions, SubtractOptions
 from espnet_bayeslm.loading.components import (
     ComponentWorker,
     scored_blocks,
@@ -21,7 +21,6 @@ from espnet_bayeslm.loading.components import (
 from espnet_bayeslm.nbest.segments import (
     PlaceOf,
     Recording,
-    RecordingOptions,
     place_finder,
     recordings,
 )
