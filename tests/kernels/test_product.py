@@ -83,6 +83,20 @@ class TestKept:
         assert weight.grad is not None and not calls
 
 
+@pytest.mark.parametrize(("size", "is_packed"), [(128, True), (127, False)])
+@torch.no_grad()
+def test_large_weights_are_packed(size, is_packed, monkeypatch):
+    """2 ** 14 of them on; a smaller matrix is multiplied as it is."""
+    if not product.has_onednn(torch.float32):
+        pytest.skip("torch without oneDNN's operators")
+    weight, x = torch.randn(size, size), torch.randn(3, size)
+    expected, plain = F.linear(x, weight), []
+    monkeypatch.setattr(F, "linear", lambda *args: plain.append(args) or args[0] @ args[1].t())
+    found = product._packed_product(weight, 3)(x)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert len(plain) == (not is_packed)
+
+
 @pytest.mark.parametrize("operator", ["_reorder_linear_weight", "_linear_pointwise"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_without_onednns_operators(operator, dtype, monkeypatch):
@@ -172,6 +186,17 @@ def test_units_are_dropped_with_the_probability_asked_for(rate):
             abs((a * b).mean().item() - rate**2)
             <= 4.5 * math.sqrt(rate**2 * (1 - rate**2) / len(a)) + 1e-4
         )
+
+
+def test_the_least_rate_drops_some_units():
+    """One of 65,536, of a million: none are left in one of ten million runs."""
+    torch.manual_seed(0)
+    x, weights = torch.randn(256, 8), [torch.randn(4096, 8), torch.randn(4096)]
+    weights += [torch.ones(8, 4096), torch.zeros(8)]
+    fast = KERNELS["feed_forward"].kernel
+    without, least = (fast(x, *weights, dropout_rate=rate) for rate in (0.0, 1 / LEVELS))
+    lost = without - least * (1 - 1 / LEVELS)
+    assert 1 <= lost.abs().gt(1e-2).any(1).sum() < 100
 
 
 def output_tensors(num_tokens=23, size=5, vocab=11, dtype=torch.float64):
