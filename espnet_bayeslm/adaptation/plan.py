@@ -165,6 +165,7 @@ class Plan:
             "report",
             score=self.scores,
             rescored=named,
+            ref=self.data("tune.ref"),
             title="bayeslm adapt",
             output=self.folder / "report.html",
         )

@@ -106,6 +106,7 @@ def test_the_table_has_each_system_and_the_best_is_used(adapted):
     used = re.search(r"^Used: ([a-z ,]+?) \(", text, re.MULTILINE)[1]
     assert wer[used] == min(wer[name] for name in names[2:])
     assert (adapted / "report.html").exists()
+    assert "no references" not in (adapted / "log" / "report.log").read_text()
     assert re.search(r"^counted: words; normalisation lower; .* tuned on ", text, re.MULTILINE)
 
 
