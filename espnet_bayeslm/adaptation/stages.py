@@ -170,15 +170,16 @@ def checked_lists(options: AdaptOptions) -> Tuple[CheckedLists, Refs, Normalizat
     """Lists as they came, their references, and the normalisation; says what another would gain.
 
     Raises:
-        InputError: A list has no reference.
+        InputError: A list has no reference, or none has words.
     """
     normalization = Normalization(options.normalize, kept=options.counting.ignored)
     lists = CheckedLists(options.nbest, options.nbest_format)
     refs: Refs = lists.refs
     if options.ref is not None:
         refs = read_transcripts(options.ref)
-    if not refs:
-        raise InputError("no references", path=options.nbest, remedy="Give --ref FILE.")
+    if not any(refs.values()):
+        path = options.ref or options.nbest
+        raise InputError("no references with words", path=path, remedy="Give --ref FILE.")
     check_same_utterances(refs, lists.utts, ref_path=options.ref or "", hyp_path=options.nbest)
     LOG.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, lists.path)
     firsts = normalization.text(lists.firsts.texts) if normalization.steps else lists.firsts.texts
@@ -228,7 +229,7 @@ def write_data(
 
 def announce(pool: Pool, plan: Plan, parts: Parts, refs: Refs) -> None:
     """Say how the lists are divided, and how long it will take about."""
-    probe = [refs[item.utt] for item in parts.tuning[:PROBE]]
+    probe = [words for item in parts.tuning if (words := refs[item.utt])][:PROBE]
     rate = pool.executor.submit(words_a_second, plan.lm, plan.base, plan.precision, probe).result()
     adapting = sum(len(line.split()) for _, line in read_lines(plan.data("adapt.txt")))
     hypotheses = sum(len(hyp.words) for item in parts.tuning for hyp in item.hypotheses)
@@ -254,7 +255,7 @@ def words_a_second(
     scorer.word_scores(sentences[:1])
     begin = time.perf_counter()
     scorer.word_scores(sentences)
-    return sum(map(len, sentences)) / max(time.perf_counter() - begin, 1e-6)
+    return max(sum(map(len, sentences)), 1) / max(time.perf_counter() - begin, 1e-6)
 
 
 def carried_out(

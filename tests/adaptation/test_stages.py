@@ -165,11 +165,14 @@ def test_what_it_brings_may_not_be_given(adapted, lists, tmp_path, fails):
         (["--from", "{lists}"], "is no pretrained LM"),
         (["--context", "previous"], "needs to know the recordings"),
         (["--ref", "{lists}/few"], "reference"),
+        (["--ref", "{lists}/empty"], "no references with words"),
         (["--max_epoch", "0"], "max_epoch"),
     ],
 )
 def test_bad_input(change, problem, lists, tiny, tmp_path, fails):
     (lists / "few").write_text("dev-x some words\n")
+    utts = (f"{item.utt}\n" for item in read_nbest(lists / "dev.jsonl"))
+    (lists / "empty").write_text("".join(utts))
     words = [
         *("--nbest", lists / "dev.jsonl", "--from", tiny, "--output", tmp_path / "out"),
         *(word.format(lists=lists) for word in change),
