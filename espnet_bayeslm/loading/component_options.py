@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, Optional, Sequence, Union
 
 from espnet_bayeslm.evaluation.text_checks import warn_leakage
-from espnet_bayeslm.nbest.segments import PlaceOf, Segment, id_pattern, place_finder
+from espnet_bayeslm.nbest.segments import SOURCES, PlaceOf, Segment, id_pattern, place_finder
 from espnet_bayeslm.pretrained.text_forms import AUTO, TextForm
 from espnet_bayeslm.scoring import MAX_TOKENS
+from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import ToolOptions, option
@@ -155,6 +156,13 @@ class RecordingOptions(ToolOptions):
         "none",
         choices=("none", "previous"),
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = [f"--{name}" for name in SOURCES if getattr(self, name) is not None]
+        if len(given) > 1:
+            problem = f"{' and '.join(given)}: two sources of the recordings"
+            raise InputError(problem, remedy="Give one of them.")
 
     @property
     def place_of(self) -> Optional[PlaceOf]:

@@ -110,22 +110,14 @@ def place_finder(
 ) -> PlaceOf:
     """Function of a list that returns its recording, and its start there.
 
-    Without a source the lists hold their recordings.
+    One source at most is given; without one the lists hold their recordings.
 
     Args:
         segments: Kaldi's `segments` or an `utt2start`, or segments by utterance.
         recording_of: Regular expression that is searched in utterance ids; its group 1, or all of
             it where it has no group, is the recording.
         utt2spk: Kaldi's `utt2spk`, or speakers by utterance, which stand for recordings.
-
-    Raises:
-        InputError: Two sources are given, or one cannot be used.
     """
-    sources = zip(SOURCES, (segments, recording_of, utt2spk), strict=True)
-    names = [f"--{name}" for name, source in sources if source is not None]
-    if len(names) > 1:
-        problem = f"{' and '.join(names)}: two sources of the recordings"
-        raise InputError(problem, remedy="Give one of them.")
     if recording_of is not None:
         return functools.partial(_matched, id_pattern(recording_of))
     if segments is None and utt2spk is None:

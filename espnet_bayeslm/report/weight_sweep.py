@@ -59,21 +59,19 @@ class SweepTable:
 
 def write_sweep(folder: Path, tuned: Tuned) -> None:
     """Write sweep.json and sweep.png."""
-
-    def rate(errors: int) -> float:
-        return round(100 * errors / max(tuned.words, 1), 3)
-
     sweep, errors = tuned.sweep, tuned.chosen.errors
     pairs = zip(sweep.names, sweep.weights, strict=True)
+    shown = [errors["first pass"], errors["tuned"], errors["oracle"], tuned.control.errors["tuned"]]
+    *grid, rates = [
+        [round(100 * count / max(tuned.words, 1), 3) for count in row]
+        for row in (*sweep.errors.tolist(), shown)
+    ]
     table = SweepTable(
         tuple(Scaled(name, values.tolist()) for name, values in pairs),
-        [[rate(count) for count in row] for row in sweep.errors.tolist()],
+        grid,
         # in the middle stand the chosen weights
         tuple(size // 2 for size in sweep.errors.shape),
-        rate(errors["first pass"]),
-        rate(errors["tuned"]),
-        rate(errors["oracle"]),
-        rate(tuned.control.errors["tuned"]),
+        *rates,
     )
     write_json(folder / SWEEP, dataclasses.asdict(table), indent=None)
     save_figure(sweep_figure(table), folder / "sweep.png")

@@ -381,7 +381,7 @@ def test_recordings_that_are_not_known(tmp_path):
     with pytest.raises(InputError, match=r"--recording_of '\(' is not a regular expression"):
         RescoreOptions(recording_of="(")
     with pytest.raises(InputError, match="--segments and --utt2spk: two sources of the recordings"):
-        utterances(known, segments={}, utt2spk={})
+        RescoreOptions(segments={}, utt2spk={})
 
 
 @pytest.mark.parametrize("line", ["a", "a b c", "a rec nan 1", "a rec 1 2 3", "a inf"])
