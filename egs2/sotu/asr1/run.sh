@@ -109,6 +109,8 @@ if runs 3 "LMs (about two hours of a core)"; then
     bayeslm train "${text[@]}" --asr_exp "${asr}" --config ../lm/conf/general_transformer.yaml --exp exp/lm_espnet
     bayeslm train "${text[@]}" --asr_exp "${asr}" --config conf/train_lm_point.yaml --exp exp/lm_point
     bayeslm train "${text[@]}" --from exp/lm_point --config conf/train_lm_bayes.yaml --exp exp/lm_bayes
+    # the control: as many epochs
+    bayeslm train "${text[@]}" --from exp/lm_point --config conf/train_lm_point.yaml --max_epoch 2 --exp exp/lm_point_more
     # the same LM, with the probabilities of four weight samples averaged
     [ -d exp/lm_samples ] || cp -r exp/lm_bayes exp/lm_samples
     grep -q '^    num_samples: ' exp/lm_samples/config.yaml || sed -i 's/^lm_conf:$/&\n    num_samples: 4/' exp/lm_samples/config.yaml
@@ -127,7 +129,7 @@ fi
 of_smollm2=(--precision "${precision}")
 if runs 4 "fusion, tuned on dev"; then
     part dev "${num_tune}"
-    for name in espnet point bayes samples mixture; do
+    for name in espnet point point_more bayes samples mixture; do
         tune "${name}" "exp/lm_${name}"
     done
     fuse 3gram --ngram exp/words.arpa
@@ -144,7 +146,7 @@ tuned() { # OPTION: its value for the 3-gram
 if runs 5 "decoding of test, rescoring of lists"; then
     part test "${num_eval}"
     decode no_lm --beam_size 10 --ctc_weight 0.3
-    for name in espnet point bayes samples mixture 3gram 3gram_taken_back smollm2 lora; do
+    for name in espnet point point_more bayes samples mixture 3gram 3gram_taken_back smollm2 lora; do
         decode "${name}"
     done
     for set in dev test; do
@@ -160,7 +162,7 @@ fi
 
 if runs 6 "word error rates"; then
     hyps=(--hyp "no LM=exp/decode/no_lm/1best_recog/text")
-    for name in espnet point bayes samples mixture 3gram 3gram_taken_back smollm2 lora; do
+    for name in espnet point point_more bayes samples mixture 3gram 3gram_taken_back smollm2 lora; do
         hyps+=(--hyp "${name}=exp/decode/${name}/1best_recog/text")
     done
     for name in smollm2 lora 3gram_lora; do
