@@ -59,7 +59,6 @@ class Plan:
         precision: Of the LM's weights.
         counting: Options of `rescore` and `score` that say what is counted.
         context: Options that say which utterances belong together, for `--context previous`.
-        scoring: Other options of all commands that score.
     """
 
     folder: Path
@@ -71,7 +70,6 @@ class Plan:
     precision: str = "float32"
     counting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     context: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    scoring: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def data(self, name: str) -> Path:
         """File of the divided lists: adapt.txt, tune.txt, tune.jsonl or tune.ref."""
@@ -101,7 +99,7 @@ class Plan:
             **little,
             "lm_conf": [*little.get("lm_conf", ()), f"precision={self.precision}"],
         }
-        return Step(Path(config).stem, [words("train", **options)])
+        return Step(self.exp(config).name, [words("train", **options)])
 
     def rescored(self, system: System) -> Path:
         """Folder of the lists that a system has rescored."""
@@ -123,7 +121,6 @@ class Plan:
             "ngram": [*self.ngrams],
             "precision": self.precision,
             "cache": self.folder / "cache",
-            **self.scoring,
         }
         weights = self.weights(system)
         text = {**scoring, "text": self.data("tune.txt")}

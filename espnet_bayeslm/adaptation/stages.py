@@ -37,6 +37,7 @@ from espnet_bayeslm.nbest.segments import SOURCES, place_finder
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.quickstart.demo import fast_precision
 from espnet_bayeslm.quickstart.steps import HEAVY, Tool, run_steps
+from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.score_results import read_scores
 from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.rescoring.adapted_folder import write_adapted
@@ -331,17 +332,16 @@ def gains_table(
 
 def finish(plan: Plan, options: AdaptOptions, chosen: System) -> None:
     """Write what `rescore --adapted` takes."""
-    ignored = options.ignore_words
     adapted: Dict[str, Any] = {
         "lm": [chosen.lm],
         "ngram": plan.ngrams,
         "weights": plan.weights(chosen),
-        "scales": plan.rescored(chosen) / "scales.yaml",
+        "scales": plan.rescored(chosen) / SCALES,
         "precision": plan.precision,
         "normalize": options.normalize,
         "unit": options.unit,
-        "ignore_words": ignored if isinstance(ignored, (str, Path)) else None,
+        "ignore_words": options.ignore_words,
         "context": "previous" if chosen.in_context else None,
         "recording_of": options.recording_of if chosen.in_context else None,
     }
-    write_adapted(plan.folder, {name: value for name, value in adapted.items() if value})
+    write_adapted(plan.folder, adapted)

@@ -10,10 +10,10 @@ from espnet_bayeslm.pretrained.names import PREFIX
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_as, write_yaml
 
-ADAPTED = "adapted.yaml"
+OPTIONS_FILE = "adapted.yaml"
 LMS = {"lm": "lms", "ngram": "ngrams"}
-FILES = ("weights", "scales")
-PLAIN = ("normalize", "ignore_words", "unit", "precision", "context", "recording_of")
+FILES = ("weights", "scales", "ignore_words")
+PLAIN = ("normalize", "unit", "precision", "context", "recording_of")
 """Option -> its field: those of LMs, which may be several, of files, and of plain values."""
 BROUGHT = {"tune_ref": "tune_ref", "subtract_lm": "subtract_lms"}
 BROUGHT.update((name, name) for name in ("text_form", "tune_lms", "lmwt", "word_penalty"))
@@ -30,10 +30,10 @@ def write_adapted(folder: Path, options: Mapping[str, Any]) -> None:
     content = dict(options)
     for name in LMS:
         content[name] = [_from(folder, str(lm)) for lm in options.get(name, ())]
-    for name in (*FILES, "ignore_words"):
+    for name in FILES:
         if content.get(name) is not None:
             content[name] = _from(folder, str(options[name]))
-    write_yaml(folder / ADAPTED, {name: value for name, value in content.items() if value})
+    write_yaml(folder / OPTIONS_FILE, {name: value for name, value in content.items() if value})
 
 
 def _from(folder: Path, name: str) -> str:
@@ -55,10 +55,10 @@ def with_adapted(options: Options) -> Options:
     """
     given: Any = options
     folder = Path(given.adapted)
-    path = folder / ADAPTED
+    path = folder / OPTIONS_FILE
     if not path.is_file():
         raise InputError(
-            f"no {ADAPTED} in it", path=folder, remedy="Give the --output of `bayeslm adapt`."
+            f"no {OPTIONS_FILE} in it", path=folder, remedy="Give the --output of `bayeslm adapt`."
         )
     return read_yaml_as(
         path,
@@ -102,6 +102,5 @@ def _values(folder: Path, content: Mapping[str, Any]) -> Dict[str, Any]:
             names: List[Any] = value if isinstance(value, list) else [value]
             values[LMS[name]] = tuple(there(one) for one in names)
         else:
-            is_file = name in FILES or name == "ignore_words"
-            values[name] = there(value) if is_file else value
+            values[name] = there(value) if name in FILES else value
     return values
