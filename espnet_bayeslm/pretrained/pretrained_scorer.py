@@ -43,7 +43,7 @@ from espnet_bayeslm.utils.log import LOG
 
 if TYPE_CHECKING:
     from espnet_bayeslm.pretrained.causal_lm import CausalLM
-    from espnet_bayeslm.pretrained.kept_keys import KeyValues
+    from espnet_bayeslm.pretrained.kept_keys import KeptText, KeyValues
     from espnet_bayeslm.pretrained.packed_linears import PackedLinears
     from espnet_bayeslm.scoring.prefixes import TokenPrefix
 
@@ -128,12 +128,17 @@ class CausalTreeLM(TreeLM):
             )
 
     def tree_outputs(self, tree: TokenTree, states: Sequence[Any]) -> torch.Tensor:
-        """Input of the output projection, or logits, after each node, (T, M)."""
+        """Input of the output projection, or logits, after each node, (T, M).
+
+        The states are texts whose keys are kept (`KeptText`); they get those of the nodes too.
+        """
         # each node sees its ancestors and itself
-        seen = torch.eye(len(tree.tokens), dtype=torch.bool)
         parents = tree.parents.cpu()
+        seen = torch.eye(len(parents), dtype=torch.bool)
         for level in tree.levels[1:]:
             seen[level] |= seen[parents[level]]
+        if states:
+            return self._after_texts(tree, seen, states)
         mask = torch.full((1, 1, *seen.shape), torch.finfo(self.model.dtype).min)
         mask[0, 0][seen] = 0.0
         found: torch.Tensor = self._body(
@@ -143,6 +148,63 @@ class CausalTreeLM(TreeLM):
             use_cache=False,
         )[self._field][0]
         return found
+
+    def _after_texts(
+        self, tree: TokenTree, seen: torch.Tensor, states: Sequence[Optional[KeptText]]
+    ) -> torch.Tensor:
+        """Outputs after each node, (T, M), of trees that go on from texts, one for each tree."""
+        from espnet_bayeslm.pretrained.kept_keys import KeptText, cache_of
+
+        texts = [KeptText() if text is None else text for text in states]
+        counts = [len(text.path) for text in texts]
+        # (T, R): the nodes of each root
+        of_root = seen[:, : len(texts)]
+        before = of_root.repeat_interleave(torch.tensor(counts), dim=1)
+        cache = cache_of([(text.keys, text.path) for text in texts])
+        depths = tree.depths + before.sum(1).to(tree.depths.device)
+        found = self._read_on(tree.tokens, depths, torch.cat([before, seen], dim=1), cache)
+        tokens, parents = tree.tokens.tolist(), tree.parents.tolist()
+        for text, column in zip(texts, of_root.T, strict=True):
+            nodes = column.nonzero().flatten()
+            number = {node: n for n, node in enumerate(nodes.tolist())}
+            text.add(
+                cache,
+                nodes + sum(counts),
+                tuple(tokens[node] for node in number),
+                [number.get(parents[node], -1) for node in number],
+            )
+        return found
+
+    def _read_on(
+        self, tokens: torch.Tensor, positions: torch.Tensor, seen: torch.Tensor, cache: Any
+    ) -> torch.Tensor:
+        """Outputs after tokens, (T, M), which see some of P + T places; a cache gets theirs."""
+        mask = torch.full((1, 1, *seen.shape), torch.finfo(self.model.dtype).min)
+        mask[0, 0][seen] = 0.0
+        found: torch.Tensor = self._body(
+            input_ids=tokens.unsqueeze(0),
+            attention_mask=mask.to(tokens.device, self.model.dtype),
+            position_ids=positions.unsqueeze(0),
+            use_cache=True,
+            **{self._cache_name: cache},
+        )[self._field][0]
+        return found
+
+    @functools.cached_property
+    def _cache_name(self) -> str:
+        """Name of the body's option for keys and values; the newer one where it has both."""
+        options = inspect.signature(self._body.forward).parameters
+        return "cache" if "cache" in options else "past_key_values"
+
+    def texts(self, num_samples: int) -> Tuple[KeptText, ...]:
+        """An empty text for each sample, whose keys passes keep; none where no keys are kept."""
+        from espnet_bayeslm.pretrained.kept_keys import KeptText
+
+        return tuple(KeptText() for _ in self.samples(num_samples) if self.keeps_keys)
+
+    def kept(self, state: Optional[KeptText]) -> int:
+        """Number of tokens before a root whose keys are kept in its state."""
+        return 0 if state is None else len(state.path)
 
     def padded_outputs(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Outputs after each token of a padded batch, (B, L, M)."""
@@ -204,36 +266,31 @@ class CausalTreeLM(TreeLM):
                 found.append(log_probs)
             return torch.cat(found), [prefix.state for prefix in prefixes]
         column = {row: n for n, row in enumerate([*old, *range(size, size + count)])}
-        mask = torch.full((count, len(column)), torch.finfo(self.model.dtype).min)
+        seen = torch.zeros((count, len(column)), dtype=torch.bool)
         for n, path in enumerate(states):
-            mask[n, [column[row] for row in path]] = 0.0
-        return self._read_on(prefixes, mask, kept, old, num_samples), states
+            seen[n, [column[row] for row in path]] = True
+        return self._next(prefixes, seen, kept, old, num_samples), states
 
-    def _read_on(
+    def _next(
         self,
         prefixes: Sequence[TokenPrefix],
-        mask: torch.Tensor,
+        seen: torch.Tensor,
         kept: Sequence[KeyValues],
         old: Sequence[int],
         num_samples: int,
     ) -> torch.Tensor:
-        """Ln p of the next token, (B, V), of prefixes that see (B, P + B) old and new rows."""
-        device = next(self.model.parameters()).device
-        inputs: Any = {
-            "input_ids": torch.tensor([[prefix.token for prefix in prefixes]], device=device),
-            "position_ids": torch.tensor([[prefix.depth for prefix in prefixes]], device=device),
-            "attention_mask": mask[None, None].to(device, self.model.dtype),
-        }
-        options = inspect.signature(self._body.forward)
-        # its newer name
-        name = "cache" if "cache" in options.parameters else "past_key_values"
+        """Ln p of the next token, (B, V), of prefixes that see some of (B, P + B) rows."""
+        from espnet_bayeslm.pretrained.kept_keys import cache_of
 
+        device = next(self.model.parameters()).device
+        tokens = torch.tensor([prefix.token for prefix in prefixes], device=device)
+        depths = torch.tensor([prefix.depth for prefix in prefixes], device=device)
         found = []
         for sample, own in zip(self.samples(num_samples), kept, strict=True):
-            cache = own.cache(old)
+            cache = cache_of([(own, old)])
             with sample:
-                outputs = self._body(use_cache=True, **inputs, **{name: cache})[self._field][0]
-                own.add(cache, len(prefixes))
+                outputs = self._read_on(tokens, depths, seen, cache)
+                own.add(cache, slice(-len(prefixes), None))
                 found.append(self.logits(outputs).log_softmax(-1))
         return mean_log_probs(found)
 

@@ -91,7 +91,8 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         "Write how uncertain the first uncertain LM is of each word (uncertainty.ndjson)", False
     )
     max_context: int = option(
-        "Tokens before an utterance that a Transformer reads again with --context previous",
+        "Tokens before an utterance that a Transformer reads with --context previous; a pretrained"
+        " LM goes on from half to twice as many",
         MAX_CONTEXT,
         least=0,
     )

@@ -7,7 +7,7 @@ MAX_TOKENS = 8192
 """The most distinct prefixes of a batch: more would make an LSTM no faster."""
 
 MAX_CONTEXT = 64
-"""The most tokens before an utterance that a Transformer reads again."""
+"""Tokens before an utterance that a Transformer reads again."""
 
 MERGE_ORDER = 4
 BEAM = 6.0

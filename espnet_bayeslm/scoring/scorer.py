@@ -1,7 +1,8 @@
 """Scores of words by any LM, from the log-probabilities of its tokens.
 
 An LM reads a recording as one text, a sentence after the other. A recurrent LM continues from its
-state after the last word; any other reads the last tokens again, the first of them at position 0.
+state after the last word, and an LM that keeps keys from those of the tokens that it has read; any
+other reads the last tokens again, the first of them at position 0.
 An LM that was trained on single sentences has never seen a sentence's start in the middle: try on
 dev whether context helps.
 """
@@ -49,7 +50,8 @@ class History(NamedTuple):
 
     Attributes:
         tokens: The last tokens; of a recurrent LM none.
-        states: State of a recurrent LM after the recording so far, for each sample.
+        states: For each sample: state of a recurrent LM after the recording so far, or the text
+            whose keys an LM keeps (`TreeLM.texts`).
     """
 
     tokens: Ids = ()
@@ -73,7 +75,8 @@ class LMScorer(WordScorer):
             mean.
         self_normalized: True if one number is taken for every context's ln Z: the mean over a
             subset of the contexts of the first sentences that are scored.
-        max_context: The most tokens before an utterance that are read again.
+        max_context: Tokens before an utterance that are read again, at most; of an LM that keeps
+            their keys, between half and twice as many are read on from.
         context: Number of sentences of a text before each sentence that the LM reads first; 0:
             each sentence by itself.
         unk_size: Number of words that share the probability of `<unk>`.
@@ -157,6 +160,8 @@ class LMScorer(WordScorer):
             for _ in group
         ]
         passages = [self._passage(e, *b) for e, b in zip(encoded, before, strict=True)]
+        if any(states) and not self.tree_lm.continues:
+            passages = self._unread(passages, states)
         found = iter(self._scores(encoded, passages, states if any(states) else ()))
         return [[next(found) for _ in group] for group in groups]
 
@@ -173,12 +178,20 @@ class LMScorer(WordScorer):
             before = [None if history is None else history.states for history in histories]
             states = self.tree_lm.states_after(texts, before, self.num_samples) if texts else []
             return [History(states=after) for after in states]
-        old = [() if history is None else history.tokens for history, _ in pairs]
-        if self.reader.joins:
-            new = [(*start, *item.ids[:-count]) for item in encoded]
-        else:
-            new = [tuple(item.ids) for item in encoded]
-        return [self._cut((*a, *b)) for a, b in zip(old, new, strict=True)]
+        found = []
+        for history, item in pairs:
+            old, kept = History() if history is None else history
+            kept = kept or self.tree_lm.texts(self.num_samples)
+            new = (*start, *item.ids[:-count]) if self.reader.joins else tuple(item.ids)
+            tokens = (*old, *new)
+            if not kept:
+                tokens = self._cut(tokens, self.max_context)
+            elif len(tokens) > 2 * self.max_context:
+                # what is left has to be read again: the less, the more seldom
+                tokens = self._cut(tokens, math.ceil(self.max_context / 2))
+            read = self._passage(Encoded([], []), tokens).tokens
+            found.append(History(tokens, tuple(text.part(read) for text in kept)))
+        return found
 
     def uncertainty(self, sentences: Sequence[Sequence[str]]) -> List[Uncertainty]:
         """Uncertainty of the words and `</s>` of each sentence, over `num_samples`.
@@ -239,16 +252,33 @@ class LMScorer(WordScorer):
         found: np.ndarray = self._prefixes.next_words(states, words)
         return found
 
-    def _cut(self, tokens: Any) -> History:
-        """History of the last `max_context` tokens."""
-        whole = tuple(tokens)
-        return History(whole[max(0, len(whole) - self.max_context) :])
+    @staticmethod
+    def _cut(tokens: Sequence[int], most: int) -> Ids:
+        """The last tokens, `most` at most."""
+        return tuple(tokens[max(0, len(tokens) - most) :])
 
     def _passage(self, item: Encoded, history: Ids = (), root: int = 0) -> Passage:
         """Tokens of a sentence after a recording so far."""
         start = tuple(self.reader.start)
         before = (*history, *start) if self.reader.joins else (*start, *history)
         return Passage(root, (*before, *item.ids), len(item.ids))
+
+    def _unread(
+        self, passages: Sequence[Passage], texts: Sequence[Optional[Sequence[Any]]]
+    ) -> List[Passage]:
+        """Passages without the first tokens, where their keys are kept.
+
+        The texts are those of each root; where a passage is too long to go on, all are read whole.
+        """
+        longest = max((len(passage.tokens) for passage in passages), default=0)
+        firsts = {passage.root: passage for passage in passages}
+        for root, passage in firsts.items():
+            # the last token before those that are scored is read again: its output is needed
+            before = passage.tokens[: len(passage.tokens) - passage.scored - 1]
+            for text in texts[root] or ():
+                text.path = text.rows_of(before) if longest <= self.tree_lm.reach else []
+        counts = [len(of_samples[0].path) if of_samples else 0 for of_samples in texts]
+        return [p._replace(tokens=p.tokens[counts[p.root] :]) for p in passages]
 
     def _running(self, encoded: Sequence[Encoded]) -> List[Passage]:
         """Passages of the sentences of a text, each after sentences before it.
@@ -263,7 +293,7 @@ class LMScorer(WordScorer):
         for begin in range(0, len(encoded), size if self.reader.joins else 1):
             before = [token for item in encoded[max(0, begin - size) : begin] for token in item.ids]
             if not self.reader.joins:
-                found.append(self._passage(encoded[begin], self._cut(before).tokens))
+                found.append(self._passage(encoded[begin], self._cut(before, self.max_context)))
                 continue
             run = [token for item in encoded[begin : begin + size] for token in item.ids]
             found.append(Passage(0, (*self.reader.start, *before, *run), len(run)))

@@ -132,6 +132,14 @@ class TreeLM:
         """States of an LM that `continues` after each text and the state before it."""
         raise NotImplementedError
 
+    def texts(self, num_samples: int) -> Tuple[Any, ...]:
+        """An empty text for each sample, whose keys passes keep; none where no keys are kept."""
+        return ()
+
+    def kept(self, state: Any) -> int:
+        """Number of tokens before a root whose keys are kept in its state."""
+        return 0
+
     def stepping(self, num_samples: int) -> ContextManager[Any]:
         """Hold all that `step` needs."""
         return self.held()
@@ -157,17 +165,21 @@ class TreeLM:
         return mean_log_probs(of_samples), [None] * len(passages)
 
     def batches(
-        self, passages: Sequence[Passage], max_nodes: Optional[int] = None
+        self,
+        passages: Sequence[Passage],
+        max_nodes: Optional[int] = None,
+        kept: Sequence[int] = (),
     ) -> Iterator[Sequence[Passage]]:
         """Yield runs of the distinct passages, for a forward pass each.
 
         A run has at most `max_nodes` (as a rule those of the LM) nodes of prefix trees, or tokens
-        and padding; a longer passage is a run by itself.
+        and padding; a longer passage is a run by itself. Of each root some tokens may be `kept`
+        before it, and a run has at most `reach` of these and of nodes.
         """
         self.check(passages)
         most, trees = max_nodes or self.max_nodes, self.takes_trees
         ordered = sorted(set(passages), key=None if trees else lambda p: (len(p.tokens), p))
-        start, size = 0, 0
+        start, size, places = 0, 0, 0
         before: Ids = ()
         for end, item in enumerate(ordered):
             ids = (item.root, *item.tokens[:-1])
@@ -177,9 +189,11 @@ class TreeLM:
                 size += len(ids) - common + (end == 0)
             else:
                 size = (end + 1 - start) * (len(item.tokens) - 1)
-            if end > start and size > most:
+            own = kept[item.root] if kept else 0
+            places += own * (before[:1] != ids[:1])
+            if end > start and (size > most or (own and size + places > self.reach)):
                 yield ordered[start:end]
-                start, size = end, len(ids) + 1
+                start, size, places = end, len(ids) + 1, own
             before = ids
         if ordered:
             yield ordered[start:]
@@ -259,7 +273,7 @@ class TreeLM:
         """Yield each distinct passage with its scores, with the weights as they are now."""
         # outputs of a run of batches are kept until they are projected together
         at_once = 1 if self.decoder is None else math.ceil(PROJECTED / self.max_nodes)
-        batches = self.batches(passages)
+        batches = self.batches(passages, kept=[self.kept(state) for state in states])
         while run := list(itertools.islice(batches, at_once)):
             outputs, contexts, size = [], [], 0
             for batch in run:

@@ -1,5 +1,6 @@
 """Scores of pretrained LMs against transformers' own loss, and among the ways to compute them."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import itertools
@@ -137,9 +138,78 @@ def test_a_prefix_is_read_once(lm, monkeypatch):
     hook.remove()
 
 
+@pytest.mark.parametrize("reach", [1000, 30, 12])
+@pytest.mark.parametrize("num_samples", [0, 2])
+@pytest.mark.parametrize("form", ["sentence,newline,blank", "as_is,special,no_blank"])
+def test_recordings_go_on_from_kept_keys(lm, form, num_samples, reach, monkeypatch):
+    """Recordings of two lengths, against the same scores with no keys kept.
+
+    A model's attention may reach fewer tokens than a recording has, or than a batch has.
+    """
+    uncertain = dataclasses.replace(lm, sampled=lambda index: noise(lm.model, index))
+    groups = [[SENTENCES[n], SENTENCES[n - 1]] for n in range(5)]
+    found = []
+    for keeps_keys in (True, False):
+        scorer = scorer_of(uncertain, form, num_samples=num_samples, max_context=1000)
+        assert scorer.tree_lm.keeps_keys
+        monkeypatch.setitem(vars(scorer.tree_lm), "keeps_keys", keeps_keys)
+        monkeypatch.setattr(scorer.tree_lm, "reach", min(reach, scorer.tree_lm.reach))
+        histories, of_groups = [None, None, None], []
+        for step in range(5):
+            live = [0, 1, 2][: 3 - step // 2]
+            now = [groups[(step + r) % 5] for r in live]
+            of_groups += scorer.scores_in_context(now, [histories[r] for r in live])
+            said = [group[step % 2] for group in now]
+            histories = scorer.extended([histories[r] for r in live], said)
+        found.append([score for group in of_groups for score in group])
+    assert_near(*found)
+
+
+@contextlib.contextmanager
+def noise(model, index):
+    """Hold other weights of the first layer."""
+    weight = next(p for n, p in model.named_parameters() if p.ndim == 2 and "emb" not in n)
+    with torch.no_grad():
+        own = weight.clone()
+        weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(index)))
+        try:
+            yield
+        finally:
+            weight.copy_(own)
+
+
+def test_a_recording_is_read_once(lm, monkeypatch):
+    """Of each utterance the tokens that are new; of one that leaves the context, a part again."""
+    scorer, sizes = scorer_of(lm, max_context=12), []
+    assert scorer.tree_lm.keeps_keys
+    scorer.prepare(SENTENCES)
+    first, second = SENTENCES[0], SENTENCES[3]
+    lengths = [len(scorer.reader.encode(words).ids) for words in (first, second)]
+    hook = scorer.tree_lm._body.register_forward_pre_hook(
+        lambda _, args, inputs: sizes.append(inputs["input_ids"].size(1)), with_kwargs=True
+    )
+    (history,) = scorer.extended([None], [first])
+    for _ in range(3):
+        scorer.scores_in_context([[second]], [history])
+        (history,) = scorer.extended([history], [second])
+    hook.remove()
+    start, reach = len(scorer.reader.start), scorer.tree_lm.reach
+    tokens, expected = lengths[0], []
+    for step in range(3):
+        whole = start + tokens + lengths[1] - 1
+        again = step == 0 or tokens == 6 or whole >= reach
+        expected.append(whole if again else lengths[1])
+        tokens = 6 if tokens + lengths[1] > 24 else tokens + lengths[1]
+    assert sizes == expected
+    assert reach < 24 or lengths[1] in sizes
+
+
 @pytest.mark.parametrize("most", [0, 1, 3])
 def test_the_last_tokens_of_the_context_are_read(lm, most):
-    """Of a recording and of a text, whose sentences have more tokens than that."""
+    """Of a recording and of a text, whose sentences have more tokens than that.
+
+    A recording whose keys are kept is cut to half of them where it has more than twice as many.
+    """
     first, second, third = SENTENCES[0], SENTENCES[3], SENTENCES[2]
     scorer = scorer_of(lm, context=2, max_context=most)
     scorer.prepare([first])
@@ -149,7 +219,8 @@ def test_the_last_tokens_of_the_context_are_read(lm, most):
     )
     history = scorer.extended(scorer.extended([None], [first]), [second])
     ((given,),) = scorer.scores_in_context([[third]], history)
-    assert given.log_probs.sum() == pytest.approx(expected, abs=1e-4)
+    cut = own_log_prob(lm, scorer.reader, third, first, second, max_context=math.ceil(most / 2))
+    assert given.log_probs.sum() == pytest.approx(cut, abs=1e-4)
     rows = scorer.word_scores([first, second, third])
     assert rows[2].log_probs.sum() == pytest.approx(expected, abs=1e-4)
 
