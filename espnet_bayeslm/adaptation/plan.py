@@ -10,12 +10,14 @@ from espnet_bayeslm.quickstart.steps import Step, words
 from espnet_bayeslm.rescoring.decision import WITHOUT_LM
 
 FIRST, CONTROL = "first pass", "first pass, tuned"
-AS_IT_IS, ADAPTED, IN_CONTEXT = "as it is", "adapted", "adapted, in context"
+AS_IT_IS, ADAPTED, IN_CONTEXT = "as it is", "adapted", "{}, in context"
 FOLDS = 5
 """Parts of the tuning lists: each is rescored with weights that were tuned on the others."""
 
 # Epochs at most; those without a gain after which a training ends
 MAX_EPOCH, PATIENCE = 20, 2
+# Tokens of consecutive sentences that are read as one where an adapter is trained in context
+RUN = 256
 # Of little text: a rank that underfits none of it, and small batches. The noise of an adapter's
 # product grows with its rank: half the standard deviation of rank 16.
 _LITTLE = {"lm_conf": ["lora.r=64"], "batch_bins": 256}
@@ -58,7 +60,8 @@ class Plan:
         ngrams: n-grams that are interpolated with the LM.
         precision: Of the LM's weights.
         counting: Options of `rescore` and `score` that say what is counted.
-        context: Options that say which utterances belong together, for `--context previous`.
+        context: Options of `--context previous`, which say what utterances belong together; none:
+            each utterance is read by itself.
     """
 
     folder: Path
@@ -72,7 +75,10 @@ class Plan:
     context: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def data(self, name: str) -> Path:
-        """File of the divided lists: adapt.txt, tune.txt, tune.jsonl or tune.ref."""
+        """File of the divided lists.
+
+        adapt.txt and valid.txt train; tune.txt, tune.jsonl and tune.ref measure and tune.
+        """
         return self.folder / "data" / name
 
     def exp(self, config: str) -> Path:
@@ -93,7 +99,8 @@ class Plan:
             "from": self.lm,
             "base": self.base,
             "train_text": self.data("adapt.txt"),
-            "valid_text": self.data("tune.txt"),
+            "valid_text": self.data("valid.txt"),
+            "context": RUN if self.context else None,
             "max_epoch": self.max_epoch,
             "patience": PATIENCE,
             **little,
@@ -113,6 +120,19 @@ class Plan:
         """File of the perplexity of the tuning text under the LM."""
         return self.folder / "perplexity" / f"{system.key}.json"
 
+    def systems(self, adapter: str) -> List[System]:
+        """All systems, with the adapter of a configuration."""
+        adapted = System(ADAPTED, str(self.exp(adapter)))
+        if not self.context:
+            return [System(AS_IT_IS, self.lm), adapted]
+        return [
+            System(AS_IT_IS, self.lm),
+            *(
+                System(IN_CONTEXT.format(name), lm, in_context=True)
+                for name, lm in ((AS_IT_IS, self.lm), (ADAPTED, adapted.lm))
+            ),
+        ]
+
     def rescoring(self, system: System) -> Step:
         """Weights of a system, its perplexity, and lists that it rescored, each in its fold."""
         scoring: Dict[str, Any] = {
@@ -127,7 +147,7 @@ class Plan:
         lines: List[List[str]] = []
         if weights is not None:
             lines.append(words("interpolate", **text, output=weights))
-        if not system.in_context:  # of sentences without context
+        if not (system.in_context and system.lm == self.lm):  # once for each LM
             measured = {**text, "weights": weights, "output": self.perplexity(system)}
             lines.append(words("perplexity", **measured))
         lines.append(

@@ -16,11 +16,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from espnet_bayeslm.adaptation.parts import Parts, divide
 from espnet_bayeslm.adaptation.plan import (
-    ADAPTED,
-    AS_IT_IS,
     CONTROL,
     FIRST,
-    IN_CONTEXT,
     MAX_EPOCH,
     SHIPPED,
     Plan,
@@ -33,7 +30,7 @@ from espnet_bayeslm.evaluation.transcripts import read_transcripts
 from espnet_bayeslm.evaluation.wer import Counted, CountingOptions, check_same_utterances
 from espnet_bayeslm.loading.component_options import RecordingOptions
 from espnet_bayeslm.nbest.formats import CheckedLists, format_option, nbest_writer
-from espnet_bayeslm.nbest.segments import SOURCES, place_finder
+from espnet_bayeslm.nbest.segments import SOURCES, PlaceOf, place_finder, recordings
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.quickstart.demo import fast_precision
 from espnet_bayeslm.quickstart.steps import HEAVY, Tool, run_steps
@@ -125,10 +122,11 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
     items, place_of = list(lists), options.place_of
     if options.context != "none" or all(item.recording is not None for item in items):
         place_of = place_of or place_finder()
-    recordings = {} if place_of is None else {i.utt: place_of(i).recording for i in items}
-    parts = divide(items, refs, recordings)
+    known = {} if place_of is None else {i.utt: place_of(i).recording for i in items}
+    parts = divide(items, refs, known)
     with folder_lock(folder), contextlib.ExitStack() as stack:
-        write_data(plan, parts, refs, normalization, options.texts)
+        order = place_of if options.context != "none" else None
+        write_data(plan, parts, refs, normalization, options.texts, order)
         pool = stack.enter_context(workers)
         announce(pool, plan, parts, refs)
         chosen, results = carried_out(plan, options, pool, tool)
@@ -163,7 +161,9 @@ def planned(options: AdaptOptions) -> Plan:
         ngrams=tuple(str(Path(path).resolve()) for path in options.ngrams),
         precision=options.precision or fast_precision(),
         counting={**given, "normalize": options.normalize or None},
-        context={"context": "previous", **{name: getattr(options, name) for name in SOURCES}},
+        context={}
+        if options.context == "none"
+        else {"context": options.context, **{name: getattr(options, name) for name in SOURCES}},
     )
 
 
@@ -194,20 +194,29 @@ def write_data(
     refs: Refs,
     normalization: Normalization,
     texts: Sequence[PathLike],
+    order: Optional[PlaceOf] = None,
 ) -> None:
     """Write the texts of both parts, normalised, and the lists and references of the tuning part.
+
+    With the `order` of utterances, the texts of trainings have it, with a blank line between
+    recordings.
 
     Raises:
         InputError: The folder holds parts of other lists.
     """
     files: Dict[str, str] = {}
-    for name, part in (("adapt", parts.adapting), ("tune", parts.tuning)):
-        text = normalization.text({item.utt: refs[item.utt] for item in part})
-        files[f"{name}.txt"] = "".join(f"{' '.join(words)}\n" for words in text.values() if words)
+    for name, part, place_of in (
+        ("adapt", parts.adapting, order),
+        ("valid", parts.tuning, order),
+        ("tune", parts.tuning, None),
+    ):
+        runs = [part] if place_of is None else recordings(part, place_of)
+        files[f"{name}.txt"] = "\n".join(
+            _lines(normalization, {item.utt: refs[item.utt] for item in run}) for run in runs
+        )
     for path in texts:
         more = {str(number): line.split() for number, line in read_lines(path)}
-        lines = normalization.text(more).values()
-        files["adapt.txt"] += "".join(f"{' '.join(words)}\n" for words in lines if words)
+        files["adapt.txt"] += "\n" * (order is not None) + _lines(normalization, more)
     rows = (f"{item.utt} {' '.join(refs[item.utt])}".rstrip() for item in parts.tuning)
     files["tune.ref"] = "".join(f"{row}\n" for row in rows)
     target = plan.data("")
@@ -228,6 +237,12 @@ def write_data(
     warn_leakage(heard.values(), plan.data("adapt.txt"), what="the tuning part's references")
 
 
+def _lines(normalization: Normalization, sentences: Refs) -> str:
+    """Normalised sentences, a line each; those without words are left out."""
+    text = normalization.text(sentences).values()
+    return "".join(f"{' '.join(words)}\n" for words in text if words)
+
+
 def announce(pool: Pool, plan: Plan, parts: Parts, refs: Refs) -> None:
     """Say how the lists are divided, and how long it will take about."""
     probe = [words for item in parts.tuning if (words := refs[item.utt])][:PROBE]
@@ -235,7 +250,9 @@ def announce(pool: Pool, plan: Plan, parts: Parts, refs: Refs) -> None:
     adapting = sum(len(line.split()) for _, line in read_lines(plan.data("adapt.txt")))
     hypotheses = sum(len(hyp.words) for item in parts.tuning for hyp in item.hypotheses)
     trained = len(plan.configs) * min(USUAL_EPOCHS, plan.max_epoch) * adapting * TRAINING
-    minutes = (trained + 3 * SHARED * hypotheses) / rate / 60 / min(pool.workers, 2)
+    # systems, of which those in context score the lists twice
+    readings = 5 if plan.context else 2
+    minutes = (trained + readings * SHARED * hypotheses) / rate / 60 / min(pool.workers, 2)
     LOG.info(
         "%d lists adapt and %d tune; %s stay whole. About %.0f minutes on %d process%s",
         *(len(parts.adapting), len(parts.tuning), parts.units, max(minutes, 1)),
@@ -266,8 +283,8 @@ def carried_out(
     logs = plan.folder / "log"
     for name in ("perplexity", "weights"):
         (plan.folder / name).mkdir(exist_ok=True)
-    as_it_is = System(AS_IT_IS, plan.lm)
-    steps = [*map(plan.adapter, plan.configs), plan.rescoring(as_it_is)]
+    as_they_are = [system for system in plan.systems("") if system.lm == plan.lm]
+    steps = [*map(plan.adapter, plan.configs), *map(plan.rescoring, as_they_are)]
     run_steps(pool, steps, logs, tool)
     config = min(plan.configs, key=lambda name: best_of(plan.exp(name))[0])
     for name in plan.configs:
@@ -275,11 +292,8 @@ def carried_out(
         LOG.info(
             "%s: perplexity %.2f per token of the tuning text, epoch %d", name, perplexity, epoch
         )
-    systems = [System(ADAPTED, str(plan.exp(config)))]
-    if options.context != "none":
-        systems.append(System(IN_CONTEXT, str(plan.exp(config)), in_context=True))
-    run_steps(pool, [plan.rescoring(system) for system in systems], logs, tool)
-    every = [as_it_is, *systems]
+    every = plan.systems(config)
+    run_steps(pool, [plan.rescoring(every[-1])], logs, tool)
     run_steps(pool, [plan.evaluation(every)], logs, tool)
     results = read_results(plan, every)
     # of equal ones the simpler
@@ -323,7 +337,7 @@ def gains_table(
             f"{len(parts.adapting)} lists adapted and {len(parts.tuning)} tuned, of other"
             f" {parts.units}. Each list is rescored with weights that were tuned on others; the LM"
             " was chosen by these lists, so its own figure is a little too good. Perplexity per"
-            " word, </s> counted.",
+            " word of sentences by themselves, </s> counted.",
             f"Used: {chosen.name} ({chosen.lm}).",
             "",
         ]

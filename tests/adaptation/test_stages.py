@@ -87,8 +87,13 @@ def test_no_recording_is_in_both_parts(adapted, lists):
     assert tuning and rest and not tuning & rest
     # a sentence of each list of the other part trains
     refs = {item.utt: item.ref for item in read_nbest(lists / "dev.jsonl")}
-    text = (adapted / "data" / "adapt.txt").read_text().splitlines()
+    runs = (adapted / "data" / "adapt.txt").read_text().split("\n\n")
+    text = [line for run in runs for line in run.splitlines()]
     assert text == [" ".join(refs[utt]).lower() for utt in refs if utt not in parts]
+    assert len(runs) == len(rest)
+    # it is trained in context, on recordings in their order
+    config = read_yaml_mapping(next(adapted.glob("*lora/config.yaml")))
+    assert config["lm_conf"]["context"] == 256
     assert [i.utt for i in read_nbest(adapted / "data" / "tune.jsonl")] == [
         utt for utt in refs if utt in parts
     ]
@@ -100,7 +105,7 @@ def test_the_table_has_each_system_and_the_best_is_used(adapted):
     names = [name for name, *_ in rows]
     assert names == [
         *("first pass", "first pass, tuned"),
-        *("as it is", "adapted", "adapted, in context"),
+        *("as it is", "as it is, in context", "adapted, in context"),
     ]
     wer = {name: float(rate) for name, _, rate in rows}
     used = re.search(r"^Used: ([a-z ,]+?) \(", text, re.MULTILINE)[1]
