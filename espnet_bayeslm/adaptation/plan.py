@@ -26,6 +26,11 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
     "ivon_lora": {**_LITTLE, "optim_conf": "ess=40000000"},
 }
 """Configuration of an adapter -> what it has for a few hundred sentences."""
+TRIED = ("lora",)
+"""What is tried unless --adapter says so: the lowest validation perplexity of all sizes and seeds.
+
+Source: egs2/ami/lm/RESULTS_adapters.md.
+"""
 
 
 class System(NamedTuple):

@@ -19,7 +19,7 @@ from espnet_bayeslm.adaptation.plan import (
     CONTROL,
     FIRST,
     MAX_EPOCH,
-    SHIPPED,
+    TRIED,
     Plan,
     System,
 )
@@ -82,8 +82,8 @@ class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
     )
     normalize: str = normalize_option("hypotheses and references")
     configs: Sequence[str] = option(
-        "Configuration of an adapter that is tried (repeatable; default: lora and ivon_lora); the"
-        " tuning part chooses",
+        "Configuration of an adapter that is tried (repeatable; default: lora); the tuning part"
+        " chooses",
         (),
         name="adapter",
     )
@@ -156,7 +156,7 @@ def planned(options: AdaptOptions) -> Plan:
         folder=Path(options.output),
         lm=whole_name(options.source),
         base=options.base and whole_name(options.base),
-        configs=tuple(options.configs) or tuple(SHIPPED),
+        configs=tuple(options.configs) or TRIED,
         max_epoch=options.max_epoch,
         ngrams=tuple(str(Path(path).resolve()) for path in options.ngrams),
         precision=options.precision or fast_precision(),
@@ -227,7 +227,7 @@ def write_data(
             with nbest_writer(place / "tune.jsonl", format="jsonl") as add:
                 for item in parts.tuning:
                     add(item)
-    elif any(plan.data(name).read_text("utf-8") != text for name, text in files.items()):
+    elif any(not _holds(plan.data(name), text) for name, text in files.items()):
         raise InputError(
             "holds parts of other lists or texts than those given now",
             path=target,
@@ -235,6 +235,11 @@ def write_data(
         )
     heard = normalization.text({item.utt: refs[item.utt] for item in parts.tuning})
     warn_leakage(heard.values(), plan.data("adapt.txt"), what="the tuning part's references")
+
+
+def _holds(path: Path, text: str) -> bool:
+    """True if a file has this text."""
+    return path.exists() and path.read_text("utf-8") == text
 
 
 def _lines(normalization: Normalization, sentences: Refs) -> str:
@@ -249,7 +254,9 @@ def announce(pool: Pool, plan: Plan, parts: Parts, refs: Refs) -> None:
     rate = pool.executor.submit(words_a_second, plan.lm, plan.base, plan.precision, probe).result()
     adapting = sum(len(line.split()) for _, line in read_lines(plan.data("adapt.txt")))
     hypotheses = sum(len(hyp.words) for item in parts.tuning for hyp in item.hypotheses)
-    trained = len(plan.configs) * min(USUAL_EPOCHS, plan.max_epoch) * adapting * TRAINING
+    tuning = sum(len(refs[item.utt]) for item in parts.tuning)
+    epochs = len(plan.configs) * min(USUAL_EPOCHS, plan.max_epoch)
+    trained = epochs * (adapting * TRAINING + tuning)
     # systems, of which those in context score the lists twice
     readings = 5 if plan.context else 2
     minutes = (trained + readings * SHARED * hypotheses) / rate / 60 / min(pool.workers, 2)

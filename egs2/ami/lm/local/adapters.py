@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import statistics
+from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence
 
@@ -145,6 +146,15 @@ def table_of(found: Any, pairs: Dict[int, float], sizes: Sequence[int]) -> str:
     return markdown_table(["word perplexity", *(f"{size} sentences" for size in sizes)], cells)
 
 
+def rule_of(found: Any) -> str:
+    """The rule by which `bayeslm adapt` tries an adapter, and what it says here, in a line."""
+    first = next(iter(found.values()))
+    cases = [(size, n) for size, row in first.items() for n in range(len(row["valid"]))]
+    won = Counter(min(found, key=lambda name: found[name][s]["valid"][n]) for s, n in cases)
+    told = ", ".join(f"{name} in {count}" for name, count in won.most_common())
+    return f"Lowest validation perplexity, of {len(cases)} sizes and seeds: {told}.\n"
+
+
 def adapters(
     *,
     base: str,
@@ -186,7 +196,7 @@ def adapters(
             pairs = {size: read_figures(exp / f"pair.{size}.json")[-1] for size in counts}
     found = rows_of(study, names, counts, numbers)
     write_text(exp / "results.json", json.dumps({"systems": found, "pairs": pairs}, indent=1))
-    text = table_of(found, pairs, counts)
+    text = f"{table_of(found, pairs, counts)}\n{rule_of(found)}"
     write_text(exp / "RESULTS.md", text)
     print(text)
 
