@@ -62,7 +62,8 @@ class Plan:
         base: Base model of an adapter, where it is not at its path.
         configs: Configurations of the adapters that are tried.
         max_epoch: Epochs, at most.
-        ngrams: n-grams that are interpolated with the LM.
+        others: LMs that are interpolated with the LM.
+        ngrams: n-grams that are.
         precision: Of the LM's weights.
         counting: Options of `rescore` and `score` that say what is counted.
         context: Options of `--context previous`, which say what utterances belong together; none:
@@ -74,6 +75,7 @@ class Plan:
     configs: Sequence[str]
     max_epoch: int = MAX_EPOCH
     base: Optional[str] = None
+    others: Sequence[str] = ()
     ngrams: Sequence[str] = ()
     precision: str = "float32"
     counting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -118,8 +120,9 @@ class Plan:
         return self.folder / "rescored" / system.key
 
     def weights(self, system: System) -> Optional[Path]:
-        """File of the weights of LM and n-grams; None where the LM is alone."""
-        return self.folder / "weights" / f"{system.key}.yaml" if self.ngrams else None
+        """File of the weights of LMs and n-grams; None where the LM is alone."""
+        is_alone = not (self.others or self.ngrams)
+        return None if is_alone else self.folder / "weights" / f"{system.key}.yaml"
 
     def perplexity(self, system: System) -> Path:
         """File of the perplexity of the tuning text under the LM."""
@@ -141,7 +144,7 @@ class Plan:
     def rescoring(self, system: System) -> Step:
         """Weights of a system, its perplexity, and lists that it rescored, each in its fold."""
         scoring: Dict[str, Any] = {
-            "lm": system.lm,
+            "lm": [system.lm, *self.others],
             "base": self.base if system.lm == self.lm else None,
             "ngram": [*self.ngrams],
             "precision": self.precision,

@@ -75,6 +75,11 @@ class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
         (),
         name="text",
     )
+    lms: Sequence[str] = option(
+        "Another LM, as of `rescore --lm`, that is interpolated with it (repeatable)",
+        (),
+        name="lm",
+    )
     ngrams: Sequence[PathLike] = option(
         "An ARPA file or KenLM binary that is interpolated with the LM (repeatable)",
         (),
@@ -158,6 +163,9 @@ def planned(options: AdaptOptions) -> Plan:
         base=options.base and whole_name(options.base),
         configs=tuple(options.configs) or TRIED,
         max_epoch=options.max_epoch,
+        others=tuple(
+            whole_name(lm) if is_pretrained(lm) else str(Path(lm).resolve()) for lm in options.lms
+        ),
         ngrams=tuple(str(Path(path).resolve()) for path in options.ngrams),
         precision=options.precision or fast_precision(),
         counting={**given, "normalize": options.normalize or None},
@@ -354,7 +362,7 @@ def gains_table(
 def finish(plan: Plan, options: AdaptOptions, chosen: System) -> None:
     """Write what `rescore --adapted` takes."""
     adapted: Dict[str, Any] = {
-        "lm": [chosen.lm],
+        "lm": [chosen.lm, *plan.others],
         "ngram": plan.ngrams,
         "weights": plan.weights(chosen),
         "scales": plan.rescored(chosen) / SCALES,

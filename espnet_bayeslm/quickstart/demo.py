@@ -54,21 +54,20 @@ another seed: it can turn the last column, by some tenths of a point.
 Text and recogniser are real and the speech is synthetic: the differences count, not the error
 rates.
 """
-# SmolLM2 reads some hundred tokens a second of a core: all hypotheses and texts would take ten
-# minutes. It reads the first of them, as the best other system orders them.
+# SmolLM2 reads some hundred tokens a second of a core: all hypotheses would take ten minutes. It
+# reads the first of them, as the best other system orders them.
 HYPOTHESES = 3
 SMALL_START = "Bayesian + 3-gram"
-# Sentences of each text that it reads, evenly from all; those of valid weigh the mixture too
-SENTENCES = {"train": 150, "valid": 60}
-# System -> key of its mixture
-SMALL_SYSTEMS = {
-    f"SmolLM2 as it is + {SMALL_START}": "smollm2_bayes_3gram",
-    f"SmolLM2 with an adapter + {SMALL_START}": "smollm2_adapter_bayes_3gram",
-}
+# Short, since the whole demo may take five minutes
+SMALL_EPOCHS = 2
+SMALL_SYSTEM = f"SmolLM2 by bayeslm adapt + {SMALL_START}"
+# Of the lists, as us_bush_2005_1_0011: no address is in both parts
+ADDRESS = r"^[a-z]+_(.+)_\d+$"
 SMALL_EXPLANATION = f"""\
 SmolLM2 chooses among the {HYPOTHESES} best hypotheses of {SMALL_START}, the other LMs among all.
-Its perplexity is not measured: that alone would take minutes. Its adapter is Bayesian, of
-{SENTENCES["train"]} sentences of the text. On a CPU with bfloat16 it is read in this precision.
+Its perplexity on eval is not measured: that alone would take minutes. `bayeslm adapt` has adapted
+it on references of dev; smollm2/RESULTS.md has what that gained. On a CPU with bfloat16 it is read
+in this precision.
 """
 
 
@@ -77,8 +76,8 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int =
 
     The LMs are trained on `train.txt`, for `epochs` epochs or as the configurations say (0).
     Interpolation weights and the scales of scores are tuned on dev. The set eval is scored once,
-    with the tuned values. Where peft, gguf and SmolLM2's file are found, two more systems have
-    SmolLM2 as it is and with a Bayesian adapter. A run that was stopped goes on.
+    with the tuned values. Where peft, gguf and SmolLM2's file are found, one more system has
+    SmolLM2, adapted on references of dev. A run that was stopped goes on.
     """
     check_folder(output)
     begin, folder = time.monotonic(), Path(output)
@@ -123,7 +122,7 @@ class Demo(Runner):
     """Steps of the quick start in a folder that has the data.
 
     Each training has `epochs` epochs, or as many as the configurations say (0). `smollm2` is the
-    file of SmolLM2 for its systems, or None.
+    file of SmolLM2 for its system, or None.
     """
 
     def __init__(self, folder: Path, epochs: int, smollm2: Optional[Path] = None):
@@ -134,8 +133,9 @@ class Demo(Runner):
         self.smollm2 = smollm2
         self.keys = {name: mixture_key(lms) for name, lms in SYSTEMS.items()}
         self.perplexities = {name: self.perplexity(key) for name, key in self.keys.items()}
-        keys = {**self.keys, **(SMALL_SYSTEMS if smollm2 else {})}
-        self.hypotheses = {name: self.rescored(key) for name, key in keys.items()}
+        self.hypotheses = {name: self.rescored(key) for name, key in self.keys.items()}
+        if smollm2:
+            self.hypotheses[SMALL_SYSTEM] = self.rescored("smollm2")
 
     def stages(self) -> List[Tuple[str, List[Step]]]:
         """Stages in their order: a description, and the steps, which run side by side."""
@@ -146,19 +146,20 @@ class Demo(Runner):
             self.train(self.exp / "bayes", second, source=half),
         ]
         alone, point, bayes, both = map(self.system, SYSTEMS)
-        train, read = small_steps(self, self.smollm2) if self.smollm2 else ([], [])
+        convert, adapt, read = small_steps(self, self.smollm2) if self.smollm2 else ([], [], [])
         first = self.train(half, self.data / "half.yaml")
         # what takes long goes first; the scores of the neural LMs are kept for their mixtures
         return [
             (
                 "a 3-gram, and an LM with point-estimate weights, half-trained",
-                [*train, first, self.estimate().then(alone)],
+                [*convert, first, self.estimate().then(alone)],
             ),
             (
                 "it goes on with point-estimate weights, and with random ones; rescored lists",
                 [lm.then(system) for lm, system in zip(lms, (point, bayes), strict=True)],
             ),
-            ("lists rescored with more LMs", [*read, both]),
+            ("lists rescored with more LMs", [*adapt, both]),
+            *([("lists rescored with SmolLM2, adapted", read)] if read else []),
             ("significance, report", [Step("report", [self.errors(), self.report()])]),
         ]
 
@@ -197,7 +198,7 @@ class Demo(Runner):
         )
 
 
-# SmolLM2, as it is and with a Bayesian adapter
+# SmolLM2, adapted
 
 
 def find_smollm2() -> Optional[Path]:
@@ -219,43 +220,27 @@ def fast_precision() -> str:
     return "bfloat16" if has_it else "float32"
 
 
-def small_steps(demo: Demo, source: Path) -> Tuple[List[Step], List[Step]]:
-    """Steps with SmolLM2: its adapter is trained, then lists of the other LMs are rescored."""
-    exp, folder, precision = demo.exp, demo.exp / "smollm2_base", fast_precision()
-    texts = {name: exp / "smollm2_data" / f"{name}.txt" for name in SENTENCES}
-    if not (exp / "smollm2_data").exists():
-        write_parts(demo.texts, exp / "smollm2_data")
-    # one short epoch: small batches, a larger rate
-    fast = {"max_epoch": 1, "batch_bins": 256, "optim_conf": "lr=0.001"}
-    training = {**fast, "lm_conf": [f"precision={precision}", "text_form=lower"]}
-    runner, base = Runner(exp, texts, training, {"precision": precision}), f"{PREFIX}{folder}"
-    lists = [demo.rescored(demo.keys[SMALL_START], p) / "best" for p in ("dev", "eval")]
-
-    def system(key: str, lm: object, **form: Any) -> Step:
-        lms = [lm, *(exp / name for name in SYSTEMS[SMALL_START])]
-        rescored = runner.rescoring(key, lms, *lists, **form)
-        return Step(f"rescore_{key}", [runner.interpolated(key, lms, **form), *rescored])
-
-    convert = Step("smollm2", [words("export", lm=source, format="hf", output=folder)])
-    train = runner.train(exp / "smollm2_adapter", "bayes_lora", source=base)
-    as_it_is, adapted = SMALL_SYSTEMS.values()
-    read = [system(as_it_is, base, text_form="lower"), system(adapted, exp / train.name)]
-    return [convert.then(train)], read
-
-
-def write_parts(texts: Mapping[str, Path], folder: Path) -> None:
-    """Write some sentences of each text."""
-    with staged(folder) as place:
-        for name, count in SENTENCES.items():
-            sentences = texts[name].read_text("utf-8").splitlines()
-            text = "".join(f"{line}\n" for line in evenly(sentences, count))
-            (place / f"{name}.txt").write_text(text, "utf-8")
-
-
-def evenly(lines: Sequence[str], count: int) -> List[str]:
-    """At most so many lines, evenly from all."""
-    count = min(count, len(lines))
-    return [lines[n * len(lines) // count] for n in range(count)]
+def small_steps(demo: Demo, source: Path) -> Tuple[List[Step], List[Step], List[Step]]:
+    """Steps of SmolLM2: into a folder, adapted on lists of dev, and those of eval rescored."""
+    base, adapted = demo.exp / "smollm2_base", demo.exp / "smollm2"
+    dev, test = (demo.rescored(demo.keys[SMALL_START], p) / "best" for p in ("dev", "eval"))
+    adapt = words(
+        "adapt",
+        nbest=dev,
+        ref=demo.data / "dev.ref",
+        **{"from": f"{PREFIX}{base}"},
+        lm=[demo.exp / name for name in SYSTEMS[SMALL_START]],
+        ngram=demo.ngram,
+        recording_of=ADDRESS,
+        max_epoch=SMALL_EPOCHS,
+        output=adapted,
+    )
+    output = demo.rescored("smollm2")
+    return (
+        [Step("smollm2", [words("export", lm=source, format="hf", output=base)])],
+        [Step("adapt", [adapt])],
+        [Step("rescore_smollm2", [words("rescore", nbest=test, adapted=adapted, output=output)])],
+    )
 
 
 # The table

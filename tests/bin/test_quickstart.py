@@ -19,7 +19,7 @@ from espnet_bayeslm.engine.pool import EngineOptions
 from espnet_bayeslm.quickstart import demo
 from espnet_bayeslm.quickstart.demo import (
     SHIPPED,
-    SMALL_SYSTEMS,
+    SMALL_SYSTEM,
     SYSTEMS,
     TUNED,
     Demo,
@@ -30,8 +30,9 @@ from espnet_bayeslm.quickstart.demo import (
 from espnet_bayeslm.quickstart.perplexity_table import Interval
 from espnet_bayeslm.quickstart.steps import Step, run_steps
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_yaml_mapping
 
-SIZES = {"train.txt": 800, "dev.txt": 30, "eval.txt": 30, "dev.jsonl": 12, "eval.jsonl": 12}
+SIZES = {"train.txt": 2500, "dev.txt": 30, "eval.txt": 30, "dev.jsonl": 12, "eval.jsonl": 12}
 
 
 @pytest.fixture
@@ -74,16 +75,21 @@ def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys, monkeypatch)
     printed = capsys.readouterr().out
     assert (output / "RESULTS.md").read_text() in printed
     names = re.findall(r"^\| ([^|-][^|]*?) *\| +[\d.]* \| +[\d.]+ \|", printed, re.MULTILINE)
-    assert names == ["first pass", TUNED, *SYSTEMS, *SMALL_SYSTEMS]
+    assert names == ["first pass", TUNED, *SYSTEMS, SMALL_SYSTEM]
     assert demo.SMALL_EXPLANATION in printed
     # below the table, with the lists that tune: of most systems, and of SmolLM2
-    line = "counted: words; normalisation none; ignored none; text form lower,newline,blank ("
-    tuned_on = f"tuned on {output}/data/dev.jsonl, {output}/rescored/bayes_3gram/dev/best; "
+    line = "counted: words; normalisation none; ignored none; text form "
+    tuned_on = f"tuned on {output}/data/dev.jsonl, {output}/smollm2/data/tune.ref; "
     (found,) = (row for row in printed.splitlines() if row.startswith(line))
     assert tuned_on in found
     assert all(name in (output / "report.html").read_text() for name in names)
     commands = (output / "commands.sh").read_text().splitlines()
-    assert sum(line.startswith("bayeslm train ") for line in commands) == 4
+    assert sum(line.startswith("bayeslm train ") for line in commands) == 3
+    assert sum(line.startswith("bayeslm adapt ") for line in commands) == 1
+    used = read_yaml_mapping(output / "smollm2" / "adapted.yaml")
+    assert used["lm"][1:] == [str(output / "bayes")] and used["ngram"] == [
+        str(output / "3gram.arpa")
+    ]
     # other data in the same folder is an error
     with gzip.open(data / "eval.jsonl.gz") as f:
         (data / "eval.jsonl.gz").write_bytes(gzip.compress(f.readline()))
@@ -103,8 +109,7 @@ def test_without_smollm2_nothing_changes(data, tmp_path, monkeypatch):
         {step.name: step for _, stage in one.stages() for step in stage} for one in (without, more)
     )
     # the lists of one system go on to SmolLM2
-    keys = set(SMALL_SYSTEMS.values())
-    assert set(many) ^ set(few) == {"smollm2", *(f"rescore_{key}" for key in keys)}
+    assert set(many) ^ set(few) == {"smollm2", "adapt", "rescore_smollm2"}
     changed = {name for name in few.keys() & many if few[name] != many[name]}
     assert changed == {"report", "bayes"}
 

@@ -151,3 +151,9 @@ def write_part(data: Path, valid: Path, percent: int, output: Path, stats: Path)
     part = [rows[n] for n in sorted(order[: max(1, round(len(rows) * percent / 100))])]
     write_texts(output, {"text": part})
     write_stats(stats, {"train": part, "valid": read_text(valid)}, token_list(data))
+
+
+def evenly(lines: Sequence[str], count: int) -> List[str]:
+    """At most so many lines, evenly from all."""
+    count = min(count, len(lines))
+    return [lines[n * len(lines) // count] for n in range(count)]

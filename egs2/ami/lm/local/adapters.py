@@ -16,13 +16,13 @@ from typing import Any, Dict, List, NamedTuple, Sequence
 
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.engine.pool import LOCAL
-from espnet_bayeslm.quickstart.demo import evenly
 from espnet_bayeslm.quickstart.steps import HEAVY, Step, read_figures, run_steps, words
 from espnet_bayeslm.training.plain_text import best_of
 from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_text
 from lab.cells import markdown_table
+from lab.texts import evenly
 
 # System -> options of `bayeslm train`. The noise of an adapter's product grows with its rank: rank
 # 64 has half the standard deviation of 16.

@@ -14,7 +14,6 @@ from typing import Any, Iterator, List, Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.engine.pool import LOCAL
-from espnet_bayeslm.quickstart.demo import evenly
 from espnet_bayeslm.quickstart.perplexity_table import BOTH, POINT, SYSTEMS
 from espnet_bayeslm.quickstart.seed_comparison import CompareOptions, Work, compare
 from espnet_bayeslm.quickstart.steps import Step, run_steps, words
@@ -23,6 +22,7 @@ from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_text
 from lab.cells import markdown_table
+from lab.texts import evenly
 
 
 def part(lines: Sequence[str], percent: int) -> List[str]:
