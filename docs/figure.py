@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the figures of the pages, `images/{results,gain,speed}.svg`, from their tables.
+"""Draws the figures of the pages, `images/{results,gain,speed,adapters}.svg`, from their tables.
 
 results.svg, from egs2/ami/lm/RESULTS_embedding.md: each bar is an LM beside the point-estimate one
 + 3-gram, against point + 3-gram of the same seed: relative change of the perplexity, and difference
@@ -9,11 +9,16 @@ gain.svg, from concepts/when_it_helps.md: relative change of the perplexity, aga
 text for each parameter.
 
 speed.svg, from speed.md: times the speed of ESPnet's LM.
+
+adapters.svg, from egs2/ami/lm/adapters.json: relative change of the perplexity of a posterior over
+an adapter against LoRA of the same rank and seed, against the sentences that train.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import statistics
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
@@ -24,6 +29,8 @@ GAINS = HERE / "concepts" / "when_it_helps.md"
 GAIN_OUTPUT = HERE / "images" / "gain.svg"
 SPEEDS = HERE / "speed.md"
 SPEED_OUTPUT = HERE / "images" / "speed.svg"
+ADAPTERS = HERE.parent / "egs2" / "ami" / "lm" / "adapters.json"
+ADAPTERS_OUTPUT = HERE / "images" / "adapters.svg"
 SEEDS = (1, 2, 3)
 EMBEDDING = "embedding, dropout_rate 0.0, prior_mean 0, prior_variance 0.01"
 MAP = "Transformer, MAP, prior_mean 0, prior_variance 0.1"
@@ -194,6 +201,48 @@ def draw_speeds(output: Path = SPEED_OUTPUT) -> None:
     pyplot.close(figure)
 
 
+def read_changes(path: Path = ADAPTERS) -> Dict[str, Dict[str, Dict[int, List[float]]]]:
+    """Text -> `mean` or `8 samples` of IVON -> sentences -> change against LoRA of each seed in %."""
+    found: Dict[str, Dict[str, Dict[int, List[float]]]] = {}
+    for text, content in json.loads(path.read_text("utf-8")).items():
+        lora, ivon = (content["systems"][name] for name in ("lora_r64", "ivon_r64"))
+        for label, figure in (("mean", "test"), ("8 samples", "samples")):
+            found.setdefault(text, {})[label] = {
+                int(size): [
+                    100 * (a / b - 1) for a, b in zip(row[figure], lora[size]["test"], strict=True)
+                ]
+                for size, row in ivon.items()
+            }
+    return found
+
+
+def draw_adapters(output: Path = ADAPTERS_OUTPUT) -> None:
+    """Write the figure of the gains of a posterior over an adapter."""
+    pyplot = start_pyplot()
+    changes = read_changes()
+    figure, axes = pyplot.subplots(1, len(changes), figsize=(8.4, 2.9), sharey=True)
+    styles = {"mean": ("#1f6fb5", "o"), "8 samples": ("#d9822b", "s")}
+    for axis, (text, by_label) in zip(axes, changes.items(), strict=True):
+        for label, by_size in by_label.items():
+            colour, marker = styles[label]
+            points = [(size, value) for size, values in by_size.items() for value in values]
+            axis.scatter(*zip(*points, strict=True), color=colour, marker=marker, s=14)
+            means = [statistics.mean(values) for values in by_size.values()]
+            name = f"IVON, {label}" if axis is axes[0] else None
+            axis.plot(list(by_size), means, color=colour, label=name)
+        axis.axhline(0, color="#222222", linewidth=0.8)
+        axis.set_xscale("log")
+        axis.set_xticks(list(by_size), list(map(str, by_size)))
+        axis.minorticks_off()
+        axis.set_xlabel("sentences that train")
+        axis.set_title(f"{text}: perplexity against LoRA, change in %", fontsize=9)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="lower center", ncols=2, frameon=False, fontsize=8)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    figure.savefig(output, metadata={"Date": None})
+    pyplot.close(figure)
+
+
 def draw(output: Path = OUTPUT) -> None:
     """Write the figure, the same file from the same tables."""
     pyplot = start_pyplot()
@@ -238,3 +287,4 @@ if __name__ == "__main__":
     draw()
     draw_gains()
     draw_speeds()
+    draw_adapters()
