@@ -59,7 +59,7 @@ rates.
 HYPOTHESES = 3
 SMALL_START = "Bayesian + 3-gram"
 # Short, since the whole demo may take five minutes
-SMALL_EPOCHS = 2
+SMALL_EPOCHS = 1
 SMALL_SYSTEM = f"SmolLM2 by bayeslm adapt + {SMALL_START}"
 # Of the lists, as us_bush_2005_1_0011: no address is in both parts
 ADDRESS = r"^[a-z]+_(.+)_\d+$"
