@@ -202,7 +202,7 @@ def draw_speeds(output: Path = SPEED_OUTPUT) -> None:
 
 
 def read_changes(path: Path = ADAPTERS) -> Dict[str, Dict[str, Dict[int, List[float]]]]:
-    """Text -> `mean` or `8 samples` of IVON -> sentences -> change against LoRA of each seed in %."""
+    """Text -> `mean` or `8 samples` -> sentences -> change of each seed against LoRA, in %."""
     found: Dict[str, Dict[str, Dict[int, List[float]]]] = {}
     for text, content in json.loads(path.read_text("utf-8")).items():
         lora, ivon = (content["systems"][name] for name in ("lora_r64", "ivon_r64"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -46,10 +47,10 @@ from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 
 Refs = Mapping[str, Sequence[str]]
-# A training step reads each token three times as long as scoring does; of 20-best lists the
-# hypotheses share about half of their tokens
-TRAINING, SHARED = 3.5, 0.5
-USUAL_EPOCHS = 6
+# A training step takes six times as long as scoring its tokens; of 20-best lists the hypotheses
+# share about half of their tokens; loading LMs and choosing a text form take a minute in all
+TRAINING, SHARED, STARTING = 6, 0.5, 1
+USUAL_EPOCHS = 5
 PROBE = 24
 """References that are scored to see how fast the LM is."""
 
@@ -263,14 +264,14 @@ def announce(pool: Pool, plan: Plan, parts: Parts, refs: Refs) -> None:
     adapting = sum(len(line.split()) for _, line in read_lines(plan.data("adapt.txt")))
     hypotheses = sum(len(hyp.words) for item in parts.tuning for hyp in item.hypotheses)
     tuning = sum(len(refs[item.utt]) for item in parts.tuning)
-    epochs = len(plan.configs) * min(USUAL_EPOCHS, plan.max_epoch)
-    trained = epochs * (adapting * TRAINING + tuning)
+    trained = min(USUAL_EPOCHS, plan.max_epoch) * (adapting * TRAINING + tuning)
+    trained *= math.ceil(len(plan.configs) / pool.workers)
     # systems, of which those in context score the lists twice
-    readings = 5 if plan.context else 2
-    minutes = (trained + readings * SHARED * hypotheses) / rate / 60 / min(pool.workers, 2)
+    read = (5 if plan.context else 2) * SHARED * hypotheses / min(pool.workers, 2)
+    minutes = STARTING + (trained + read) / rate / 60
     LOG.info(
         "%d lists adapt and %d tune; %s stay whole. About %.0f minutes on %d process%s",
-        *(len(parts.adapting), len(parts.tuning), parts.units, max(minutes, 1)),
+        *(len(parts.adapting), len(parts.tuning), parts.units, minutes),
         *(pool.workers, "es" * (pool.workers > 1)),
     )
 
