@@ -27,7 +27,7 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
 }
 """Configuration of an adapter -> what it has for a few hundred sentences."""
 TRIED = ("lora",)
-"""What is tried unless --adapter says so: the lowest validation perplexity of all sizes and seeds.
+"""What is tried unless --adapter says so: what had the lowest validation perplexity in all cases.
 
 Source: egs2/ami/lm/RESULTS_adapters.md.
 """
