@@ -27,7 +27,7 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
 }
 """Configuration of an adapter -> what it has for a few hundred sentences."""
 TRIED = ("lora",)
-"""What is tried unless --adapter says so: what had the lowest validation perplexity in all cases.
+"""Configurations that are tried unless --adapter names some: lowest validation perplexity.
 
 Source: egs2/ami/lm/RESULTS_adapters.md.
 """
@@ -130,16 +130,14 @@ class Plan:
 
     def systems(self, adapter: str) -> List[System]:
         """All systems, with the adapter of a configuration."""
-        adapted = System(ADAPTED, str(self.exp(adapter)))
+        as_it_is, adapted = System(AS_IT_IS, self.lm), System(ADAPTED, str(self.exp(adapter)))
         if not self.context:
-            return [System(AS_IT_IS, self.lm), adapted]
-        return [
-            System(AS_IT_IS, self.lm),
-            *(
-                System(IN_CONTEXT.format(name), lm, in_context=True)
-                for name, lm in ((AS_IT_IS, self.lm), (ADAPTED, adapted.lm))
-            ),
-        ]
+            return [as_it_is, adapted]
+        in_context = (
+            System(IN_CONTEXT.format(system.name), system.lm, in_context=True)
+            for system in (as_it_is, adapted)
+        )
+        return [as_it_is, *in_context]
 
     def rescoring(self, system: System) -> Step:
         """Weights of a system, its perplexity, and lists that it rescored, each in its fold."""

@@ -299,7 +299,8 @@ def carried_out(
     logs = plan.folder / "log"
     for name in ("perplexity", "weights"):
         (plan.folder / name).mkdir(exist_ok=True)
-    as_they_are = [system for system in plan.systems("") if system.lm == plan.lm]
+    every = plan.systems(plan.configs[0])
+    as_they_are = [system for system in every if system.lm == plan.lm]
     steps = [*map(plan.adapter, plan.configs), *map(plan.rescoring, as_they_are)]
     run_steps(pool, steps, logs, tool)
     config = min(plan.configs, key=lambda name: best_of(plan.exp(name))[0])

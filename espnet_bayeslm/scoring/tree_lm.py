@@ -191,7 +191,7 @@ class TreeLM:
                 size = (end + 1 - start) * (len(item.tokens) - 1)
             own = kept[item.root] if kept else 0
             places += own * (before[:1] != ids[:1])
-            if end > start and (size > most or (own and size + places > self.reach)):
+            if end > start and (size > most or (places and size + places > self.reach)):
                 yield ordered[start:end]
                 start, size, places = end, len(ids) + 1, own
             before = ids
