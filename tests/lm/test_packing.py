@@ -36,6 +36,26 @@ def test_rows_have_little_padding():
     assert tokens.numel() < 1.05 * int(lengths.sum())
 
 
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=40))
+def test_rows_have_no_more_slots_than_a_padded_batch(lengths):
+    tokens, _, _ = Packing(torch.tensor(lengths), max(lengths), torch.device("cpu")).rows
+    assert tokens.numel() <= len(lengths) * max(lengths)
+
+
+def test_wide_rows_take_the_rest_of_few_sentences():
+    lengths = torch.tensor([30, 18, 17, 16, 16, 15, 14, 14, 12, 10])
+    tokens, _, _ = Packing(lengths, 30, torch.device("cpu")).rows
+    assert tokens.numel() < 1.05 * int(lengths.sum())
+
+
+def test_sentences_that_are_alike_in_length_are_not_put_two_in_a_row():
+    # as ESPnet's sampler sorts them: seven rows of two would be 7 x 54 slots
+    lengths = torch.tensor([32, 31, 30, 29, 28, 28, 27, 26])
+    tokens, _, _ = Packing(lengths, 32, torch.device("cpu")).rows
+    assert tokens.shape == (8, 32)
+
+
 def test_layers_of_a_transformer_compute_no_padding():
     lm = BayesTransformerLM(9, att_unit=8, head=2, unit=8, layer=1)
     lengths = torch.tensor([1, 20, 3])
