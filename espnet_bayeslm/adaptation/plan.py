@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
+from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.quickstart.steps import Step, words
 from espnet_bayeslm.rescoring.decision import WITHOUT_LM
 
@@ -14,8 +15,9 @@ AS_IT_IS, ADAPTED, IN_CONTEXT = "as it is", "adapted", "{}, in context"
 FOLDS = 5
 """Parts of the tuning lists: each is rescored with weights that were tuned on the others."""
 
-# Epochs at most; those without a gain after which a training ends
-MAX_EPOCH, PATIENCE = 20, 2
+# Epochs at most, and those without a gain that do not end a training. The rate halves after each:
+# in 19 trainings none gained after an epoch that did not, and the ninth to the twentieth nothing.
+MAX_EPOCH, PATIENCE = 8, 0
 # Tokens of consecutive sentences that are read as one where an adapter is trained in context
 RUN = 256
 # Of little text: a rank that underfits none of it, and small batches. The noise of an adapter's
@@ -65,6 +67,8 @@ class Plan:
         others: LMs that are interpolated with the LM.
         ngrams: n-grams that are.
         precision: Of the LM's weights.
+        text_form: Form in which the LM reads text, which has been chosen; None: each command
+            chooses it.
         counting: Options of `rescore` and `score` that say what is counted.
         context: Options of `--context previous`, which say what utterances belong together; none:
             each utterance is read by itself.
@@ -78,6 +82,7 @@ class Plan:
     others: Sequence[str] = ()
     ngrams: Sequence[str] = ()
     precision: str = "float32"
+    text_form: Optional[str] = None
     counting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     context: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -111,9 +116,17 @@ class Plan:
             "max_epoch": self.max_epoch,
             "patience": PATIENCE,
             **little,
-            "lm_conf": [*little.get("lm_conf", ()), f"precision={self.precision}"],
+            "lm_conf": [*little.get("lm_conf", ()), *self._reading()],
+            # the adapter's products too, whose weights stay in float32
+            "model_conf": "autocast=bfloat16" if self.precision == "bfloat16" else None,
         }
         return Step(self.exp(config).name, [words("train", **options)])
+
+    def _reading(self) -> Iterator[str]:
+        """Options of `lm_conf` for how the base model reads text."""
+        yield f"precision={self.precision}"
+        if self.text_form:
+            yield f"text_form={self.text_form}"
 
     def rescored(self, system: System) -> Path:
         """Folder of the lists that a system has rescored."""
@@ -146,6 +159,8 @@ class Plan:
             "base": self.base if system.lm == self.lm else None,
             "ngram": [*self.ngrams],
             "precision": self.precision,
+            # it would hold for other pretrained LMs too
+            "text_form": None if any(map(is_pretrained, self.others)) else self.text_form,
             "cache": self.folder / "cache",
         }
         weights = self.weights(system)

@@ -134,7 +134,9 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
         order = place_of if options.context != "none" else None
         write_data(plan, parts, refs, normalization, options.texts, order)
         pool = stack.enter_context(workers)
-        announce(pool, plan, parts, refs)
+        form, rate = pool.executor.submit(form_and_speed, plan).result()
+        plan = dataclasses.replace(plan, text_form=form)
+        announce(plan, parts, refs, workers=pool.workers, rate=rate)
         chosen, results = carried_out(plan, options, pool, tool)
         text = gains_table(results, parts, chosen, read_scores(str(plan.scores)).counted)
         text += f"{(time.monotonic() - begin) / 60:.1f} minutes.\n"
@@ -257,39 +259,48 @@ def _lines(normalization: Normalization, sentences: Refs) -> str:
     return "".join(f"{' '.join(words)}\n" for words in text if words)
 
 
-def announce(pool: Pool, plan: Plan, parts: Parts, refs: Refs) -> None:
-    """Say how the lists are divided, and how long it will take about."""
-    probe = [words for item in parts.tuning if (words := refs[item.utt])][:PROBE]
-    rate = pool.executor.submit(words_a_second, plan.lm, plan.base, plan.precision, probe).result()
+def form_and_speed(plan: Plan) -> Tuple[str, float]:
+    """Form in which the LM reads the tuning part best, and words that it scores in a second here.
+
+    The form is one in which an adapter can be trained.
+    """
+    from espnet_bayeslm.engine.processes import set_threads
+    from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+    from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
+    from espnet_bayeslm.pretrained.text_forms import training_readers
+
+    set_threads(1)
+    lm = load_causal_lm(plan.lm, base=plan.base, precision=plan.precision)
+    scorer = PretrainedScorer(lm)
+    lines = (line.split() for _, line in read_lines(plan.data("valid.txt")))
+    sentences = [words for words in lines if words]
+    reader = lm.reader or scorer.choose(sentences, training_readers(lm.tokenizer))
+    form, probe = str(reader.form), sentences[:PROBE]
+    scorer.prepare([], form)
+    scorer.word_scores(probe[:1])
+    begin = time.perf_counter()
+    scorer.word_scores(probe)
+    return form, sum(map(len, probe)) / max(time.perf_counter() - begin, 1e-6)
+
+
+def announce(plan: Plan, parts: Parts, refs: Refs, *, workers: int, rate: float) -> None:
+    """Say how the lists are divided, and how long it will take about.
+
+    One worker scores `rate` words a second.
+    """
     adapting = sum(len(line.split()) for _, line in read_lines(plan.data("adapt.txt")))
     hypotheses = sum(len(hyp.words) for item in parts.tuning for hyp in item.hypotheses)
     tuning = sum(len(refs[item.utt]) for item in parts.tuning)
     trained = min(USUAL_EPOCHS, plan.max_epoch) * (adapting * TRAINING + tuning)
-    trained *= math.ceil(len(plan.configs) / pool.workers)
+    trained *= math.ceil(len(plan.configs) / workers)
     # systems, of which those in context score the lists twice
-    read = (5 if plan.context else 2) * SHARED * hypotheses / min(pool.workers, 2)
+    read = (5 if plan.context else 2) * SHARED * hypotheses / min(workers, 2)
     minutes = STARTING + (trained + read) / rate / 60
     LOG.info(
         "%d lists adapt and %d tune; %s stay whole. About %.0f minutes on %d process%s",
         *(len(parts.adapting), len(parts.tuning), parts.units, minutes),
-        *(pool.workers, "es" * (pool.workers > 1)),
+        *(workers, "es" * (workers > 1)),
     )
-
-
-def words_a_second(
-    lm: str, base: Optional[str], precision: str, sentences: Sequence[Sequence[str]]
-) -> float:
-    """Words that a pretrained LM scores in a second on one core of this machine."""
-    from espnet_bayeslm.engine.processes import set_threads
-    from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
-    from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
-
-    set_threads(1)
-    scorer = PretrainedScorer(load_causal_lm(lm, base=base, precision=precision))
-    scorer.word_scores(sentences[:1])
-    begin = time.perf_counter()
-    scorer.word_scores(sentences)
-    return max(sum(map(len, sentences)), 1) / max(time.perf_counter() - begin, 1e-6)
 
 
 def carried_out(

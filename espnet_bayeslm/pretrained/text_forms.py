@@ -235,14 +235,16 @@ def training_reader(tokenizer: Any, value: str) -> Reader:
     return reader
 
 
-def first_sentences(sentences: Iterable[Sequence[str]]) -> List[Sequence[str]]:
-    """First sentences by which `auto` chooses the form; empty ones are left out."""
+def first_sentences(
+    sentences: Iterable[Sequence[str]], least: int = WORDS_TO_CHOOSE
+) -> List[Sequence[str]]:
+    """First sentences of `least` words, by which `auto` chooses the form; none is empty."""
     some: List[Sequence[str]] = []
     words = 0
     for sentence in filter(None, sentences):
         some.append(sentence)
         words += len(sentence)
-        if words >= WORDS_TO_CHOOSE:
+        if words >= least:
             break
     return some
 

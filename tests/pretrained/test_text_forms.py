@@ -28,6 +28,7 @@ from espnet_bayeslm.loading.component_options import (
 from espnet_bayeslm.loading.components import score_text
 from espnet_bayeslm.nbest.lattice import EQUAL, best_paths
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.pretrained import pretrained_scorer
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import (
@@ -130,6 +131,30 @@ def test_the_log_names_the_form_that_auto_chose(lm, model, caplog):
     (named,) = re.findall(r"--text_form (\S+) ", caplog.text)
     given = espnet_bayeslm.load(model, text_form=named)
     assert_near(given.word_scores(TEXT), expected)
+
+
+def test_forms_that_are_clearly_worse_on_few_sentences_read_no_more(lm, monkeypatch):
+    sentences = [line.lower().split() for line in TEXT]
+    scorer = PretrainedScorer(lm)
+    scores, readers = scorer._scores, scorer._readers
+    read = []
+    monkeypatch.setattr(
+        scorer,
+        "_scores",
+        lambda encoded, *rest: read.append(len(encoded)) or scores(encoded, *rest),
+    )
+    monkeypatch.setattr(pretrained_scorer, "FEW_WORDS", 1)
+    monkeypatch.setattr(pretrained_scorer, "CLEARLY_WORSE", 100.0)
+    best = scorer.choose(sentences, readers)
+    costs = {
+        reader: scorer._cost(reader, list(map(reader.encode, sentences))) for reader in readers
+    }
+    assert best.form == min(costs, key=costs.get).form
+    monkeypatch.setattr(pretrained_scorer, "CLEARLY_WORSE", 1.0)
+    read.clear()
+    scorer.choose(sentences, readers)
+    # the texts have no capitals: two forms of three write them alike
+    assert read == [1] * (len(readers) * 2 // 3) + [len(sentences) - 1]
 
 
 @pytest.fixture(params=["here", "workers"])

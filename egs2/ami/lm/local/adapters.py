@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence
 
+from espnet_bayeslm.adaptation.plan import MAX_EPOCH, PATIENCE
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.engine.pool import LOCAL
 from espnet_bayeslm.quickstart.steps import HEAVY, Step, read_figures, run_steps, words
@@ -184,7 +185,7 @@ def adapters(
         text = "".join(f"{line}\n" for line in evenly(lines, sentences))
         write_text(exp / "text" / f"{name}.txt", text)
     # as `bayeslm adapt` trains
-    options = {"max_epoch": max_epoch, "patience": 2, "batch_bins": 256}
+    options = {"max_epoch": max_epoch, "patience": PATIENCE, "batch_bins": 256}
     study = Study(base, exp, train, options, precision)
     which = [(name, size, seed) for size in counts for seed in numbers for name in names]
     pairs: Dict[int, float] = {}
@@ -219,7 +220,7 @@ def main(cmd: Any = None) -> None:
     parser.add_argument("--seeds", default="1 2 3", help="Of parts and trainings")
     parser.add_argument("--systems", default=" ".join(SYSTEMS), help="Some of these")
     parser.add_argument("--sentences", type=int, default=500, help="Of validation and test text")
-    parser.add_argument("--max_epoch", type=int, default=20, help="At most")
+    parser.add_argument("--max_epoch", type=int, default=MAX_EPOCH, help="At most")
     parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--exp", type=Path, default=Path("exp/adapters"), help="The folder")
     tool.main(cmd, parser)
