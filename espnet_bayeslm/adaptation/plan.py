@@ -98,6 +98,11 @@ class Plan:
         return self.folder / Path(config).stem
 
     @property
+    def logs(self) -> Path:
+        """Folder of the logs and marks of steps."""
+        return self.folder / "log"
+
+    @property
     def scores(self) -> Path:
         """File of all word errors."""
         return self.folder / "score.json"

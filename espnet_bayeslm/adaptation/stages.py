@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -30,11 +31,12 @@ from espnet_bayeslm.evaluation.text_checks import warn_leakage, warn_of_spelling
 from espnet_bayeslm.evaluation.transcripts import read_transcripts
 from espnet_bayeslm.evaluation.wer import Counted, CountingOptions, check_same_utterances
 from espnet_bayeslm.loading.component_options import RecordingOptions
-from espnet_bayeslm.nbest.formats import CheckedLists, format_option, nbest_writer
+from espnet_bayeslm.nbest.formats import CheckedLists, format_option, write_nbest
 from espnet_bayeslm.nbest.segments import SOURCES, PlaceOf, place_finder, recordings
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.quickstart.demo import fast_precision
-from espnet_bayeslm.quickstart.steps import HEAVY, Tool, run_steps
+from espnet_bayeslm.quickstart.steps import HEAVY, Tool, is_done, run_steps
 from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.score_results import read_scores
 from espnet_bayeslm.report.table import Table
@@ -59,7 +61,11 @@ PROBE = 24
 class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
     """Options of `bayeslm adapt`."""
 
-    nbest: str = option("N-best lists, of some hundred utterances or more")
+    nbest: Optional[str] = option(
+        "N-best lists, of some hundred utterances or more (default: none yet; the references train"
+        " adapters, and the same command with lists goes on from there)",
+        None,
+    )
     nbest_format: Optional[str] = format_option()
     ref: Optional[str] = option(
         "Their references, a Kaldi `text` or a trn (default: the lists' own)", None
@@ -101,6 +107,11 @@ class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
     )
     output: str = option("The folder to write, for `bayeslm rescore --adapted`")
 
+    @property
+    def normalization(self) -> Normalization:
+        """Normalisation of hypotheses and references."""
+        return Normalization(self.normalize, kept=self.counting.ignored)
+
 
 class Result(NamedTuple):
     """A row of the table: a system on the tuning part.
@@ -124,20 +135,27 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
     plan = planned(options)
     check_folder(folder)
     workers = options.pool(trains=True, preload=HEAVY)
-    lists, refs, normalization = checked_lists(options)
-    items, place_of = list(lists), options.place_of
+    refs, items = checked_input(options)
+    normalization = options.normalization
+    place_of = options.place_of
     if options.context != "none" or all(item.recording is not None for item in items):
         place_of = place_of or place_finder()
     known = {} if place_of is None else {i.utt: place_of(i).recording for i in items}
     parts = divide(items, refs, known)
     with folder_lock(folder), contextlib.ExitStack() as stack:
         order = place_of if options.context != "none" else None
-        write_data(plan, parts, refs, normalization, options.texts, order)
+        write_texts(plan, parts, refs, normalization, options.texts, order)
+        if options.nbest is not None:
+            write_lists(plan.data("tune.jsonl"), parts.tuning)
         pool = stack.enter_context(workers)
-        form, rate = pool.executor.submit(form_and_speed, plan).result()
+        form, rate = measured(pool, plan)
         plan = dataclasses.replace(plan, text_form=form)
         announce(plan, parts, refs, workers=pool.workers, rate=rate)
-        chosen, results = carried_out(plan, options, pool, tool)
+        if options.nbest is None:
+            run_steps(pool, [*map(plan.adapter, plan.configs)], plan.logs, tool)
+            print(f"next: the same command with --nbest LISTS tunes, and writes {folder}")
+            return
+        chosen, results = carried_out(plan, pool, tool)
         text = gains_table(results, parts, chosen, read_scores(str(plan.scores)).counted)
         text += f"{(time.monotonic() - begin) / 60:.1f} minutes.\n"
         write_text(folder / "RESULTS.md", text)
@@ -178,28 +196,41 @@ def planned(options: AdaptOptions) -> Plan:
     )
 
 
-def checked_lists(options: AdaptOptions) -> Tuple[CheckedLists, Refs, Normalization]:
-    """Lists as they came, their references, and the normalisation; says what another would gain.
+def checked_input(options: AdaptOptions) -> Tuple[Refs, List[NBest]]:
+    """References and, in their order, the lists; without lists a reference is its own hypothesis.
+
+    Says what another normalisation would gain.
 
     Raises:
         InputError: A list has no reference, or none has words.
     """
-    normalization = Normalization(options.normalize, kept=options.counting.ignored)
-    lists = CheckedLists(options.nbest, options.nbest_format)
-    refs: Refs = lists.refs
+    refs: Refs = {}
     if options.ref is not None:
         refs = read_transcripts(options.ref)
-    if not any(refs.values()):
-        path = options.ref or options.nbest
-        raise InputError("no references with words", path=path, remedy="Give --ref FILE.")
+    if options.nbest is None:
+        if options.ref is None:
+            raise InputError("neither lists nor references", remedy="Give --nbest, --ref or both.")
+        _check_words(refs, options.ref)
+        return refs, [NBest(utt, (Hypothesis(tuple(words)),)) for utt, words in refs.items()]
+    lists = CheckedLists(options.nbest, options.nbest_format)
+    refs = refs or lists.refs
+    _check_words(refs, options.ref or options.nbest)
     check_same_utterances(refs, lists.utts, ref_path=options.ref or "", hyp_path=options.nbest)
     LOG.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, lists.path)
+    normalization = options.normalization
     firsts = normalization.text(lists.firsts.texts) if normalization.steps else lists.firsts.texts
     warn_of_spelling(normalization.text(refs), firsts, options.counting, given=normalization.steps)
-    return lists, refs, normalization
+    by_utt = {item.utt: item for item in lists}
+    return refs, [by_utt[utt] for utt in refs]
 
 
-def write_data(
+def _check_words(refs: Refs, path: PathLike) -> None:
+    """Raise an InputError where no reference has words."""
+    if not any(refs.values()):
+        raise InputError("no references with words", path=path, remedy="Give --ref FILE.")
+
+
+def write_texts(
     plan: Plan,
     parts: Parts,
     refs: Refs,
@@ -207,7 +238,7 @@ def write_data(
     texts: Sequence[PathLike],
     order: Optional[PlaceOf] = None,
 ) -> None:
-    """Write the texts of both parts, normalised, and the lists and references of the tuning part.
+    """Write the texts of both parts, normalised, and the references of the tuning part.
 
     With the `order` of utterances, the texts of trainings have it, with a blank line between
     recordings.
@@ -235,17 +266,34 @@ def write_data(
         with staged(target) as place:
             for name, content in files.items():
                 (place / name).write_text(content, encoding="utf-8")
-            with nbest_writer(place / "tune.jsonl", format="jsonl") as add:
-                for item in parts.tuning:
-                    add(item)
     elif any(not _holds(plan.data(name), text) for name, text in files.items()):
-        raise InputError(
-            "holds parts of other lists or texts than those given now",
-            path=target,
-            remedy="Give a new --output.",
-        )
+        raise _of_others(target)
     heard = normalization.text({item.utt: refs[item.utt] for item in parts.tuning})
     warn_leakage(heard.values(), plan.data("adapt.txt"), what="the tuning part's references")
+
+
+def write_lists(path: Path, lists: Sequence[NBest]) -> None:
+    """Write the lists of the tuning part.
+
+    Raises:
+        InputError: The folder holds other lists.
+    """
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        own = Path(folder) / path.name
+        write_nbest(lists, own, format="jsonl")
+        if not path.exists():
+            own.replace(path)
+        elif not _holds(path, own.read_text("utf-8")):
+            raise _of_others(path)
+
+
+def _of_others(path: Path) -> InputError:
+    """Error of an output of another adaptation."""
+    return InputError(
+        "holds parts of other lists or texts than those given now",
+        path=path,
+        remedy="Give a new --output.",
+    )
 
 
 def _holds(path: Path, text: str) -> bool:
@@ -257,6 +305,16 @@ def _lines(normalization: Normalization, sentences: Refs) -> str:
     """Normalised sentences, a line each; those without words are left out."""
     text = normalization.text(sentences).values()
     return "".join(f"{' '.join(words)}\n" for words in text if words)
+
+
+def measured(pool: Pool, plan: Plan) -> Tuple[str, float]:
+    """Text form and speed of the LM (`form_and_speed`), which are measured once."""
+    path = plan.data("lm.json")
+    if not path.exists():
+        form, rate = pool.executor.submit(form_and_speed, plan).result()
+        write_text(path, json.dumps({"text_form": form, "words_a_second": rate}))
+    known = json.loads(path.read_text("utf-8"))
+    return known["text_form"], known["words_a_second"]
 
 
 def form_and_speed(plan: Plan) -> Tuple[str, float]:
@@ -303,17 +361,15 @@ def announce(plan: Plan, parts: Parts, refs: Refs, *, workers: int, rate: float)
     )
 
 
-def carried_out(
-    plan: Plan, options: AdaptOptions, pool: Pool, tool: Tool
-) -> Tuple[System, List[Result]]:
+def carried_out(plan: Plan, pool: Pool, tool: Tool) -> Tuple[System, List[Result]]:
     """The system to use, and the rows of the table, after all command lines have run."""
-    logs = plan.folder / "log"
     for name in ("perplexity", "weights"):
         (plan.folder / name).mkdir(exist_ok=True)
+    adapters = [*map(plan.adapter, plan.configs)]
     every = plan.systems(plan.configs[0])
-    as_they_are = [system for system in every if system.lm == plan.lm]
-    steps = [*map(plan.adapter, plan.configs), *map(plan.rescoring, as_they_are)]
-    run_steps(pool, steps, logs, tool)
+    as_they_are = [plan.rescoring(system) for system in every if system.lm == plan.lm]
+    if not all(is_done(step, plan.logs) for step in adapters):
+        run_steps(pool, [*adapters, *as_they_are], plan.logs, tool)
     config = min(plan.configs, key=lambda name: best_of(plan.exp(name))[0])
     for name in plan.configs:
         perplexity, epoch, _ = best_of(plan.exp(name))
@@ -321,8 +377,8 @@ def carried_out(
             "%s: perplexity %.2f per token of the tuning text, epoch %d", name, perplexity, epoch
         )
     every = plan.systems(config)
-    run_steps(pool, [plan.rescoring(every[-1])], logs, tool)
-    run_steps(pool, [plan.evaluation(every)], logs, tool)
+    run_steps(pool, [*as_they_are, plan.rescoring(every[-1])], plan.logs, tool)
+    run_steps(pool, [plan.evaluation(every)], plan.logs, tool)
     results = read_results(plan, every)
     # of equal ones the simpler
     best = min(every, key=lambda system: {r.name: r.wer for r in results}[system.name])

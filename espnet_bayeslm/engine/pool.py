@@ -69,7 +69,8 @@ class Pool(NamedTuple):
         """Yield each item and its result; only a few items are in memory at a time.
 
         `submit` gives the task of an item to the executor, and `finish` returns the result of a
-        completed task. Results come as they are completed, or `in_order` of the items.
+        completed task. Results come as they are completed, or `in_order` of the items. An iterator
+        that has no item for now is asked again after the next result.
         """
         most = AHEAD * self.workers
         todo, following = iter(enumerate(items)), 0

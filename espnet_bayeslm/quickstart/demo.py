@@ -140,23 +140,24 @@ class Demo(Runner):
     def stages(self) -> List[Tuple[str, List[Step]]]:
         """Stages in their order: a description, and the steps, which run side by side."""
         half, second = self.exp / "half", self.data / "bayes.yaml"
+        first, alone = self.train(half, self.data / "half.yaml"), self.system("3-gram")
+        ngram = self.estimate().then(alone)
         # the same steps with and without uncertainty
-        lms = [
-            self.train(self.exp / "point", second, source=half, lm_conf="uncertainty={}"),
-            self.train(self.exp / "bayes", second, source=half),
-        ]
-        alone, point, bayes, both = map(self.system, SYSTEMS)
+        trained = {
+            POINT: self.train(self.exp / "point", second, source=half, lm_conf="uncertainty={}"),
+            "Bayesian + 3-gram": self.train(self.exp / "bayes", second, source=half),
+        }
+        point, bayes = (
+            step.then(self.system(name)).needs(first, ngram) for name, step in trained.items()
+        )
         convert, adapt, read = small_steps(self, self.smollm2) if self.smollm2 else ([], [], [])
-        first = self.train(half, self.data / "half.yaml")
-        # what takes long goes first; the scores of the neural LMs are kept for their mixtures
+        # the scores of the neural LMs are kept for their mixtures
+        both = self.system("Bayesian + point-estimate + 3-gram")
         return [
             (
-                "a 3-gram, and an LM with point-estimate weights, half-trained",
-                [*convert, first, self.estimate().then(alone)],
-            ),
-            (
-                "it goes on with point-estimate weights, and with random ones; rescored lists",
-                [lm.then(system) for lm, system in zip(lms, (point, bayes), strict=True)],
+                "a 3-gram, and an LM with point-estimate weights, half-trained; it goes on with"
+                " point-estimate weights, and with random ones; rescored lists",
+                [first, ngram, *convert, bayes, point],
             ),
             ("lists rescored with more LMs", [*adapt, both]),
             *([("lists rescored with SmolLM2, adapted", read)] if read else []),
@@ -221,24 +222,24 @@ def fast_precision() -> str:
 
 
 def small_steps(demo: Demo, source: Path) -> Tuple[List[Step], List[Step], List[Step]]:
-    """Steps of SmolLM2: into a folder, adapted on lists of dev, and those of eval rescored."""
+    """Steps of SmolLM2: an adapter of it, tuned on lists of dev, and those of eval rescored."""
     base, adapted = demo.exp / "smollm2_base", demo.exp / "smollm2"
     dev, test = (demo.rescored(demo.keys[SMALL_START], p) / "best" for p in ("dev", "eval"))
-    adapt = words(
-        "adapt",
-        nbest=dev,
-        ref=demo.data / "dev.ref",
-        **{"from": f"{PREFIX}{base}"},
-        lm=[demo.exp / name for name in SYSTEMS[SMALL_START]],
-        ngram=demo.ngram,
-        recording_of=ADDRESS,
-        max_epoch=SMALL_EPOCHS,
-        output=adapted,
-    )
+    options = {
+        "ref": demo.data / "dev.ref",
+        "from": f"{PREFIX}{base}",
+        "lm": [demo.exp / name for name in SYSTEMS[SMALL_START]],
+        "ngram": demo.ngram,
+        "recording_of": ADDRESS,
+        "max_epoch": SMALL_EPOCHS,
+        "output": adapted,
+    }
     output = demo.rescored("smollm2")
+    # the adapter needs no lists, and learns while the other LMs do
+    learn = [words("export", lm=source, format="hf", output=base), words("adapt", **options)]
     return (
-        [Step("smollm2", [words("export", lm=source, format="hf", output=base)])],
-        [Step("adapt", [adapt])],
+        [Step("smollm2", learn)],
+        [Step("adapt", [words("adapt", nbest=dev, **options)])],
         [Step("rescore_smollm2", [words("rescore", nbest=test, adapted=adapted, output=output)])],
     )
 

@@ -36,15 +36,21 @@ Tool = Callable[[Sequence[str]], None]
 class Step:
     """Command lines that are run one after the other: one task.
 
-    Its name is also the name of its log, and may be a path.
+    Its name is also the name of its log, and may be a path. The steps that it is `after`, by their
+    names, have to be done before.
     """
 
     name: str
     commands: Sequence[Sequence[str]]
+    after: Sequence[str] = ()
 
     def then(self, step: Step) -> Step:
         """This step with the command lines of another after its own."""
-        return Step(self.name, [*self.commands, *step.commands])
+        return Step(self.name, [*self.commands, *step.commands], self.after)
+
+    def needs(self, *steps: Step) -> Step:
+        """This step, after others."""
+        return dataclasses.replace(self, after=[*self.after, *(step.name for step in steps)])
 
     def script(self) -> str:
         """Command lines as a shell would take them."""
@@ -54,15 +60,13 @@ class Step:
 def run_steps(
     pool: Pool, steps: Sequence[Step], logs: Path, tool: Tool, *, marks: bool = True
 ) -> None:
-    """Run steps that do not need each other side by side, each with its output in LOGS/NAME.log.
+    """Run steps side by side, each with its output in LOGS/NAME.log.
 
-    The workers must be processes, since a step's output is redirected. With `marks` finished steps
-    are marked, and the marked ones skipped.
+    One that needs others begins when they are done; of those that can begin the first does. The
+    workers must be processes, since a step's output is redirected. With `marks` finished steps are
+    marked, and the marked ones skipped.
     """
-    # a mark holds the command lines that were run to their end
-    done_by = {step.name: logs / f"{step.name}.done" for step in steps if marks}
-    known = {name: mark.read_text("utf-8") for name, mark in done_by.items() if mark.exists()}
-    todo = [step for step in steps if known.get(step.name) != step.script()]
+    todo = [step for step in steps if not (marks and is_done(step, logs))]
     threads = threads_of(min(len(todo), pool.workers) or 1)
     failures: List[InputError] = []
 
@@ -71,20 +75,51 @@ def run_steps(
         log.parent.mkdir(parents=True, exist_ok=True)
         return pool.executor.submit(run_step, step, log, tool, threads, os.getcwd())
 
-    statuses = pool.completed(submit, todo)
+    ready = _Ready(todo)
+    statuses = pool.completed(submit, ready)
     with progress(desc="steps", unit="step", total=len(todo)) as bar:
         for step, status in statuses:
             bar.update()
-            if status != 0:
-                failures.append(_failure(step, status, logs))
-                if bar.n < len(todo):
-                    LOG.error("%s", failures[-1])
-            elif marks:
-                write_text(done_by[step.name], step.script())
+            if status == 0:
+                ready.missing.discard(step.name)
+                if marks:
+                    write_text(_mark(step, logs), step.script())
+                continue
+            failures.append(_failure(step, status, logs))
+            if bar.n < len(todo):
+                LOG.error("%s", failures[-1])
     if len(failures) > 1:
         raise InputError(f"{len(failures)} of {len(todo)} steps failed, the first: {failures[0]}")
     if failures:
         raise failures[0]
+
+
+class _Ready:
+    """Steps that can begin; asked again, it has those whose needed ones are no longer `missing`."""
+
+    def __init__(self, steps: Sequence[Step]):
+        self._waiting = list(steps)
+        self.missing = {step.name for step in steps}
+
+    def __iter__(self) -> Iterator[Step]:
+        return self
+
+    def __next__(self) -> Step:
+        for number, step in enumerate(self._waiting):
+            if self.missing.isdisjoint(step.after):
+                return self._waiting.pop(number)
+        raise StopIteration
+
+
+def is_done(step: Step, logs: Path) -> bool:
+    """True for a step that has a mark: its command lines have been run to their end."""
+    mark = _mark(step, logs)
+    return mark.exists() and mark.read_text("utf-8") == step.script()
+
+
+def _mark(step: Step, logs: Path) -> Path:
+    """File that holds the command lines of a finished step."""
+    return logs / f"{step.name}.done"
 
 
 def _failure(step: Step, status: int, logs: Path) -> InputError:

@@ -186,6 +186,35 @@ def test_bad_input(change, problem, lists, tiny, tmp_path, fails):
     assert not (tmp_path / "out").exists()
 
 
+def test_lists_may_come_after_the_adapter(lists, tiny, tmp_path, fails, capsys):
+    """References alone train it; lists of the same references go on, and others are refused."""
+    refs = {item.utt: item.ref for item in read_nbest(lists / "dev.jsonl")}
+    text = "".join(f"{utt} {' '.join(words)}\n" for utt, words in refs.items())
+    (tmp_path / "ref").write_text(text)
+    output = tmp_path / "out"
+    common = {
+        **{"source": tiny, "recording_of": "^[a-z]+_(.+)_[0-9]+$", "max_epoch": 1},
+        **{"precision": "float32", "workers": 2, "output": str(output)},
+    }
+    adapt(AdaptOptions(ref=str(tmp_path / "ref"), **common), bayeslm.main)
+    assert "the same command with --nbest LISTS" in capsys.readouterr().out
+    assert not (output / "adapted.yaml").exists()
+    checkpoint = output / "lora" / "valid.loss.ave.pth"
+    before = checkpoint.stat().st_mtime_ns
+    options = AdaptOptions(nbest=str(lists / "dev.jsonl"), ref=str(tmp_path / "ref"), **common)
+    adapt(options, bayeslm.main)
+    assert (output / "adapted.yaml").exists() and checkpoint.stat().st_mtime_ns == before
+    rows = [json.loads(line) for line in (lists / "dev.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["hypotheses"] = row["hypotheses"][:2]
+    (tmp_path / "other.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    words = ["--nbest", tmp_path / "other.jsonl", "--ref", tmp_path / "ref", "--from", tiny]
+    words += ["--recording_of", common["recording_of"], "--max_epoch", "1", "--output", output]
+    message = fails(main, words)
+    assert "tune.jsonl: holds parts of other lists" in message
+    assert "neither lists nor references" in fails(main, ["--from", tiny, "--output", output])
+
+
 def test_parts_of_other_lists_are_not_mixed(adapted, lists, tiny, tmp_path, fails):
     few = (lists / "dev.jsonl").read_text().splitlines()[: NUM_LISTS // 2]
     (tmp_path / "few.jsonl").write_text("".join(f"{line}\n" for line in few))
