@@ -8,6 +8,7 @@ and eval sets, and for 0.7 % of the presidents' addresses, which have set phrase
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
 
@@ -152,13 +153,14 @@ def find_leakage(train: Iterable[Sequence[str]], test: Iterable[Sequence[str]]) 
 
     Case is ignored.
     """
-    sentences = [tuple(lower_case(word) for word in words) for words in test]
+    lower = functools.cache(lower_case)  # texts have many words, and few different ones
+    sentences = [tuple(map(lower, words)) for words in test]
     sentences = [words for words in sentences if len(words) >= SHORTEST]
     wanted = {part for words in sentences for part in _parts(words)}
     found: Set[Tuple[str, ...]] = set()
     for words in train:
         if len(words) >= SHORTEST:
-            found.update(wanted.intersection(_parts([lower_case(word) for word in words])))
+            found.update(wanted.intersection(_parts([*map(lower, words)])))
     leaked = [words for words in sentences if not found.isdisjoint(_parts(words))]
     return Leakage(leaked, len(sentences))
 

@@ -14,7 +14,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 
@@ -147,7 +147,8 @@ def load_causal_lm(
     if is_adapter:
         model, tokenizer = _read_adapter(path, base)
     else:
-        model, tokenizer = _read(_model, named), load_tokenizer(named)
+        with _gguf_read_once() if path.suffix.lower() == ".gguf" else contextlib.nullcontext():
+            model, tokenizer = _read(_model, named), load_tokenizer(named)
     check_finite(model, named)
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(
@@ -319,6 +320,23 @@ def _model(target: str, **options: Any) -> Any:
         CausalTreeLM(model.eval())  # an encoder is refused as one, whatever its file has
         raise places_error(missing, others, shapes, path=path, remedy=RESTORE)
     return model
+
+
+@contextlib.contextmanager
+def _gguf_read_once() -> Iterator[None]:
+    """Let a GGUF file be read once within the block.
+
+    transformers reads it for the configuration, the tokenizer and the weights, each time in seconds
+    for its many words, and makes the table of names anew for each module.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ImportError):  # `_read` says what is missing
+            import gguf
+
+            for name in ("GGUFReader", "get_tensor_name_map"):
+                stack.callback(setattr, gguf, name, getattr(gguf, name))
+                setattr(gguf, name, functools.cache(getattr(gguf, name)))
+        yield
 
 
 def _unread_tensors(model: Any, path: Path) -> List[str]:

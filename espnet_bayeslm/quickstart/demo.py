@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.engine.pool import LOCAL
+from espnet_bayeslm.engine.processes import num_cores
 from espnet_bayeslm.evaluation.wer import Counted
 from espnet_bayeslm.pretrained.names import PREFIX, find_small_lm
 from espnet_bayeslm.quickstart.perplexity_table import Interval
 from espnet_bayeslm.quickstart.steps import (
-    HEAVY,
     Runner,
     Step,
     Tool,
@@ -87,7 +87,8 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int =
         stages = demo.stages()
         commands = "".join(step.script() for _, steps in stages for step in steps)
         write_text(folder / "commands.sh", commands)
-        with LOCAL.pool(trains=True, preload=HEAVY) as pool:
+        # one worker begins with what needs few imports, while the other has those of a training
+        with LOCAL.pool(trains=True) as pool:
             for what, steps in stages:
                 print(f"[{time.monotonic() - begin:3.0f} s] {what}", file=sys.stderr, flush=True)
                 run_steps(pool, steps, folder / "log", tool)
@@ -234,13 +235,14 @@ def small_steps(demo: Demo, source: Path) -> Tuple[List[Step], List[Step], List[
         "max_epoch": SMALL_EPOCHS,
         "output": adapted,
     }
-    output = demo.rescored("smollm2")
+    read = {"nbest": test, "adapted": adapted, "workers": num_cores()}
+    read["output"] = demo.rescored("smollm2")
     # the adapter needs no lists, and learns while the other LMs do
     learn = [words("export", lm=source, format="hf", output=base), words("adapt", **options)]
     return (
         [Step("smollm2", learn)],
         [Step("adapt", [words("adapt", nbest=dev, **options)])],
-        [Step("rescore_smollm2", [words("rescore", nbest=test, adapted=adapted, output=output)])],
+        [Step("rescore_smollm2", [words("rescore", **read)])],
     )
 
 
