@@ -143,9 +143,14 @@ class Plan:
         is_alone = not (self.others or self.ngrams)
         return None if is_alone else self.folder / "weights" / f"{system.key}.yaml"
 
-    def perplexity(self, system: System) -> Path:
-        """File of the perplexity of the tuning text under the LM."""
-        return self.folder / "perplexity" / f"{system.key}.json"
+    def perplexity(self, system: System) -> Optional[Path]:
+        """File with the perplexity of the tuning text's sentences by themselves, once for each LM.
+
+        It is that of the weights, where there are some.
+        """
+        if system.in_context and system.lm == self.lm:
+            return None
+        return self.weights(system) or self.folder / "perplexity" / f"{system.key}.json"
 
     def systems(self, adapter: str) -> List[System]:
         """All systems, with the adapter of a configuration."""
@@ -174,9 +179,8 @@ class Plan:
         lines: List[List[str]] = []
         if weights is not None:
             lines.append(words("interpolate", **text, output=weights))
-        if not (system.in_context and system.lm == self.lm):  # once for each LM
-            measured = {**text, "weights": weights, "output": self.perplexity(system)}
-            lines.append(words("perplexity", **measured))
+        elif (output := self.perplexity(system)) is not None:
+            lines.append(words("perplexity", **text, output=output))
         lines.append(
             words(
                 "rescore",

@@ -36,14 +36,14 @@ from espnet_bayeslm.nbest.segments import SOURCES, PlaceOf, place_finder, record
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.quickstart.demo import fast_precision
-from espnet_bayeslm.quickstart.steps import HEAVY, Tool, is_done, run_steps
+from espnet_bayeslm.quickstart.steps import HEAVY, Tool, is_done, read_figures, run_steps
 from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.score_results import read_scores
 from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.rescoring.adapted_folder import write_adapted
 from espnet_bayeslm.training.plain_text import best_of, whole_name
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines, write_text
+from espnet_bayeslm.utils.files import PathLike, read_lines, read_yaml_mapping, write_text
 from espnet_bayeslm.utils.folders import check_folder, folder_lock, staged
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
@@ -389,11 +389,7 @@ def read_results(plan: Plan, systems: Sequence[System]) -> List[Result]:
     """Rows of the table: the recogniser's own, its scores tuned, and the systems."""
     content = json.loads(plan.scores.read_text("utf-8"))
     pairs = {(pair["a"], pair["b"]): pair for pair in content["significance"]["pairs"]}
-    perplexities: Dict[str, float] = {}
-    for system in systems:
-        if plan.perplexity(system).exists():
-            measured = json.loads(plan.perplexity(system).read_text("utf-8"))["components"][-1]
-            perplexities[system.name] = measured["perplexity_without_oov"]["word"]
+    perplexities = {system.name: read_perplexity(plan, system) for system in systems}
     rows: List[Result] = []
     for name in (FIRST, CONTROL, *(system.name for system in systems)):
         p = None
@@ -403,6 +399,17 @@ def read_results(plan: Plan, systems: Sequence[System]) -> List[Result]:
             p = pair["mapsswe"]["p"]
         rows.append(Result(name, content[name]["wer"], p, perplexities.get(name)))
     return rows
+
+
+def read_perplexity(plan: Plan, system: System) -> Optional[float]:
+    """Perplexity per word of the tuning text: of the mixture, where the LM is not alone."""
+    path = plan.perplexity(system)
+    if path is None:
+        return None
+    if plan.weights(system) is None:
+        return read_figures(path)[-1]
+    mixture: float = read_yaml_mapping(path)["mixture"]["perplexity_without_oov"]
+    return mixture
 
 
 def gains_table(

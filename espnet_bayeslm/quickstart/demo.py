@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.engine.pool import LOCAL
-from espnet_bayeslm.engine.processes import num_cores
 from espnet_bayeslm.evaluation.wer import Counted
 from espnet_bayeslm.pretrained.names import PREFIX, find_small_lm
 from espnet_bayeslm.quickstart.perplexity_table import Interval
@@ -139,38 +138,42 @@ class Demo(Runner):
             self.hypotheses[SMALL_SYSTEM] = self.rescored("smollm2")
 
     def stages(self) -> List[Tuple[str, List[Step]]]:
-        """Stages in their order: a description, and the steps, which run side by side."""
+        """Stages in their order: a description, and steps that run side by side where they can."""
         half, second = self.exp / "half", self.data / "bayes.yaml"
-        first, alone = self.train(half, self.data / "half.yaml"), self.system("3-gram")
-        ngram = self.estimate().then(alone)
         # the same steps with and without uncertainty
-        trained = {
-            POINT: self.train(self.exp / "point", second, source=half, lm_conf="uncertainty={}"),
+        trainings = {
             "Bayesian + 3-gram": self.train(self.exp / "bayes", second, source=half),
+            POINT: self.train(self.exp / "point", second, source=half, lm_conf="uncertainty={}"),
         }
-        point, bayes = (
-            step.then(self.system(name)).needs(first, ngram) for name, step in trained.items()
-        )
-        convert, adapt, read = small_steps(self, self.smollm2) if self.smollm2 else ([], [], [])
-        # the scores of the neural LMs are kept for their mixtures
-        both = self.system("Bayesian + point-estimate + 3-gram")
+        tune, apply = self.system("3-gram")
+        first = self.train(half, self.data / "half.yaml")
+        ngram = self.estimate().then(tune).then(apply)
+        tuned, applied = [], []
+        for name, training in trainings.items():
+            tune, apply = self.system(name)
+            tuned.append(training.then(tune).needs(first, ngram))
+            applied.append(apply.needs(tuned[-1]))
+        tune, apply = self.system("Bayesian + point-estimate + 3-gram")
+        both = tune.then(apply).needs(*applied)  # the scores of its LMs have been kept
+        steps, read = [first, ngram, *tuned, *applied, both], []
+        if self.smollm2:
+            learn, adapt, apply = small_steps(self, self.smollm2)
+            steps = [first, ngram, learn, *tuned, adapt.needs(tuned[0], learn), *applied, both]
+            read = [("lists rescored with SmolLM2, adapted", [apply])]
         return [
-            (
-                "a 3-gram, and an LM with point-estimate weights, half-trained; it goes on with"
-                " point-estimate weights, and with random ones; rescored lists",
-                [first, ngram, *convert, bayes, point],
-            ),
-            ("lists rescored with more LMs", [*adapt, both]),
-            *([("lists rescored with SmolLM2, adapted", read)] if read else []),
+            ("a 3-gram; LMs with point-estimate and with random weights; rescored lists", steps),
+            *read,
             ("significance, report", [Step("report", [self.errors(), self.report()])]),
         ]
 
-    def system(self, name: str) -> Step:
-        """Weights and scales of a system, tuned on dev, then its perplexity and lists of eval."""
+    def system(self, name: str) -> Tuple[Step, Step]:
+        """Weights and scales of a system, tuned on dev; its perplexity, and lists of eval."""
         lms, key = [self.exp / lm for lm in SYSTEMS[name]], self.keys[name]
         best = {"write_best": HYPOTHESES} if self.smollm2 and name == SMALL_START else {}
-        lists = self.rescoring(key, lms, self.data / "dev.jsonl", self.data / "eval.jsonl", **best)
-        return Step(f"rescore_{key}", [*self.mixture(key, lms), *lists])
+        dev, test = (self.data / f"{part}.jsonl" for part in ("dev", "eval"))
+        weigh, measure = self.mixture(key, lms)
+        tune, apply = self.rescoring(key, lms, dev, test, **best)
+        return Step(f"tune_{key}", [weigh, tune]), Step(f"rescore_{key}", [measure, apply])
 
     def errors(self) -> List[str]:
         """Command line of the word errors of all systems on eval, with their tests."""
@@ -222,7 +225,7 @@ def fast_precision() -> str:
     return "bfloat16" if has_it else "float32"
 
 
-def small_steps(demo: Demo, source: Path) -> Tuple[List[Step], List[Step], List[Step]]:
+def small_steps(demo: Demo, source: Path) -> Tuple[Step, Step, Step]:
     """Steps of SmolLM2: an adapter of it, tuned on lists of dev, and those of eval rescored."""
     base, adapted = demo.exp / "smollm2_base", demo.exp / "smollm2"
     dev, test = (demo.rescored(demo.keys[SMALL_START], p) / "best" for p in ("dev", "eval"))
@@ -235,14 +238,13 @@ def small_steps(demo: Demo, source: Path) -> Tuple[List[Step], List[Step], List[
         "max_epoch": SMALL_EPOCHS,
         "output": adapted,
     }
-    read = {"nbest": test, "adapted": adapted, "workers": num_cores()}
-    read["output"] = demo.rescored("smollm2")
+    output = demo.rescored("smollm2")
     # the adapter needs no lists, and learns while the other LMs do
     learn = [words("export", lm=source, format="hf", output=base), words("adapt", **options)]
     return (
-        [Step("smollm2", learn)],
-        [Step("adapt", [words("adapt", nbest=dev, **options)])],
-        [Step("rescore_smollm2", [words("rescore", **read)])],
+        Step("smollm2", learn),
+        Step("adapt", [words("adapt", nbest=dev, **options)]),
+        Step("rescore_smollm2", [words("rescore", nbest=test, adapted=adapted, output=output)]),
     )
 
 

@@ -114,7 +114,7 @@ def test_without_smollm2_nothing_changes(data, tmp_path, monkeypatch):
     # the lists of one system go on to SmolLM2
     assert set(many) ^ set(few) == {"smollm2", "adapt", "rescore_smollm2"}
     changed = {name for name in few.keys() & many if few[name] != many[name]}
-    assert changed == {"report", "bayes"}
+    assert changed == {"report", "bayes", "rescore_bayes_3gram"}
 
 
 def sleep(words):
