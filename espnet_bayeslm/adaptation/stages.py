@@ -35,7 +35,6 @@ from espnet_bayeslm.nbest.formats import CheckedLists, format_option, write_nbes
 from espnet_bayeslm.nbest.segments import SOURCES, PlaceOf, place_finder, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.names import is_pretrained
-from espnet_bayeslm.quickstart.demo import fast_precision
 from espnet_bayeslm.quickstart.steps import HEAVY, Tool, is_done, read_figures, run_steps
 from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.score_results import read_scores
@@ -198,6 +197,19 @@ def planned(options: AdaptOptions) -> Plan:
     )
 
 
+def fast_precision() -> str:
+    """`bfloat16` if this CPU multiplies it faster than float32, and else `float32`."""
+    import torch
+
+    from espnet_bayeslm.kernels.product import has_onednn
+
+    info = Path("/proc/cpuinfo")
+    flags = info.read_text("utf-8").split() if info.is_file() else []
+    # oneDNN emulates it on a CPU without these instructions, and may be held to fewer of them
+    has_it = {"avx512_bf16", "amx_bf16"} & set(flags) and has_onednn(torch.bfloat16)
+    return "bfloat16" if has_it else "float32"
+
+
 def checked_input(options: AdaptOptions) -> Tuple[Refs, List[NBest]]:
     """References and, in their order, the lists; without lists a reference is its own hypothesis.
 
@@ -310,12 +322,13 @@ def _lines(normalization: Normalization, sentences: Refs) -> str:
 
 
 def measured(pool: Pool, plan: Plan) -> Tuple[str, float]:
-    """Text form and speed of the LM (`form_and_speed`), which are measured once."""
-    path = plan.data("lm.json")
-    if not path.exists():
+    """Text form and speed of the LM (`form_and_speed`), which are measured once for each LM."""
+    path, lm = plan.data("lm.json"), [plan.lm, plan.base, plan.precision]
+    known = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    if known.get("lm") != lm:
         form, rate = pool.executor.submit(form_and_speed, plan).result()
-        write_text(path, json.dumps({"text_form": form, "words_a_second": rate}))
-    known = json.loads(path.read_text("utf-8"))
+        known = {"lm": lm, "text_form": form, "words_a_second": rate}
+        write_text(path, json.dumps(known))
     return known["text_form"], known["words_a_second"]
 
 
@@ -340,7 +353,7 @@ def form_and_speed(plan: Plan) -> Tuple[str, float]:
     scorer.word_scores(probe[:1])
     begin = time.perf_counter()
     scorer.word_scores(probe)
-    return form, sum(map(len, probe)) / max(time.perf_counter() - begin, 1e-6)
+    return form, max(sum(map(len, probe)), 1) / max(time.perf_counter() - begin, 1e-6)
 
 
 def announce(plan: Plan, parts: Parts, refs: Refs, *, workers: int, rate: float) -> None:

@@ -155,11 +155,13 @@ class Demo(Runner):
             applied.append(apply.needs(tuned[-1]))
         tune, apply = self.system("Bayesian + point-estimate + 3-gram")
         both = tune.then(apply).needs(*applied)  # the scores of its LMs have been kept
-        steps, read = [first, ngram, *tuned, *applied, both], []
+        small: List[Step] = []
+        read: List[Tuple[str, List[Step]]] = []
         if self.smollm2:
             learn, adapt, apply = small_steps(self, self.smollm2)
-            steps = [first, ngram, learn, *tuned, adapt.needs(tuned[0], learn), *applied, both]
+            small = [learn, adapt.needs(tuned[0], learn)]
             read = [("lists rescored with SmolLM2, adapted", [apply])]
+        steps = [first, ngram, *small, *tuned, *applied, both]
         return [
             ("a 3-gram; LMs with point-estimate and with random weights; rescored lists", steps),
             *read,
@@ -210,19 +212,6 @@ def find_smollm2() -> Optional[Path]:
     """SmolLM2's file; None where it, peft or gguf is not installed."""
     has_packages = all(map(importlib.util.find_spec, ("transformers", "peft", "gguf")))
     return find_small_lm() if has_packages else None
-
-
-def fast_precision() -> str:
-    """`bfloat16` if this CPU multiplies it faster than float32, and else `float32`."""
-    import torch
-
-    from espnet_bayeslm.kernels.product import has_onednn
-
-    info = Path("/proc/cpuinfo")
-    flags = info.read_text("utf-8").split() if info.is_file() else []
-    # oneDNN emulates it on a CPU without these instructions, and may be held to fewer of them
-    has_it = {"avx512_bf16", "amx_bf16"} & set(flags) and has_onednn(torch.bfloat16)
-    return "bfloat16" if has_it else "float32"
 
 
 def small_steps(demo: Demo, source: Path) -> Tuple[Step, Step, Step]:

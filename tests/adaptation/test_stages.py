@@ -1,5 +1,6 @@
 """`bayeslm adapt`: divided lists, adapters, a table, and what `rescore --adapted` takes of it."""
 
+import concurrent.futures
 import gzip
 import json
 import re
@@ -10,11 +11,13 @@ import yaml
 from pretrained.tiny_models import write_model
 
 import espnet_bayeslm
-from espnet_bayeslm.adaptation.plan import System
-from espnet_bayeslm.adaptation.stages import AdaptOptions, adapt, used_system
+from espnet_bayeslm.adaptation import stages
+from espnet_bayeslm.adaptation.plan import Plan, System
+from espnet_bayeslm.adaptation.stages import AdaptOptions, adapt, measured, used_system
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.adapt import main
 from espnet_bayeslm.bin.rescore import main as rescore
+from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.quickstart.demo import SHIPPED
 from espnet_bayeslm.utils.errors import InputError
@@ -108,7 +111,12 @@ def test_the_table_has_each_system_and_the_best_is_used(adapted):
         *("first pass", "first pass, tuned"),
         *("as it is", "as it is, in context", "adapted, in context"),
     ]
-    assert re.search(r"^Used: ([a-z ,]+?) \(", text, re.MULTILINE)[1] in names[2:]
+    pairs = json.loads((adapted / "score.json").read_text())["significance"]["pairs"]
+    better = {(pair["a"], pair["b"]): pair["bootstrap"]["improvement"] for pair in pairs}
+    expected = names[2]
+    for name in names[3:]:
+        expected = name if better[expected, name] >= 0.25 else expected
+    assert re.search(r"^Used: ([a-z ,]+?) \(", text, re.MULTILINE)[1] == expected
     assert (adapted / "report.html").exists()
     assert "no references" not in (adapted / "log" / "report.log").read_text()
     assert re.search(r"^counted: words; normalisation lower; .* tuned on ", text, re.MULTILINE)
@@ -230,6 +238,17 @@ def test_lists_may_come_after_the_adapter(lists, tiny, tmp_path, fails, capsys):
     message = fails(main, words)
     assert "tune.jsonl: holds parts of other lists" in message
     assert "neither lists nor references" in fails(main, ["--from", tiny, "--output", output])
+
+
+def test_form_and_speed_are_those_of_the_lm_that_is_given(tmp_path, monkeypatch):
+    measure = {"hf:a": ("as_is", 9.0), "hf:b": ("lower", 3.0)}
+    monkeypatch.setattr(stages, "form_and_speed", lambda plan: measure[plan.lm])
+    (tmp_path / "data").mkdir()
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        for lm in ("hf:a", "hf:b"):
+            assert measured(Pool(executor, 1), Plan(tmp_path, lm, ["lora"])) == measure[lm]
+        monkeypatch.setattr(stages, "form_and_speed", None)  # it is not measured again
+        assert measured(Pool(executor, 1), Plan(tmp_path, lm, ["lora"])) == measure[lm]
 
 
 def test_parts_of_other_lists_are_not_mixed(adapted, lists, tiny, tmp_path, fails):

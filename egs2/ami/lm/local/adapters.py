@@ -184,7 +184,7 @@ def adapters(
         lines = [line for _, line in read_lines(path) if line.strip()]
         text = "".join(f"{line}\n" for line in evenly(lines, sentences))
         write_text(exp / "text" / f"{name}.txt", text)
-    # as `bayeslm adapt` trains
+    # as `bayeslm adapt` ends trainings
     options = {"max_epoch": max_epoch, "patience": PATIENCE, "batch_bins": 256}
     study = Study(base, exp, train, options, precision)
     which = [(name, size, seed) for size in counts for seed in numbers for name in names]
