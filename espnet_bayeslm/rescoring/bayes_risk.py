@@ -32,6 +32,8 @@ GRID = 2.0 ** np.arange(-4.0, 5.25, 0.25)
 NUM_BINS = 15
 # The log-odds of a confidence of 0 or 1 are taken at this distance from it.
 NEAREST = 1e-4
+# And for the NCE at this distance
+NEAREST_NCE = 1e-7
 
 
 class Platt(NamedTuple):
@@ -214,6 +216,32 @@ def calibration_error(confidences: np.ndarray, correct: np.ndarray) -> float:
     bins = np.minimum((confidences * NUM_BINS).astype(int), NUM_BINS - 1)
     gaps = np.bincount(bins, weights=correct - confidences, minlength=NUM_BINS)
     return float(np.abs(gaps).sum() / max(len(confidences), 1))
+
+
+def normalized_cross_entropy(confidences: np.ndarray, correct: np.ndarray) -> Optional[float]:
+    """NIST's NCE: by how much of their entropy confidences tell right words from wrong ones.
+
+    1 at best, 0 for the share of right words as each word's confidence, and below for worse ones.
+    As in sclite confidences are kept 1e-7 away from 0 and 1. Both arguments are as of
+    `calibration_error`; None where all words are right, or none is.
+    """
+    share = float(np.mean(correct)) if len(correct) else 0.0
+    if share in (0.0, 1.0):
+        return None
+    sure = np.clip(confidences, NEAREST_NCE, 1 - NEAREST_NCE)
+    entropy = -share * math.log(share) - (1 - share) * math.log1p(-share)
+    return 1 + float(np.log(np.where(correct, sure, 1 - sure)).mean()) / entropy
+
+
+def risk_coverage(confidences: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Share of wrong words among the 1, 2, ... n words of the highest confidence, (n,).
+
+    El-Yaniv and Wiener (2010): On the foundations of noise-free selective classification. Words of
+    one confidence come in no order: each counts as their share of wrong ones.
+    """
+    _, group, sizes = np.unique(-confidences, return_inverse=True, return_counts=True)
+    wrong = np.bincount(group, weights=~correct) / sizes
+    return np.cumsum(wrong[np.sort(group)]) / np.arange(1, len(correct) + 1)
 
 
 def auroc(values: Sequence[float], positive: Sequence[bool]) -> Optional[float]:

@@ -40,6 +40,8 @@ from espnet_bayeslm.rescoring.bayes_risk import (
     edit_distances,
     least_risk,
     list_posterior,
+    normalized_cross_entropy,
+    risk_coverage,
     word_confidences,
     words_in_place,
 )
@@ -62,6 +64,8 @@ if TYPE_CHECKING:
 # Digits after the point of a written cost. Choices are made with what is written, so that they
 # can be made again from the files.
 DIGITS = 6
+# Of words, at which the share of wrong ones is told
+PERCENTS = range(10, 101, 10)
 # Files of a rescoring: costs of hypotheses and words, the new best, what is known of words
 COSTS, WORD_COSTS, BEST, BEST_TRN = "lmwt.nn", "lmwt.nn.words", "text", "trn"
 WITHOUT_LM, SUBTRACTED_COSTS, BEST_LISTS = "text_without_lm", "lmwt.subtracted", "best"
@@ -279,9 +283,11 @@ class ListTally:
         return {name: compare_segments(self._segments[name]) for name in names}
 
     def calibration(self) -> Dict[str, float]:
-        """Calibration error (`ece`) and AUROC of posterior masses and of confidences, by name.
+        """Calibration error (`ece`), NCE and AUROC of posterior masses and of confidences, by name.
 
-        Empty without confidences; without AUROC where all words are right, or none is.
+        And the share of wrong words among those of the highest confidence, `risk_at_N` of N
+        percent. Empty without confidences; without NCE and AUROC where all words are right, or
+        none is.
         """
         measures: Dict[str, float] = {}
         if self._sure:
@@ -290,8 +296,13 @@ class ListTally:
             measures["words"] = len(correct)
             for name, values in zip(("posterior", "confidence"), measured, strict=True):
                 measures[f"ece_of_{name}"] = calibration_error(values, correct)
+                if (nce := normalized_cross_entropy(values, correct)) is not None:
+                    measures[f"nce_of_{name}"] = nce
                 if (area := auroc(values.tolist(), correct.tolist())) is not None:
                     measures[f"auroc_of_{name}"] = area
+            risks = risk_coverage(measured[1], correct)
+            for percent in PERCENTS if len(risks) else ():
+                measures[f"risk_at_{percent}"] = float(risks[-(-percent * len(risks) // 100) - 1])
         return measures
 
 
@@ -299,5 +310,6 @@ def calibration_text(measures: Mapping[str, float]) -> str:
     """Measures before and after the scaling of confidences, for people."""
     text = "calibration error {ece_of_posterior:.4f} -> {ece_of_confidence:.4f}"
     if "auroc_of_posterior" in measures:
+        text += ", NCE {nce_of_posterior:.4f} -> {nce_of_confidence:.4f}"
         text += ", AUROC {auroc_of_posterior:.4f} -> {auroc_of_confidence:.4f}"
     return text.format(**measures)

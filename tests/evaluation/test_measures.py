@@ -26,6 +26,8 @@ from espnet_bayeslm.rescoring.bayes_risk import (
     calibration_error,
     fit_platt,
     log_odds,
+    normalized_cross_entropy,
+    risk_coverage,
 )
 from espnet_bayeslm.scoring.perplexity import (
     Tally,
@@ -152,6 +154,34 @@ def test_calibration_error_by_its_definition(pairs):
             total += len(inside) / len(pairs) * abs(accuracy - np.mean([c for c, _ in inside]))
     confidences, correct = map(np.array, zip(*pairs, strict=True))
     assert calibration_error(confidences, correct) == pytest.approx(total, abs=1e-12)
+
+
+# what sclite 2.4.10 prints of these words in a ctm, the sixth with each of the confidences
+@pytest.mark.parametrize("sixth, expected", [(0.3, 0.399), (0.99999, -2.080), (1.0, -3.104)])
+def test_normalized_cross_entropy_is_that_of_sclite(sixth, expected):
+    confidences = np.array([0.9, 0.8, 0.6, 0.7, 0.95, sixth, 1.0, 0.5])
+    correct = np.array([True, True, False, True, True, False, True, True])
+    assert normalized_cross_entropy(confidences, correct) == pytest.approx(expected, abs=1e-3)
+
+
+def test_normalized_cross_entropy_has_two_fixed_points():
+    correct = np.array([True, True, False, True])
+    assert normalized_cross_entropy(np.full(4, 0.75), correct) == pytest.approx(0, abs=1e-12)
+    assert normalized_cross_entropy(correct.astype(float), correct) == pytest.approx(1, abs=1e-6)
+    for same in (np.ones(3, dtype=bool), np.zeros(3, dtype=bool), np.zeros(0, dtype=bool)):
+        assert normalized_cross_entropy(np.full(len(same), 0.5), same) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.1, 0.5, 0.9]), st.booleans()), min_size=1, max_size=6))
+def test_risk_coverage_is_the_mean_over_orders_of_equal_words(pairs):
+    confidences, correct = map(np.array, zip(*pairs, strict=True))
+    orders = [
+        [not correct[n] for n in order]
+        for order in itertools.permutations(range(len(pairs)))
+        if all(confidences[a] >= confidences[b] for a, b in itertools.pairwise(order))
+    ]
+    risks = np.cumsum(orders, axis=1) / np.arange(1, len(pairs) + 1)
+    assert risk_coverage(confidences, correct) == pytest.approx(risks.mean(axis=0))
 
 
 def test_scaling_is_at_a_minimum():

@@ -284,12 +284,17 @@ def test_errors_and_words_with_confidences_are_counted():
     assert list(tally.errors) == ["first pass", "rescored", "oracle"]
     calibration = tally.calibration()
     assert tally.errors["rescored"].errors == 1 and calibration["words"] == 4
-    assert ", AUROC " in calibration_text(calibration)
+    assert ", AUROC " in calibration_text(calibration) and ", NCE " in calibration_text(calibration)
+    # three of the four words are right, all at one confidence
+    assert calibration["risk_at_50"] == calibration["risk_at_100"] == 0.25
+    assert calibration["nce_of_confidence"] == pytest.approx(0, abs=1e-12)
     right = ListTally({"u1": refs["u1"]})
     values = np.full(2, 0.75)
     nbest = NBest("u1", (Hypothesis(refs["u1"]),))
     right.add(RescoredList(nbest, (0.0,), (values,), 0, masses=values, confidences=values))
-    assert right.calibration().keys() == {"words", "ece_of_posterior", "ece_of_confidence"}
+    named = {name for name in right.calibration() if not name.startswith("risk_at_")}
+    assert named == {"words", "ece_of_posterior", "ece_of_confidence"}
+    assert right.calibration()["risk_at_10"] == 0
     del calibration["auroc_of_posterior"]
     assert "AUROC" not in calibration_text(calibration)
 
