@@ -15,8 +15,11 @@ from torch import nn
 from espnet_bayeslm.bayes import Posterior
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.bayes.noise import noise_generator
+from espnet_bayeslm.bayes.objective import LOG_STD_MIN
+from espnet_bayeslm.bayes.posterior import Block
 from espnet_bayeslm.kinds.bayes import LOG_STD
 from espnet_bayeslm.kinds.whole_posterior import perturb, whole_blocks
+from espnet_bayeslm.training.model import check_known
 from espnet_bayeslm.utils.errors import InputError
 
 Group = Dict[str, Any]
@@ -27,6 +30,7 @@ RANGES = {
     **dict.fromkeys(("beta1", "beta2"), (0.0, 1 - 1e-12)),
     "clip_radius": (1e-30, math.inf),
 }
+PRIORS = ("zero", "start")
 
 
 class IVON(torch.optim.Optimizer):
@@ -55,6 +59,10 @@ class IVON(torch.optim.Optimizer):
         clip_radius: Largest |(g + delta m) / (h + delta)| of an element.
         rescale_lr: True to multiply lr by (h0 + delta), so that the first steps are as long as
             those of SGD with momentum.
+        prior: `zero`, N(0, 1 / (ess * weight_decay)), or `start`: the posterior that the training
+            starts from, of an LM that `optim: ivon` has trained before. Its precision is that
+            posterior's, in place of ess * weight_decay, and its mean what is decayed to. The
+            smaller `ess`, the more it weighs.
 
     Raises:
         InputError: An option is out of its range.
@@ -71,10 +79,13 @@ class IVON(torch.optim.Optimizer):
         weight_decay: float = 1e-6,
         clip_radius: float = math.inf,
         rescale_lr: bool = True,
+        prior: str = "zero",
     ):
         defaults = dict(lr=lr, ess=ess, hess_init=hess_init, beta1=beta1, beta2=beta2)
         defaults |= dict(weight_decay=weight_decay, clip_radius=clip_radius, rescale_lr=rescale_lr)
         _check(defaults)
+        check_known(PRIORS, prior=prior)
+        defaults["prior"] = prior
         super().__init__(params, defaults)
         # Draws that are over, a step or none having come of them; they count the noise.
         self.num_draws = 0
@@ -157,10 +168,27 @@ class IVON(torch.optim.Optimizer):
                     momentum=torch.zeros_like(p),
                     hess=torch.full_like(p, group["hess_init"]),
                 )
-            std = (group["ess"] * (self.state[p]["hess"] + group["weight_decay"])).rsqrt_()
+                if group["prior"] == "start":
+                    self.state[p].update(self._started_from(p, group["ess"]))
+            std = _precision(self.state[p], group).rsqrt_()
             self._other[p] = p.clone()
             perturb(p, std, generators[p.device])
         self._perturbed = True
+
+    def _started_from(self, p: torch.Tensor, ess: float) -> Dict[str, torch.Tensor]:
+        """Mean of the prior of a parameter, and its precision by ess: those of its posterior."""
+        block = self._blocks().get(id(p))
+        log_std = None if block is None else block.tensor(LOG_STD)
+        if log_std is None or bool((log_std <= LOG_STD_MIN).any()):
+            raise InputError(
+                "prior start of ivon: the training starts from weights without a posterior",
+                remedy="Give --from an LM that was trained with optim ivon, or leave prior out.",
+            )
+        return {"prior_mean": p.clone(), "decay": log_std.mul(-2).exp_().div_(ess)}
+
+    def _blocks(self) -> Dict[int, Block]:
+        """Blocks of the posterior, by the ids of their parameters."""
+        return {id(block.whole): block for block in whole_blocks(self._posterior)}
 
     @torch.no_grad()
     def _swap(self) -> None:
@@ -180,12 +208,11 @@ class IVON(torch.optim.Optimizer):
             self._swap()
         if self._posterior is None or not self._posterior_is_stale:
             return
-        blocks = whole_blocks(self._posterior)
-        buffers = {id(block.whole): block.tensor(LOG_STD) for block in blocks}
+        blocks = self._blocks()
         for group, p in self._drawn():
-            if self.state.get(p) and id(p) in buffers:
-                precision = group["ess"] * (self.state[p]["hess"] + group["weight_decay"])
-                buffers[id(p)].copy_(precision.log_().mul_(-0.5))
+            if self.state.get(p) and id(p) in blocks:
+                log_std = _precision(self.state[p], group).log_().mul_(-0.5)
+                blocks[id(p)].tensor(LOG_STD).copy_(log_std)
         self._posterior_is_stale = False
 
     def _end_draw(self) -> None:
@@ -229,12 +256,19 @@ class IVON(torch.optim.Optimizer):
         self._posterior_is_stale = True
 
 
+def _precision(state: Dict[str, Any], group: Group) -> torch.Tensor:
+    """Precision of a parameter's posterior."""
+    precision: torch.Tensor = state["hess"] + state.get("decay", group["weight_decay"])
+    return precision.mul_(group["ess"])
+
+
 def _update(
     mean: torch.Tensor, grad: torch.Tensor, draw: torch.Tensor, state: Dict[str, Any], group: Group
 ) -> None:
     """Update a parameter's mean, momentum and h in place, by the gradient at the draw."""
     hess, momentum = state["hess"], state["momentum"]
-    decay, rate = group["weight_decay"], 1 - group["beta2"]
+    decay, rate = state.get("decay", group["weight_decay"]), 1 - group["beta2"]
+    away = mean - state["prior_mean"] if "prior_mean" in state else mean
     state["step"] += 1
     momentum.mul_(group["beta1"]).add_(grad, alpha=1 - group["beta1"])
     curvature = hess + decay
@@ -245,10 +279,10 @@ def _update(
     curvature.mul_(move.neg_().add_(1).square_().add_(1).div_(2))
     hess.copy_(curvature).sub_(decay)
     unbiased = momentum / (1 - group["beta1"] ** state["step"])
-    step = unbiased.add_(mean, alpha=decay).div_(curvature)
+    step = unbiased.add_(away * decay).div_(curvature)
     if math.isfinite(group["clip_radius"]):
         step.clamp_(-group["clip_radius"], group["clip_radius"])
-    scale = group["hess_init"] + decay if group["rescale_lr"] else 1.0
+    scale = group["hess_init"] + group["weight_decay"] if group["rescale_lr"] else 1.0
     mean.sub_(step, alpha=group["lr"] * scale)
 
 

@@ -93,6 +93,91 @@ def test_every_step_is_that_of_the_algorithm(options):
     assert np.allclose(stds, expected[-1][1], rtol=1e-12, atol=0)
 
 
+def test_a_posterior_is_the_prior_of_the_next_training():
+    first, optimizer = make()
+    train(first, optimizer, range(30))
+    net = make_net()
+    net.load_state_dict(first.state_dict())
+    means, stds = flat(net), flat_stds(net)
+    net, optimizer = make(net, prior="start")
+    plain, noises = Net(), []
+    for draw in range(20):
+        generator = noise_generator(torch.initial_seed(), 0, draw)
+        pieces = [torch.empty_like(p).normal_(generator=generator) for p in net.parameters()]
+        noises.append(nn.utils.parameters_to_vector(pieces).detach().numpy())
+
+    def gradient(theta, t):
+        nn.utils.vector_to_parameters(torch.from_numpy(theta), plain.parameters())
+        gradients = torch.autograd.grad(plain(batch(t)), [*plain.parameters()])
+        return torch.cat([g.flatten() for g in gradients]).numpy()
+
+    expected = ivon_plain(means.numpy(), gradient, noises, **OPTIONS, prior=(means.numpy(), stds))
+    for t, (mean, _) in enumerate(expected, 1):
+        train(net, optimizer, [t])
+        assert np.allclose(flat(net), mean, rtol=0, atol=1e-12)
+    optimizer.use_means()
+    assert np.allclose(flat_stds(net), expected[-1][1], rtol=1e-12, atol=0)
+    assert (flat_stds(net) < stds).all()
+    # a run that was stopped keeps its prior
+    resumed, again = make(make_net(), prior="start")
+    resumed.load_state_dict(net.state_dict())
+    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for one, its in ((net, optimizer), (resumed, again)):
+        train(one, its, [50])
+    assert torch.equal(flat(net), flat(resumed))
+
+
+def flat_stds(net):
+    return torch.cat([block.std.flatten() for block in whole_blocks(net.posterior)]).numpy()
+
+
+def test_days_one_by_one_are_all_days_at_once():
+    """Of a Gaussian mean with a known deviation the posteriors of two days are exact."""
+    days = torch.tensor([[1.0, 3.0], [6.0, 2.0]], dtype=torch.float64)
+
+    class Mean(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mean = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+            self.posterior = Posterior(self)
+            add_whole_posterior(self.posterior)
+
+        def forward(self, day):
+            return (day - self.mean).square().mean() / 2
+
+    options = dict(lr=0.05, ess=2.0, hess_init=1.0, beta2=0.999, weight_decay=0.5)
+    precision, mean = 1.0, 0.0  # of the prior: ess * weight_decay
+    net = Mean()
+    for prior, day in zip(("zero", "start"), days, strict=True):
+        before, net = net.state_dict(), Mean()
+        net.load_state_dict(before)
+        optimizer = IVON(net.parameters(), **options, prior=prior, rescale_lr=False)
+        optimizer.attach(net, net.posterior)
+        found = []
+        for step in range(6000):
+            optimizer.param_groups[0]["lr"] = 0.05 / (1 + step / 200)
+            net.train()
+            net(day).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(net.mean.item())
+        net.eval()
+        optimizer.use_means()
+        mean = (precision * mean + float(day.sum())) / (precision + len(day))
+        precision += len(day)
+        assert np.mean(found[-2000:]) == pytest.approx(mean, abs=0.05)
+        assert float(whole_blocks(net.posterior)[0].std) == pytest.approx(precision**-0.5, rel=0.1)
+
+
+def test_a_prior_needs_a_posterior_to_start_from():
+    net, _ = make(prior="start")
+    net.train()
+    with pytest.raises(InputError, match="weights without a posterior"):
+        net(batch(0))
+    with pytest.raises(InputError, match="prior 'yesterday': valid are zero, start"):
+        make(prior="yesterday")
+
+
 def test_micro_batches_share_a_draw():
     net, optimizer = make()
     means = flat(net)
