@@ -92,7 +92,10 @@ def test_the_page_has_what_the_raw_numbers_give(study):
             # once for all days where the LM does not change
             days = days if len(days) > 1 else days * len(raw["tokens"])
             scores = [
-                [(-math.log(value) * tokens, tokens) for value, tokens in zip(day, raw["tokens"])]
+                [
+                    (-math.log(value) * tokens, tokens)
+                    for value, tokens in zip(day, raw["tokens"], strict=True)
+                ]
                 for day in days
             ]
             found[name].append(study.figures_of(scores))
