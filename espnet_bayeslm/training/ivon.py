@@ -81,7 +81,7 @@ class IVON(torch.optim.Optimizer):
         rescale_lr: bool = True,
         prior: str = "zero",
     ):
-        defaults = dict(lr=lr, ess=ess, hess_init=hess_init, beta1=beta1, beta2=beta2)
+        defaults: Group = dict(lr=lr, ess=ess, hess_init=hess_init, beta1=beta1, beta2=beta2)
         defaults |= dict(weight_decay=weight_decay, clip_radius=clip_radius, rescale_lr=rescale_lr)
         _check(defaults)
         check_known(PRIORS, prior=prior)
@@ -267,7 +267,8 @@ def _update(
 ) -> None:
     """Update a parameter's mean, momentum and h in place, by the gradient at the draw."""
     hess, momentum = state["hess"], state["momentum"]
-    decay, rate = state.get("decay", group["weight_decay"]), 1 - group["beta2"]
+    decay: Any = state.get("decay", group["weight_decay"])
+    rate = 1 - group["beta2"]
     away = mean - state["prior_mean"] if "prior_mean" in state else mean
     state["step"] += 1
     momentum.mul_(group["beta1"]).add_(grad, alpha=1 - group["beta1"])
