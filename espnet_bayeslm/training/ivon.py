@@ -188,7 +188,8 @@ class IVON(torch.optim.Optimizer):
 
     def _blocks(self) -> Dict[int, Block]:
         """Blocks of the posterior, by the ids of their parameters."""
-        return {id(block.whole): block for block in whole_blocks(self._posterior)}
+        posterior = self._posterior
+        return {} if posterior is None else {id(b.whole): b for b in whole_blocks(posterior)}
 
     @torch.no_grad()
     def _swap(self) -> None:

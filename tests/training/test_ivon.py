@@ -171,9 +171,12 @@ def test_days_one_by_one_are_all_days_at_once():
 
 def test_a_prior_needs_a_posterior_to_start_from():
     net, _ = make(prior="start")
-    net.train()
-    with pytest.raises(InputError, match="weights without a posterior"):
-        net(batch(0))
+    plain = Net()
+    IVON(plain.parameters(), **OPTIONS, prior="start").attach(plain)
+    for one in (net, plain):
+        one.train()
+        with pytest.raises(InputError, match="weights without a posterior"):
+            one(batch(0))
     with pytest.raises(InputError, match="prior 'yesterday': valid are zero, start"):
         make(prior="yesterday")
 
