@@ -92,7 +92,8 @@ class IVON(torch.optim.Optimizer):
         # The other value of each drawn parameter: the mean while it is perturbed, else the draw.
         self._other: Dict[torch.Tensor, torch.Tensor] = {}
         self._perturbed = False
-        self._posterior: Optional[Posterior] = None
+        # The posterior's block of each parameter that has one
+        self._blocks: Dict[torch.Tensor, Block] = {}
         self._posterior_is_stale = True
 
     def set_ess(self, ess: float) -> None:
@@ -112,7 +113,8 @@ class IVON(torch.optim.Optimizer):
             model: The module that the trainer calls, before it is wrapped for distributed training.
             posterior: The posterior over its weights, after `add_whole_posterior`.
         """
-        self._posterior = posterior
+        blocks = [] if posterior is None else whole_blocks(posterior)
+        self._blocks = {block.whole: block for block in blocks}
 
         def before_forward(module: nn.Module, _: Any) -> None:
             if module is not model:
@@ -177,7 +179,7 @@ class IVON(torch.optim.Optimizer):
 
     def _started_from(self, p: torch.Tensor, ess: float) -> Dict[str, torch.Tensor]:
         """Mean of the prior of a parameter, and its precision by ess: those of its posterior."""
-        block = self._blocks().get(id(p))
+        block = self._blocks.get(p)
         log_std = None if block is None else block.tensor(LOG_STD)
         if log_std is None or bool((log_std <= LOG_STD_MIN).any()):
             raise InputError(
@@ -185,11 +187,6 @@ class IVON(torch.optim.Optimizer):
                 remedy="Give --from an LM that was trained with optim ivon, or leave prior out.",
             )
         return {"prior_mean": p.clone(), "decay": log_std.mul(-2).exp_().div_(ess)}
-
-    def _blocks(self) -> Dict[int, Block]:
-        """Blocks of the posterior, by the ids of their parameters."""
-        posterior = self._posterior
-        return {} if posterior is None else {id(b.whole): b for b in whole_blocks(posterior)}
 
     @torch.no_grad()
     def _swap(self) -> None:
@@ -207,13 +204,12 @@ class IVON(torch.optim.Optimizer):
         """
         if self._perturbed:
             self._swap()
-        if self._posterior is None or not self._posterior_is_stale:
+        if not self._posterior_is_stale:
             return
-        blocks = self._blocks()
         for group, p in self._drawn():
-            if self.state.get(p) and id(p) in blocks:
+            if self.state.get(p) and p in self._blocks:
                 log_std = _precision(self.state[p], group).log_().mul_(-0.5)
-                blocks[id(p)].tensor(LOG_STD).copy_(log_std)
+                self._blocks[p].tensor(LOG_STD).copy_(log_std)
         self._posterior_is_stale = False
 
     def _end_draw(self) -> None:

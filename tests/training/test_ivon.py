@@ -65,6 +65,24 @@ def train(net, optimizer, indices):
         optimizer.zero_grad()
 
 
+def noises(net, draws):
+    """Noise of each draw of the optimizer."""
+    found = []
+    for draw in range(draws):
+        generator = noise_generator(torch.initial_seed(), 0, draw)
+        pieces = [torch.empty_like(p).normal_(generator=generator) for p in net.parameters()]
+        found.append(nn.utils.parameters_to_vector(pieces).detach().numpy())
+    return found
+
+
+def gradient(theta, t):
+    """Gradient of the loss of batch t at the weights theta."""
+    plain = Net()
+    nn.utils.vector_to_parameters(torch.from_numpy(theta), plain.parameters())
+    gradients = torch.autograd.grad(plain(batch(t)), [*plain.parameters()])
+    return torch.cat([g.flatten() for g in gradients]).numpy()
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"rescale_lr": False}, {"clip_radius": 0.4}, {"beta1": 0.0, "weight_decay": 0.0}],
@@ -72,25 +90,13 @@ def train(net, optimizer, indices):
 )
 def test_every_step_is_that_of_the_algorithm(options):
     net, optimizer = make(**options)
-    plain, noises = Net(), []
-    for draw in range(100):
-        generator = noise_generator(torch.initial_seed(), 0, draw)
-        pieces = [torch.empty_like(p).normal_(generator=generator) for p in net.parameters()]
-        noises.append(nn.utils.parameters_to_vector(pieces).detach().numpy())
-
-    def gradient(theta, t):
-        nn.utils.vector_to_parameters(torch.from_numpy(theta), plain.parameters())
-        gradients = torch.autograd.grad(plain(batch(t)), [*plain.parameters()])
-        return torch.cat([g.flatten() for g in gradients]).numpy()
-
-    expected = ivon_plain(flat(net).numpy(), gradient, noises, **{**OPTIONS, **options})
+    expected = ivon_plain(flat(net).numpy(), gradient, noises(net, 100), **{**OPTIONS, **options})
     assert not np.allclose(expected[-1][1], expected[0][1], rtol=0.1), "sigma never moved"
     for t, (mean, _) in enumerate(expected, 1):
         train(net, optimizer, [t])
         assert np.allclose(flat(net), mean, rtol=0, atol=1e-12)
     optimizer.use_means()
-    stds = torch.cat([block.std.flatten() for block in whole_blocks(net.posterior)])
-    assert np.allclose(stds, expected[-1][1], rtol=1e-12, atol=0)
+    assert np.allclose(flat_stds(net), expected[-1][1], rtol=1e-12, atol=0)
 
 
 def test_a_posterior_is_the_prior_of_the_next_training():
@@ -100,18 +106,9 @@ def test_a_posterior_is_the_prior_of_the_next_training():
     net.load_state_dict(first.state_dict())
     means, stds = flat(net), flat_stds(net)
     net, optimizer = make(net, prior="start")
-    plain, noises = Net(), []
-    for draw in range(20):
-        generator = noise_generator(torch.initial_seed(), 0, draw)
-        pieces = [torch.empty_like(p).normal_(generator=generator) for p in net.parameters()]
-        noises.append(nn.utils.parameters_to_vector(pieces).detach().numpy())
-
-    def gradient(theta, t):
-        nn.utils.vector_to_parameters(torch.from_numpy(theta), plain.parameters())
-        gradients = torch.autograd.grad(plain(batch(t)), [*plain.parameters()])
-        return torch.cat([g.flatten() for g in gradients]).numpy()
-
-    expected = ivon_plain(means.numpy(), gradient, noises, **OPTIONS, prior=(means.numpy(), stds))
+    expected = ivon_plain(
+        means.numpy(), gradient, noises(net, 20), **OPTIONS, prior=(means.numpy(), stds)
+    )
     for t, (mean, _) in enumerate(expected, 1):
         train(net, optimizer, [t])
         assert np.allclose(flat(net), mean, rtol=0, atol=1e-12)

@@ -7,13 +7,14 @@ import random
 from collections import Counter
 from pathlib import Path
 from types import MappingProxyType
-from typing import Container, List, Mapping, Sequence, Tuple
+from typing import Container, List, Mapping, Sequence, Tuple, TypeVar
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, write_text
 from espnet_bayeslm.utils.folders import staged
 from lab.cells import markdown_table
 
+T = TypeVar("T")
 # (utterance, words)
 Row = Tuple[str, Sequence[str]]
 
@@ -153,7 +154,7 @@ def write_part(data: Path, valid: Path, percent: int, output: Path, stats: Path)
     write_stats(stats, {"train": part, "valid": read_text(valid)}, token_list(data))
 
 
-def evenly(lines: Sequence[str], count: int) -> List[str]:
-    """At most so many lines, evenly from all."""
-    count = min(count, len(lines))
-    return [lines[n * len(lines) // count] for n in range(count)]
+def evenly(items: Sequence[T], count: int) -> List[T]:
+    """At most so many items, evenly from all."""
+    count = min(count, len(items))
+    return [items[n * len(items) // count] for n in range(count)]

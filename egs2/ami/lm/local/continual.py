@@ -87,12 +87,11 @@ class Days(NamedTuple):
         self, meeting: Sequence[str], sizes: Mapping[str, int], day: int
     ) -> Dict[str, List[str]]:
         """Sentences of a meeting that test, and of the others a random part of each size."""
-        places = list(map(str, range(len(meeting))))
-        test = {int(place) for place in evenly(places, sizes["test"])}
+        test = evenly(range(len(meeting)), sizes["test"])
         rest = [n for n in range(len(meeting)) if n not in test]
         random.Random(f"{self.seed} {day}").shuffle(rest)
         train, end = sizes["train"], sizes["train"] + sizes["valid"]
-        chosen = {"train": rest[:train], "valid": rest[train:end], "test": list(test)}
+        chosen = {"train": rest[:train], "valid": rest[train:end], "test": test}
         return {name: [meeting[n] for n in sorted(part)] for name, part in chosen.items()}
 
     def lm(self, name: str, day: Any) -> Path:
