@@ -16,6 +16,11 @@ FOUND = {
         250: {"valid": [4.5, 4.5], "test": [7.0, 7.0], "samples": [6.5, 6.5]},
     },
 }
+# Another start on the same sentences, and both interpolated
+SECOND = {
+    size: {"valid": [ppl, ppl], "test": [ppl, ppl], "ensemble": [ppl - 1, ppl - 1]}
+    for size, ppl in ((100, 9.0), (250, 6.0))
+}
 
 
 @pytest.fixture
@@ -24,13 +29,14 @@ def study(local):
 
 
 def test_the_table_marks_what_wins_on_the_validation_text(study):
-    table = study.table_of(FOUND, {100: 8.0, 250: 5.0}, [100, 250])
+    table = study.table_of({**FOUND, "lora_r64_second": SECOND}, [100, 250])
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
     assert rows == [
         ["lora_r64", "8.5 (9.0, 8.0)", "6.0 * (6.0, 6.0)"],
         ["ivon_r64", "9.5 * (10.0, 9.0)", "7.0 (7.0, 7.0)"],
         ["ivon_r64, 8 samples", "9.0 (9.5, 8.5)", "6.5 (6.5, 6.5)"],
-        ["two seeds of lora_r64", "8.0", "5.0"],
+        ["lora_r64_second", "9.0 (9.0, 9.0)", "6.0 (6.0, 6.0)"],
+        ["lora_r64_second and lora_r64", "8.0 (8.0, 8.0)", "5.0 (5.0, 5.0)"],
     ]
 
 
@@ -39,19 +45,35 @@ def test_the_rule_counts_sizes_and_seeds(study):
     assert study.rule_of(FOUND) == rule
 
 
+SYSTEMS = "lora_r64 lora_r64_second ivon_r8 full"
+
+
 @pytest.mark.slow
 def test_parts_of_the_text_train_each_system(study, tmp_path, capsys):
     write_text(tmp_path, {"train": 40, "dev": 9, "eval": 9})
     base = write_model(tmp_path / "base")
     words = ["--base", f"hf:{base}", "--sizes", "9 20", "--seeds", "1 2", "--max_epoch", "1"]
-    words += ["--systems", "lora_r4 ivon_r8", "--sentences", "6", "--exp", tmp_path / "exp"]
+    words += ["--systems", SYSTEMS, "--sentences", "6", "--exp", tmp_path / "exp"]
     for name, part in (("train", "train"), ("valid", "dev"), ("test", "eval")):
         words += [f"--{name}_text", tmp_path / f"{part}.txt"]
-    study.main([str(word) for word in words])
-    parts = {n: (tmp_path / "exp" / "text" / f"train_{n}.1.txt").read_text() for n in (9, 20)}
+    words = [str(word) for word in words]
+    study.main(words)
+    exp = tmp_path / "exp"
+    parts = {n: (exp / "text" / f"train_{n}.1.txt").read_text() for n in (9, 20)}
     small, large = (parts[n].splitlines() for n in (9, 20))
     assert len(small) == 9 and len(large) == 20 and not set(small) - set(large)
-    found = json.loads((tmp_path / "exp" / "results.json").read_text())["systems"]
-    assert set(found) == {"lora_r4", "ivon_r8"}
+    found = json.loads((exp / "results.json").read_text())["systems"]
+    assert list(found) == SYSTEMS.split()
     assert len(found["ivon_r8"]["20"]["samples"]) == 2
-    assert (tmp_path / "exp" / "RESULTS.md").read_text() in capsys.readouterr().out
+    for size in ("9", "20"):
+        first, second = (found[name][size] for name in ("lora_r64", "lora_r64_second"))
+        assert set(first["test"]).isdisjoint(second["test"])
+        # of weights near one half
+        both = zip(first["test"], second["test"], second["ensemble"], strict=True)
+        assert all(ensemble < 1.01 * max(a, b) for a, b, ensemble in both)
+    texts = [(exp / f"{name}.9.1" / "data" / "train.txt").read_text() for name in study.PAIR]
+    assert texts[0] == texts[1]
+    assert (exp / "RESULTS.md").read_text() in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        study.main([*words, "--sentences", "5"])
+    assert "has another text than this run needs" in capsys.readouterr().err

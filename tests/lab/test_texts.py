@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from written_files import write
 
+from espnet_bayeslm.utils.errors import InputError
 from lab import texts
 from lab.__main__ import main
 from lab.paper import Line, paper_tables
@@ -99,3 +100,12 @@ def test_options_that_a_plan_cannot_take(options, error, capsys):
     with pytest.raises(SystemExit):
         main(["--plan", str(plan), *options])
     assert error in capsys.readouterr().err
+
+
+def test_a_text_that_is_kept_is_not_written_over(tmp_path):
+    path = tmp_path / "text" / "valid.txt"
+    for _ in range(2):
+        texts.keep_text(path, ["a b", "c"])
+    with pytest.raises(InputError, match="has another text than this run needs"):
+        texts.keep_text(path, ["a b"])
+    assert path.read_text() == "a b\nc\n"

@@ -154,6 +154,23 @@ def write_part(data: Path, valid: Path, percent: int, output: Path, stats: Path)
     write_stats(stats, {"train": part, "valid": read_text(valid)}, token_list(data))
 
 
+def keep_text(path: Path, lines: Sequence[str]) -> None:
+    """Write the lines of a text; of a stopped run, whose trainings go on, it is there already.
+
+    Raises:
+        InputError: The file has another text.
+    """
+    text = "".join(f"{line}\n" for line in lines)
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise InputError(
+            "has another text than this run needs: it is of other options",
+            path=path,
+            remedy="Give another --exp, or the options of before.",
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, text)
+
+
 def evenly(items: Sequence[T], count: int) -> List[T]:
     """At most so many items, evenly from all."""
     count = min(count, len(items))

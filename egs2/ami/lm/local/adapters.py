@@ -7,6 +7,7 @@ text, one for each size and seed. EXP/RESULTS.md has the perplexity of the test 
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import statistics
@@ -15,15 +16,15 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence
 
 from espnet_bayeslm.adaptation.plan import MAX_EPOCH, PATIENCE
-from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.engine.pool import LOCAL
 from espnet_bayeslm.quickstart.steps import HEAVY, Step, read_figures, run_steps, words
 from espnet_bayeslm.training.plain_text import best_of
 from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_text
+from lab import finetuning
 from lab.cells import markdown_table
-from lab.texts import evenly
+from lab.texts import evenly, keep_text
 
 # System -> options of `bayeslm train`. The noise of an adapter's product grows with its rank: rank
 # 64 has half the standard deviation of 16.
@@ -31,6 +32,8 @@ SYSTEMS: Dict[str, Dict[str, Any]] = {
     "lora_r4": {"config": "lora", "lm_conf": ["lora.r=4"]},
     "lora_r16": {"config": "lora", "lm_conf": ["lora.r=16"]},
     "lora_r64": {"config": "lora", "lm_conf": ["lora.r=64"]},
+    # another start on the same sentences
+    "lora_r64_second": {"config": "lora", "lm_conf": ["lora.r=64"]},
     "lora_r64_dropout0": {"config": "lora", "lm_conf": ["lora.r=64", "lora.dropout=0.0"]},
     # the factors shrink by a tenth in twenty steps of the full rate
     "lora_r64_decay": {
@@ -38,16 +41,32 @@ SYSTEMS: Dict[str, Dict[str, Any]] = {
         "lm_conf": ["lora.r=64"],
         "optim_conf": "weight_decay=10",
     },
+    # an average along the way at one rate
+    "lora_r64_swa": {
+        "config": "lora",
+        "lm_conf": ["lora.r=64"],
+        "scheduler_conf": "gamma=1.0",
+        "patience": 2,
+        "keep_nbest_models": 4,
+    },
     "ivon_r8": {"config": "ivon_lora", "lm_conf": ["lora.r=8"]},
     "ivon_r16": {"config": "ivon_lora", "lm_conf": ["lora.r=16"]},
     "ivon_r64": {"config": "ivon_lora", "lm_conf": ["lora.r=64"], "optim_conf": "ess=40000000"},
     "bayes_lora": {"config": "bayes_lora", "lm_conf": ["lora.r=16"]},
+    "bayes_lora_r64": {"config": "bayes_lora", "lm_conf": ["lora.r=64"]},
+    "full": {"lr": 0.00005},
 }
 # Averages of weight samples are measured of these
 RANDOM = {name for name in SYSTEMS if name.startswith(("ivon", "bayes"))}
 SAMPLES = 8
-# Two seeds of it, interpolated: the ensemble that a posterior has to beat
-PAIR_OF = "lora_r64"
+# Two starts on the same sentences, interpolated: the ensemble that a posterior has to beat
+FIRST, SECOND = PAIR = ("lora_r64", "lora_r64_second")
+# Added to the seed of the second
+OTHER_START = 1000
+# Figure of the test text -> what follows the system's name in the table
+LABELS = {"test": "", "samples": f", {SAMPLES} samples", "ensemble": f" and {FIRST}"}
+# Fine-tuning of all weights, beside the adapters
+FULL = "full"
 
 
 class Study(NamedTuple):
@@ -71,8 +90,12 @@ class Study(NamedTuple):
         """Text of a random part, the same at each call; a larger part holds the smaller ones."""
         path = self.exp / "text" / f"train_{size}.{seed}.txt"
         order = random.Random(seed).sample(range(len(self.train)), len(self.train))
-        write_text(path, "".join(f"{self.train[n]}\n" for n in sorted(order[:size])))
+        keep_text(path, [self.train[n] for n in sorted(order[:size])])
         return path
+
+    def text(self, name: str) -> Path:
+        """The `valid` or `test` text."""
+        return self.exp / "text" / f"{name}.txt"
 
     def lm(self, name: str, size: int, seed: int) -> Path:
         """Experiment of a system."""
@@ -80,37 +103,41 @@ class Study(NamedTuple):
 
     def training(self, name: str, size: int, seed: int) -> Step:
         """Training of a system, and its perplexity at the mean, and of samples."""
-        exp, options = self.lm(name, size, seed), SYSTEMS[name]
-        lm_conf = [*options["lm_conf"], f"precision={self.precision}", "text_form=as_is"]
-        train = words(
-            "train",
-            **{**options, **self.options, "from": self.base, "lm_conf": lm_conf},
-            train_text=self.part(size, seed),
-            valid_text=self.exp / "text" / "valid.txt",
-            seed=seed,
-            exp=exp,
-        )
-        measure = dict(lm=exp, text=self.exp / "text" / "test.txt", precision=self.precision)
+        exp = self.lm(name, size, seed)
+        options: Dict[str, Any] = {**self.options, **SYSTEMS[name], "exp": exp}
+        options.update(train_text=self.part(size, seed), valid_text=self.text("valid"))
+        options["seed"] = seed + (OTHER_START if name == SECOND else 0)
+        measure = dict(text=self.text("test"), precision=self.precision)
+        if name == FULL:
+            train = words(finetuning.NAME, **options, base=self.base, precision=self.precision)
+            measure.update(lm=f"hf:{exp / 'lm'}", text_form=finetuning.FORM)
+        else:
+            reading = [f"precision={self.precision}", f"text_form={finetuning.FORM}"]
+            options.update({"from": self.base, "lm_conf": [*options["lm_conf"], *reading]})
+            if self.precision == "bfloat16":
+                options["model_conf"] = "autocast=bfloat16"
+            train = words("train", **options)
+            measure.update(lm=exp)
         lines = [train, words("perplexity", **measure, output=exp / "mean.json")]
         if name in RANDOM:
             output = exp / "samples.json"
             lines.append(words("perplexity", **measure, num_samples=SAMPLES, output=output))
         return Step(exp.name, lines)
 
-    def pair(self, size: int, seeds: Sequence[int]) -> Step:
-        """Two seeds of one system, interpolated by the validation text."""
-        lms = [self.lm(PAIR_OF, size, seed) for seed in seeds[:2]]
-        weights = self.exp / f"pair.{size}.yaml"
-        common = dict(lm=lms, precision=self.precision)
-        valid, test = (self.exp / "text" / f"{name}.txt" for name in ("valid", "test"))
-        output = self.exp / f"pair.{size}.json"
-        estimate = words("interpolate", **common, text=valid, output=weights)
-        measure = words("perplexity", **common, text=test, weights=weights, output=output)
-        return Step(f"pair.{size}", [estimate, measure])
+    def ensemble(self, size: int, seed: int) -> Step:
+        """The two starts on the same sentences, interpolated by the validation text."""
+        first, second = (self.lm(name, size, seed) for name in PAIR)
+        common = dict(lm=[first, second], precision=self.precision)
+        weights = second / "weights.yaml"
+        estimate = words("interpolate", **common, text=self.text("valid"), output=weights)
+        measure = dict(text=self.text("test"), weights=weights, output=second / "ensemble.json")
+        lines = [estimate, words("perplexity", **common, **measure)]
+        trainings = [self.training(name, size, seed) for name in PAIR]
+        return Step(f"ensemble.{size}.{seed}", lines).needs(*trainings)
 
 
 def rows_of(study: Study, names: Sequence[str], sizes: Sequence[int], seeds: Sequence[int]) -> Any:
-    """Perplexity of the test text by system and size: of each seed; with the validation's."""
+    """Perplexities by system and size, of each seed: `test` and the validation text's, `valid`."""
     found: Dict[str, Dict[int, Dict[str, List[float]]]] = {}
     for name in names:
         for size in sizes:
@@ -120,13 +147,14 @@ def rows_of(study: Study, names: Sequence[str], sizes: Sequence[int], seeds: Seq
                 "valid": [best_of(lm)[0] for lm in lms],
                 "epoch": [float(best_of(lm)[1]) for lm in lms],
             }
-            if name in RANDOM:
-                row["samples"] = [read_figures(lm / "samples.json")[-1] for lm in lms]
+            for figure in ("samples", "ensemble"):
+                if (lms[0] / f"{figure}.json").exists():
+                    row[figure] = [read_figures(lm / f"{figure}.json")[-1] for lm in lms]
             found.setdefault(name, {})[size] = row
     return found
 
 
-def table_of(found: Any, pairs: Dict[int, float], sizes: Sequence[int]) -> str:
+def table_of(found: Any, sizes: Sequence[int]) -> str:
     """Means over the seeds, with each seed's; the lowest mean on the validation text is marked."""
     best = {
         size: min(found, key=lambda name: statistics.mean(found[name][size]["valid"]))
@@ -134,17 +162,15 @@ def table_of(found: Any, pairs: Dict[int, float], sizes: Sequence[int]) -> str:
     }
     cells = []
     for name, by_size in found.items():
-        for figure, label in (("test", name), ("samples", f"{name}, {SAMPLES} samples")):
+        for figure, label in LABELS.items():
             if figure in by_size[sizes[0]]:
-                row = [label]
+                row = [f"{name}{label}"]
                 for size in sizes:
                     values = by_size[size][figure]
                     mark = " *" if figure == "test" and best[size] == name else ""
                     each = ", ".join(f"{value:.1f}" for value in values)
                     row.append(f"{statistics.mean(values):.1f}{mark} ({each})")
                 cells.append(row)
-    if pairs:
-        cells.append([f"two seeds of {PAIR_OF}", *(f"{pairs[size]:.1f}" for size in sizes)])
     return markdown_table(["word perplexity", *(f"{size} sentences" for size in sizes)], cells)
 
 
@@ -180,27 +206,21 @@ def adapters(
     train = [line for _, line in read_lines(train_text) if line.strip()]
     if max(counts) > len(train):
         raise InputError(f"--sizes {sizes}: there are {len(train)} sentences", path=train_text)
-    (exp / "text").mkdir(parents=True, exist_ok=True)
+    # as `bayeslm adapt` ends trainings
+    options = {"max_epoch": max_epoch, "patience": PATIENCE, "batch_bins": 256}
+    study = Study(base, exp, train, options, precision)
     for name, path in (("valid", valid_text), ("test", test_text)):
         lines = [line for _, line in read_lines(path) if line.strip()]
-        text = "".join(f"{line}\n" for line in evenly(lines, sentences))
-        write_text(exp / "text" / f"{name}.txt", text)
-    # as `bayeslm adapt` ends trainings
-    options: Dict[str, Any] = {"max_epoch": max_epoch, "patience": PATIENCE, "batch_bins": 256}
-    if precision == "bfloat16":
-        options["model_conf"] = "autocast=bfloat16"
-    study = Study(base, exp, train, options, precision)
-    which = [(name, size, seed) for size in counts for seed in numbers for name in names]
-    pairs: Dict[int, float] = {}
+        keep_text(study.text(name), evenly(lines, sentences))
+    cases = list(itertools.product(counts, numbers))
+    steps = [study.training(name, *case) for case in cases for name in names]
+    if set(PAIR) <= set(names):
+        steps += [study.ensemble(*case) for case in cases]
     with LOCAL.pool(trains=True, preload=HEAVY) as pool:
-        run_steps(pool, [study.training(*one) for one in which], exp / "log", bayeslm.main)
-        if PAIR_OF in names and len(numbers) > 1:
-            steps = [study.pair(size, numbers) for size in counts]
-            run_steps(pool, steps, exp / "log", bayeslm.main)
-            pairs = {size: read_figures(exp / f"pair.{size}.json")[-1] for size in counts}
+        run_steps(pool, steps, exp / "log", finetuning.main)
     found = rows_of(study, names, counts, numbers)
-    write_text(exp / "results.json", json.dumps({"systems": found, "pairs": pairs}, indent=1))
-    text = f"{table_of(found, pairs, counts)}\n{rule_of(found)}"
+    write_text(exp / "results.json", json.dumps({"systems": found}, indent=1))
+    text = f"{table_of(found, counts)}\n{rule_of(found)}"
     write_text(exp / "RESULTS.md", text)
     print(text)
 

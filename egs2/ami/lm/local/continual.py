@@ -24,7 +24,7 @@ from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_text
 from lab.cells import markdown_table
-from lab.texts import evenly
+from lab.texts import evenly, keep_text
 
 # System -> its configuration, and what the days after the first have besides. Yesterday's
 # posterior weighs against as many tokens as `ess` says: the fewer, the stronger is its pull.
@@ -78,10 +78,10 @@ class Days(NamedTuple):
         for day in range(self.count):
             first = day * len(lines) // self.count
             for name, part in self._parts(lines[first : first + MEETING], sizes, day).items():
-                write_text(self.text(name, day), "".join(f"{line}\n" for line in part))
+                keep_text(self.text(name, day), part)
                 texts[name] += part
         for name, part in texts.items():
-            write_text(self.text(name, ALL), "".join(f"{line}\n" for line in part))
+            keep_text(self.text(name, ALL), part)
 
     def _parts(
         self, meeting: Sequence[str], sizes: Mapping[str, int], day: int
