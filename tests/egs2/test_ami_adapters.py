@@ -29,7 +29,7 @@ def study(local):
 
 
 def test_the_table_marks_what_wins_on_the_validation_text(study):
-    table = study.table_of({**FOUND, "lora_r64_second": SECOND}, [100, 250])
+    table = study.table_of({**FOUND, "lora_r64_second": SECOND})
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
     assert rows == [
         ["lora_r64", "8.5 (9.0, 8.0)", "6.0 * (6.0, 6.0)"],

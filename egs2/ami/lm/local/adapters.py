@@ -13,7 +13,7 @@ import random
 import statistics
 from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 from espnet_bayeslm.adaptation.plan import MAX_EPOCH, PATIENCE
 from espnet_bayeslm.engine.pool import LOCAL
@@ -63,8 +63,11 @@ SAMPLES = 8
 FIRST, SECOND = PAIR = ("lora_r64", "lora_r64_second")
 # Added to the seed of the second
 OTHER_START = 1000
+TEST, VALID = "word perplexity", "validation perplexity per token"
 # Figure of the test text -> what follows the system's name in the table
 LABELS = {"test": "", "samples": f", {SAMPLES} samples", "ensemble": f" and {FIRST}"}
+# Figures whose lowest mean on the validation text is marked
+MARKED = ("test", "valid")
 # Fine-tuning of all weights, beside the adapters
 FULL = "full"
 
@@ -154,24 +157,25 @@ def rows_of(study: Study, names: Sequence[str], sizes: Sequence[int], seeds: Seq
     return found
 
 
-def table_of(found: Any, sizes: Sequence[int]) -> str:
+def table_of(found: Any, title: str = TEST, figures: Mapping[str, str] = LABELS) -> str:
     """Means over the seeds, with each seed's; the lowest mean on the validation text is marked."""
+    sizes = list(next(iter(found.values())))
     best = {
         size: min(found, key=lambda name: statistics.mean(found[name][size]["valid"]))
         for size in sizes
     }
     cells = []
     for name, by_size in found.items():
-        for figure, label in LABELS.items():
+        for figure, label in figures.items():
             if figure in by_size[sizes[0]]:
                 row = [f"{name}{label}"]
                 for size in sizes:
                     values = by_size[size][figure]
-                    mark = " *" if figure == "test" and best[size] == name else ""
+                    mark = " *" if figure in MARKED and best[size] == name else ""
                     each = ", ".join(f"{value:.1f}" for value in values)
                     row.append(f"{statistics.mean(values):.1f}{mark} ({each})")
                 cells.append(row)
-    return markdown_table(["word perplexity", *(f"{size} sentences" for size in sizes)], cells)
+    return markdown_table([title, *(f"{size} sentences" for size in sizes)], cells)
 
 
 def rule_of(found: Any) -> str:
@@ -220,7 +224,8 @@ def adapters(
         run_steps(pool, steps, exp / "log", finetuning.main)
     found = rows_of(study, names, counts, numbers)
     write_text(exp / "results.json", json.dumps({"systems": found}, indent=1))
-    text = f"{table_of(found, counts)}\n{rule_of(found)}"
+    valid = table_of(found, VALID, {"valid": ""})
+    text = f"{table_of(found)}\n{valid}\n{rule_of(found)}"
     write_text(exp / "RESULTS.md", text)
     print(text)
 
