@@ -62,7 +62,9 @@ def finetune(
     lm = load_causal_lm(base)
     reader = training_reader(lm.tokenizer, FORM)
     train, valid = (read_ids(path, reader) for path in (train_text, valid_text))
-    optimizer = torch.optim.AdamW(lm.model.parameters(), lr=lr, weight_decay=0.0)
+    # faster on short sentences than the fused operator's backward pass
+    lm.model.set_attn_implementation("eager")
+    optimizer = torch.optim.AdamW(lm.model.parameters(), lr=lr, weight_decay=0.0, fused=True)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, GAMMA)
     order = random.Random(seed)
     perplexities: List[float] = []
@@ -72,7 +74,7 @@ def finetune(
             lm.model.train()
             order.shuffle(train)
             for batch in batches(train, batch_bins):
-                optimizer.zero_grad()
+                optimizer.zero_grad(set_to_none=False)
                 total, count = nll(lm.model, batch)
                 (total / count).backward()
                 nn.utils.clip_grad_norm_(lm.model.parameters(), GRAD_CLIP)
