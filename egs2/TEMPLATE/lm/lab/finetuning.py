@@ -69,23 +69,22 @@ def finetune(
     order = random.Random(seed)
     perplexities: List[float] = []
     kept: List[Tuple[float, Dict[str, torch.Tensor]]] = []
-    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-        for epoch in range(max_epoch):
-            lm.model.train()
-            order.shuffle(train)
-            for batch in batches(train, batch_bins):
-                optimizer.zero_grad(set_to_none=False)
-                total, count = nll(lm.model, batch)
-                (total / count).backward()
-                nn.utils.clip_grad_norm_(lm.model.parameters(), GRAD_CLIP)
-                optimizer.step()
-            schedule.step()
-            perplexities.append(perplexity(lm.model, valid, batch_bins))
-            LOG.info("epoch %d: valid ppl %.2f", epoch + 1, perplexities[-1])
-            state = {name: value.clone() for name, value in lm.model.state_dict().items()}
-            kept = sorted([*kept, (perplexities[-1], state)], key=lambda one: one[0])[:AVERAGED]
-            if epoch - perplexities.index(min(perplexities)) > patience:
-                break
+    for epoch in range(max_epoch):
+        lm.model.train()
+        order.shuffle(train)
+        for batch in batches(train, batch_bins):
+            optimizer.zero_grad(set_to_none=False)
+            total, count = nll(lm.model, batch, precision)
+            (total / count).backward()
+            nn.utils.clip_grad_norm_(lm.model.parameters(), GRAD_CLIP)
+            optimizer.step()
+        schedule.step()
+        perplexities.append(perplexity(lm.model, valid, batch_bins, precision))
+        LOG.info("epoch %d: valid ppl %.2f", epoch + 1, perplexities[-1])
+        state = {name: value.clone() for name, value in lm.model.state_dict().items()}
+        kept = sorted([*kept, (perplexities[-1], state)], key=lambda one: one[0])[:AVERAGED]
+        if epoch - perplexities.index(min(perplexities)) > patience:
+            break
     states = [state for _, state in kept]
     average = {name: sum(state[name] for state in states) / len(states) for name in states[0]}
     lm.model.load_state_dict(average)
@@ -112,10 +111,12 @@ def batches(sentences: Sequence[torch.Tensor], bins: int) -> Iterator[torch.Tens
     yield pad_sequence(batch, batch_first=True, padding_value=PADDING)
 
 
-def nll(model: Any, batch: torch.Tensor) -> Tuple[torch.Tensor, int]:
+def nll(model: Any, batch: torch.Tensor, precision: str) -> Tuple[torch.Tensor, int]:
     """-ln P of the tokens of (B, L) after the first of each row, summed, and their number."""
     real, targets = batch != PADDING, batch[:, 1:]
-    logits = model(input_ids=batch.clamp(min=0), attention_mask=real.long()).logits[:, :-1]
+    # once for each batch: weights in bfloat16 are kept until it ends
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+        logits = model(input_ids=batch.clamp(min=0), attention_mask=real.long()).logits[:, :-1]
     total = nn.functional.cross_entropy(
         logits.float().flatten(0, 1), targets.flatten(), ignore_index=PADDING, reduction="sum"
     )
@@ -123,8 +124,9 @@ def nll(model: Any, batch: torch.Tensor) -> Tuple[torch.Tensor, int]:
 
 
 @torch.no_grad()
-def perplexity(model: Any, sentences: Sequence[torch.Tensor], bins: int) -> float:
+def perplexity(model: Any, sentences: Sequence[torch.Tensor], bins: int, precision: str) -> float:
     """Perplexity of a token."""
     model.eval()
-    totals, counts = zip(*(nll(model, batch) for batch in batches(sentences, bins)), strict=True)
+    found = [nll(model, batch, precision) for batch in batches(sentences, bins)]
+    totals, counts = zip(*found, strict=True)
     return float((sum(totals) / sum(counts)).exp())
