@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -96,6 +96,9 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         MAX_CONTEXT,
         least=0,
     )
+
+    said: Optional[Mapping[str, Sequence[str]]] = None
+    """Utterance -> best hypothesis, from which --context goes on; None: the scales choose it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -216,7 +219,7 @@ class ListWorker(ComponentWorker):
                 scored[r].append(item)
             if not self._in_context:
                 break
-            said = [choose(item, self._weighting).words for item in now]
+            said = [self._said(item) for item in now]
             for scorer, of_lm, old in zip(self._scorers, histories, before, strict=True):
                 for r, history in zip(active, scorer.extended(old, said), strict=True):
                     of_lm[r] = history
@@ -228,6 +231,11 @@ class ListWorker(ComponentWorker):
             uncertainty = [tuple(next(of_words) for _ in item.nbest.hypotheses) for item in lists]
         rows = [np.concatenate(item.log_probs, axis=1) for item in lists]
         return list(zip(rows, uncertainty, strict=True)), unknown
+
+    def _said(self, item: ScoredList) -> Sequence[str]:
+        """What the utterances after a list go on from."""
+        said = self._options.said
+        return choose(item, self._weighting).words if said is None else said[item.nbest.utt]
 
     def _at_once(
         self,

@@ -138,7 +138,8 @@ def with_tuned_histories(
 ) -> Options:
     """Options whose scales, tuned in a first pass over the lists, choose the histories of a second.
 
-    In the first pass the scales choose that nobody has tuned. Its finished blocks are kept beside
+    In the first pass the scales choose that nobody has tuned. With folds it chooses the histories
+    itself, each by weights that were tuned on other recordings. Its finished blocks are kept beside
     `output` under a name of their own.
     """
     LOG.info(
@@ -149,12 +150,14 @@ def with_tuned_histories(
         scored,
         weighting,
     ):
-        once = dataclasses.replace(options, folds=None)
-        scales = tune_and_choose(scored, weighting, once, refs=refs).weighting.scales
+        first = tune_and_choose(scored, weighting, options, refs=refs)
+        scales, said = first.weighting.scales, None
+        if options.folds is not None:
+            said = {item.nbest.utt: item.words for item in first.lists}
     LOG.info("--context: after the first time the scales are %s", scales)
     # what was asked for may have been refused by the tuning
     confidence = options.confidence or options.decision == "mbr"
-    own: Any = dict(scales=scales, decision=scales.decision, confidence=confidence)
+    own: Any = dict(scales=scales, decision=scales.decision, confidence=confidence, said=said)
     return dataclasses.replace(options, **own)
 
 

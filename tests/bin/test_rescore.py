@@ -28,8 +28,8 @@ from espnet_bayeslm.evaluation.wer import Counted, count_errors, read_transcript
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
-from espnet_bayeslm.rescoring.list_worker import RescoreOptions
-from espnet_bayeslm.rescoring.rescore import with_tuned_histories
+from espnet_bayeslm.rescoring.list_worker import RescoreOptions, scored_lists
+from espnet_bayeslm.rescoring.rescore import tune_and_choose, with_tuned_histories
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.scorer import token_scorer
 from espnet_bayeslm.utils.files import read_keyed_lines
@@ -274,7 +274,7 @@ def test_tuned_weights_choose_the_histories(tuning, point, ngram, segments, tmp_
     lms = {"lm": point, "ngram": ngram, "weights": "0.7,0.3"}
     given = {**lms, "context": "previous", "segments": segments}
     # two folds: there are few lists
-    tuned = run(**tuning, **given, tune_folds=2, folds=2, output=tmp_path / "tuned")
+    tuned = run(**tuning, **given, tune_folds=2, output=tmp_path / "tuned")
     assert caplog.text.count("--context: the lists are scored twice") == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == ["segments", "tuned"]
     untuned = run(nbest=tuning["nbest"], **given, output=tmp_path / "untuned")
@@ -302,6 +302,30 @@ def test_tuned_weights_choose_the_histories(tuning, point, ngram, segments, tmp_
     given = {**tuning, "lm": point, "context": "previous", "segments": segments}
     less = run(**given, **more, output=tmp_path / "less")
     assert (less / "confidence.ndjson").exists()
+
+
+def test_with_folds_weights_of_other_recordings_choose_the_histories(
+    tuning, point, segments, tmp_path
+):
+    refs, lists = read_transcripts(tuning["tune_ref"]), list(read_nbest(tuning["nbest"]))
+    given = {"context": "previous", "segments": segments, "tune_folds": 2, "folds": 2}
+    folder = run(**tuning, lm=point, **given, output=tmp_path / "out")
+    options = RescoreOptions(lms=[point], **given)
+    with scored_lists(None, lists, options, tunes=True, ngpu=0) as (scored, weighting):
+        first = tune_and_choose(scored, weighting, options, refs=refs)
+        held_out = {item.nbest.utt: item.words for item in first.lists}
+    once = dataclasses.replace(options, folds=None)
+    with scored_lists(None, lists, once, tunes=True, ngpu=0) as (scored, weighting):
+        of_all = tune_and_choose(scored, weighting, once, refs=refs)
+        assert any(held_out[item.nbest.utt] != item.words for item in of_all.lists)
+    lm, found, histories = token_scorer(load_lm(point)), costs(folder / "lmwt.nn"), {}
+    for number, item in enumerate(lists):
+        history = [histories.get(number % 4)]
+        (scores,) = lm.scores_in_context([[hyp.words for hyp in item.hypotheses]], history)
+        for rank, score in enumerate(scores, 1):
+            expected = -score.log_probs.sum()
+            assert found[f"{item.utt}-{rank}"][0] == pytest.approx(expected, abs=1e-4)
+        (histories[number % 4],) = lm.extended(history, [held_out[item.utt]])
 
 
 def test_each_word_of_a_bayesian_lm_has_its_uncertainty(
