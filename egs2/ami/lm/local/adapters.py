@@ -52,6 +52,12 @@ SYSTEMS: Dict[str, Dict[str, Any]] = {
     "ivon_r8": {"config": "ivon_lora", "lm_conf": ["lora.r=8"]},
     "ivon_r16": {"config": "ivon_lora", "lm_conf": ["lora.r=16"]},
     "ivon_r64": {"config": "ivon_lora", "lm_conf": ["lora.r=64"], "optim_conf": "ess=40000000"},
+    # for 1,000 sentences and more, of which an epoch has many steps
+    "ivon_r64_slow": {
+        "config": "ivon_lora",
+        "lm_conf": ["lora.r=64"],
+        "optim_conf": ["ess=40000000", "lr=0.2"],
+    },
     "bayes_lora": {"config": "bayes_lora", "lm_conf": ["lora.r=16"]},
     "bayes_lora_r64": {"config": "bayes_lora", "lm_conf": ["lora.r=64"]},
     # of 0.00005, 0.0001 and 0.0002, the best on 250 sentences of AMI (seed 1)
