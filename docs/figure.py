@@ -31,6 +31,12 @@ SPEEDS = HERE / "speed.md"
 SPEED_OUTPUT = HERE / "images" / "speed.svg"
 ADAPTERS = HERE.parent / "egs2" / "ami" / "lm" / "adapters.json"
 ADAPTERS_OUTPUT = HERE / "images" / "adapters.svg"
+# Curve -> its system and figure in the file; colour and marker
+CURVES = {
+    "IVON": ("ivon_r64", "test", ("#b0b7bf", "v")),
+    "IVON, two fifths of the rate": ("ivon_r64_slow", "test", ("#1f6fb5", "o")),
+    "the same, 8 samples": ("ivon_r64_slow", "samples", ("#d9822b", "s")),
+}
 SEEDS = (1, 2, 3)
 EMBEDDING = "embedding, dropout_rate 0.0, prior_mean 0, prior_variance 0.01"
 MAP = "Transformer, MAP, prior_mean 0, prior_variance 0.1"
@@ -202,16 +208,18 @@ def draw_speeds(output: Path = SPEED_OUTPUT) -> None:
 
 
 def read_changes(path: Path = ADAPTERS) -> Dict[str, Dict[str, Dict[int, List[float]]]]:
-    """Text -> `mean` or `8 samples` -> sentences -> change of each seed against LoRA, in %."""
+    """Text -> curve -> sentences -> change of each seed against LoRA, in %."""
     found: Dict[str, Dict[str, Dict[int, List[float]]]] = {}
     for text, content in json.loads(path.read_text("utf-8")).items():
-        lora, ivon = (content["systems"][name] for name in ("lora_r64", "ivon_r64"))
-        for label, figure in (("mean", "test"), ("8 samples", "samples")):
+        systems = content["systems"]
+        for label, (name, figure, _) in CURVES.items():
             found.setdefault(text, {})[label] = {
                 int(size): [
-                    100 * (a / b - 1) for a, b in zip(row[figure], lora[size]["test"], strict=True)
+                    # of the seeds that both have
+                    100 * (a / b - 1)
+                    for a, b in zip(row[figure], systems["lora_r64"][size]["test"], strict=False)
                 ]
-                for size, row in ivon.items()
+                for size, row in systems[name].items()
             }
     return found
 
@@ -221,23 +229,22 @@ def draw_adapters(output: Path = ADAPTERS_OUTPUT) -> None:
     pyplot = start_pyplot()
     changes = read_changes()
     figure, axes = pyplot.subplots(1, len(changes), figsize=(8.4, 2.9), sharey=True)
-    styles = {"mean": ("#1f6fb5", "o"), "8 samples": ("#d9822b", "s")}
     for axis, (text, by_label) in zip(axes, changes.items(), strict=True):
         for label, by_size in by_label.items():
-            colour, marker = styles[label]
+            _, _, (colour, marker) = CURVES[label]
             points = [(size, value) for size, values in by_size.items() for value in values]
             axis.scatter(*zip(*points, strict=True), color=colour, marker=marker, s=14)
             means = [statistics.mean(values) for values in by_size.values()]
-            name = f"IVON, {label}" if axis is axes[0] else None
-            axis.plot(list(by_size), means, color=colour, label=name)
+            axis.plot(list(by_size), means, color=colour, label=label if axis is axes[0] else None)
         axis.axhline(0, color="#222222", linewidth=0.8)
         axis.set_xscale("log")
-        axis.set_xticks(list(by_size), list(map(str, by_size)))
+        sizes = sorted({size for by_size in by_label.values() for size in by_size})
+        axis.set_xticks(sizes, list(map(str, sizes)))
         axis.minorticks_off()
         axis.set_xlabel("sentences that train")
         axis.set_title(f"{text}: perplexity against LoRA, change in %", fontsize=9)
         axis.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="lower center", ncols=2, frameon=False, fontsize=8)
+    figure.legend(loc="lower center", ncols=len(CURVES), frameon=False, fontsize=8)
     figure.tight_layout(rect=(0, 0.07, 1, 1))
     figure.savefig(output, metadata={"Date": None})
     pyplot.close(figure)

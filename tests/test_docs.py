@@ -394,17 +394,13 @@ def test_figures_show_their_tables(program):
     changes = figure.read_changes()
     drawn = figure.ADAPTERS_OUTPUT.read_text()
     assert len(changes) == 2 and all(f">{text}: perplexity" in drawn for text in changes)
-    # the page has the perplexities of which they are the changes, a row for each
-    page = (ROOT / "egs2" / "ami" / "lm" / "RESULTS_adapters.md").read_text()
-    cells = dict(reversed(re.findall(r"^\| ([^|]+?) \|(.*)\|$", page, re.MULTILINE)))
-    for text, of_ivon in changes.items():
-        lora = [float(value) for value in cells[f"{text}, LoRA"].split("|")]
-        for label, by_size in of_ivon.items():
-            row = f"{text}, IVON" + (", 8 samples" if label == "8 samples" else "")
-            shown = [float(value) for value in cells[row].split("|")]
-            for a, b, values in zip(shown, lora, by_size.values(), strict=True):
-                mean = sum(values) / len(values)
-                assert 100 * (a / b - 1) == pytest.approx(mean, abs=0.2)
+    lora, ivon = (
+        json.loads(figure.ADAPTERS.read_text())["books"]["systems"][name]["250"]["test"]
+        for name in ("lora_r64", "ivon_r64")
+    )
+    expected = [100 * (a - b) / b for a, b in zip(ivon, lora, strict=True)]
+    assert changes["books"]["IVON"][250] == pytest.approx(expected)
+    assert all(f">{label}<" in drawn for label in changes["books"])
 
 
 def test_generated_parts_name_every_option_and_key(program):

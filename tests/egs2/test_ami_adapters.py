@@ -4,7 +4,7 @@ import json
 
 import pytest
 from pretrained.tiny_models import write_model
-from recipe_files import write_text
+from recipe_files import RECIPES, write_text
 
 FOUND = {
     "lora_r64": {
@@ -38,6 +38,27 @@ def test_the_table_marks_what_wins_on_the_validation_text(study):
         ["lora_r64_second", "9.0 (9.0, 9.0)", "6.0 (6.0, 6.0)"],
         ["lora_r64_second and lora_r64", "8.0 (8.0, 8.0)", "5.0 (5.0, 5.0)"],
     ]
+
+
+def test_what_was_not_trained_is_left_empty(study):
+    found = {"lora_r64": FOUND["lora_r64"], "ivon_r64": {250: FOUND["ivon_r64"][250]}}
+    rows = study.table_of(found, study.VALID, {"valid": ""}).splitlines()
+    assert rows[0].startswith("| validation perplexity per token | 100 sentences | 250 ")
+    assert rows[2:] == [
+        "| lora_r64 | 6.0 * (5.0, 7.0) | 4.0 * (4.0, 4.0) |",
+        "| ivon_r64 |  | 4.5 (4.5, 4.5) |",
+    ]
+
+
+def test_the_page_has_what_the_raw_numbers_give(study):
+    raw = json.loads((RECIPES / "ami" / "lm" / "adapters.json").read_text())
+    page = (RECIPES / "ami" / "lm" / "RESULTS_adapters.md").read_text()
+    assert len(raw) == 2
+    for parts in raw.values():
+        for found in parts.values():
+            assert study.table_of(found).strip() in page
+            assert study.table_of(found, study.VALID, {"valid": ""}).strip() in page
+        assert study.rule_of(parts["systems"]).strip() in page
 
 
 def test_the_rule_counts_sizes_and_seeds(study):

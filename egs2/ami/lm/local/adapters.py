@@ -166,32 +166,40 @@ def rows_of(study: Study, names: Sequence[str], sizes: Sequence[int], seeds: Seq
 
 def table_of(found: Any, title: str = TEST, figures: Mapping[str, str] = LABELS) -> str:
     """Means over the seeds, with each seed's; the lowest mean on the validation text is marked."""
-    sizes = list(next(iter(found.values())))
+    sizes = list(dict.fromkeys(size for by_size in found.values() for size in by_size))
     best = {
-        size: min(found, key=lambda name: statistics.mean(found[name][size]["valid"]))
+        size: min(
+            (name for name in found if size in found[name]),
+            key=lambda name: statistics.mean(found[name][size]["valid"]),
+        )
         for size in sizes
     }
     cells = []
     for name, by_size in found.items():
         for figure, label in figures.items():
-            if figure in by_size[sizes[0]]:
-                row = [f"{name}{label}"]
-                for size in sizes:
-                    values = by_size[size][figure]
-                    mark = " *" if figure in MARKED and best[size] == name else ""
-                    each = ", ".join(f"{value:.1f}" for value in values)
-                    row.append(f"{statistics.mean(values):.1f}{mark} ({each})")
-                cells.append(row)
+            row = [f"{name}{label}"]
+            for size in sizes:
+                values = by_size.get(size, {}).get(figure, ())
+                mark = " *" if figure in MARKED and best[size] == name else ""
+                each = ", ".join(f"{value:.1f}" for value in values)
+                row.append(f"{statistics.mean(values):.1f}{mark} ({each})" if values else "")
+            cells += [row] if any(row[1:]) else []
     return markdown_table([title, *(f"{size} sentences" for size in sizes)], cells)
 
 
 def rule_of(found: Any) -> str:
     """The rule by which `bayeslm adapt` tries an adapter, and what it says here, in a line."""
-    first = next(iter(found.values()))
-    cases = [(size, n) for size, row in first.items() for n in range(len(row["valid"]))]
-    won = Counter(min(found, key=lambda name: found[name][s]["valid"][n]) for s, n in cases)
+    won: Counter[str] = Counter()
+    for size, row in next(iter(found.values())).items():
+        for n in range(len(row["valid"])):
+            lowest = {
+                name: by_size[size]["valid"][n]
+                for name, by_size in found.items()
+                if n < len(by_size.get(size, {}).get("valid", ()))
+            }
+            won[min(lowest, key=lowest.__getitem__)] += 1
     told = ", ".join(f"{name} in {count}" for name, count in won.most_common())
-    return f"Lowest validation perplexity, of {len(cases)} sizes and seeds: {told}.\n"
+    return f"Lowest validation perplexity, of {won.total()} sizes and seeds: {told}.\n"
 
 
 def adapters(
