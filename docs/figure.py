@@ -35,7 +35,7 @@ ADAPTERS_OUTPUT = HERE / "images" / "adapters.svg"
 CURVES = {
     "IVON": ("ivon_r64", "test", ("#b0b7bf", "v")),
     "IVON, two fifths of the rate": ("ivon_r64_slow", "test", ("#1f6fb5", "o")),
-    "the same, 8 samples": ("ivon_r64_slow", "samples", ("#d9822b", "s")),
+    "bayes_lora": ("bayes_lora_r64", "test", ("#d9822b", "s")),
 }
 SEEDS = (1, 2, 3)
 EMBEDDING = "embedding, dropout_rate 0.0, prior_mean 0, prior_variance 0.01"

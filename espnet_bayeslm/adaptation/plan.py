@@ -27,6 +27,7 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
     "lora": {**_LITTLE, "lm_conf": ["lora.r=64", "lora.dropout=0.0"]},
     # the noise of an adapter's product grows with its rank: half the deviation of rank 16
     "ivon_lora": {**_LITTLE, "optim_conf": "ess=40000000"},
+    "bayes_lora": _LITTLE,
 }
 """Configuration of an adapter -> what it has for a few hundred sentences."""
 TRIED = ("lora",)

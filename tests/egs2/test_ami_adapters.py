@@ -48,6 +48,9 @@ def test_what_was_not_trained_is_left_empty(study):
         "| lora_r64 | 6.0 * (5.0, 7.0) | 4.0 * (4.0, 4.0) |",
         "| ivon_r64 |  | 4.5 (4.5, 4.5) |",
     ]
+    # a mean of fewer seeds is no comparison
+    found["ivon_r64"] = {250: {"valid": [3.0]}}
+    assert "| ivon_r64 |  | 3.0 (3.0) |" in study.table_of(found, study.VALID, {"valid": ""})
 
 
 def test_the_page_has_what_the_raw_numbers_give(study):

@@ -165,15 +165,9 @@ def rows_of(study: Study, names: Sequence[str], sizes: Sequence[int], seeds: Seq
 
 
 def table_of(found: Any, title: str = TEST, figures: Mapping[str, str] = LABELS) -> str:
-    """Means over the seeds, with each seed's; the lowest mean on the validation text is marked."""
+    """Means over the seeds, with each seed's; of the systems with all seeds one is marked."""
     sizes = list(dict.fromkeys(size for by_size in found.values() for size in by_size))
-    best = {
-        size: min(
-            (name for name in found if size in found[name]),
-            key=lambda name: statistics.mean(found[name][size]["valid"]),
-        )
-        for size in sizes
-    }
+    best = {size: lowest_mean(found, size) for size in sizes}
     cells = []
     for name, by_size in found.items():
         for figure, label in figures.items():
@@ -185,6 +179,14 @@ def table_of(found: Any, title: str = TEST, figures: Mapping[str, str] = LABELS)
                 row.append(f"{statistics.mean(values):.1f}{mark} ({each})" if values else "")
             cells += [row] if any(row[1:]) else []
     return markdown_table([title, *(f"{size} sentences" for size in sizes)], cells)
+
+
+def lowest_mean(found: Any, size: int) -> str:
+    """System with the lowest mean on the validation text, of those with the most seeds."""
+    valid = {name: row[size]["valid"] for name, row in found.items() if size in row}
+    most = max(map(len, valid.values()))
+    means = {name: statistics.mean(row) for name, row in valid.items() if len(row) == most}
+    return min(means, key=means.__getitem__)
 
 
 def rule_of(found: Any) -> str:
