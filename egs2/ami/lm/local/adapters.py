@@ -52,7 +52,7 @@ SYSTEMS: Dict[str, Dict[str, Any]] = {
     "ivon_r8": {"config": "ivon_lora", "lm_conf": ["lora.r=8"]},
     "ivon_r16": {"config": "ivon_lora", "lm_conf": ["lora.r=16"]},
     "ivon_r64": {"config": "ivon_lora", "lm_conf": ["lora.r=64"], "optim_conf": "ess=40000000"},
-    # for 1,000 sentences and more, of which an epoch has many steps
+    # from 500 sentences on, of which an epoch has many steps
     "ivon_r64_slow": {
         "config": "ivon_lora",
         "lm_conf": ["lora.r=64"],
