@@ -31,11 +31,11 @@ SPEEDS = HERE / "speed.md"
 SPEED_OUTPUT = HERE / "images" / "speed.svg"
 ADAPTERS = HERE.parent / "egs2" / "ami" / "lm" / "adapters.json"
 ADAPTERS_OUTPUT = HERE / "images" / "adapters.svg"
-# Curve -> its system and figure in the file; colour and marker
+# Curve -> its system in the file, colour and marker
 CURVES = {
-    "IVON": ("ivon_r64", "test", ("#b0b7bf", "v")),
-    "IVON, two fifths of the rate": ("ivon_r64_slow", "test", ("#1f6fb5", "o")),
-    "bayes_lora": ("bayes_lora_r64", "test", ("#d9822b", "s")),
+    "IVON": ("ivon_r64", "#b0b7bf", "v"),
+    "IVON, two fifths of the rate": ("ivon_r64_slow", "#1f6fb5", "o"),
+    "bayes_lora": ("bayes_lora_r64", "#d9822b", "s"),
 }
 SEEDS = (1, 2, 3)
 EMBEDDING = "embedding, dropout_rate 0.0, prior_mean 0, prior_variance 0.01"
@@ -212,12 +212,12 @@ def read_changes(path: Path = ADAPTERS) -> Dict[str, Dict[str, Dict[int, List[fl
     found: Dict[str, Dict[str, Dict[int, List[float]]]] = {}
     for text, content in json.loads(path.read_text("utf-8")).items():
         systems = content["systems"]
-        for label, (name, figure, _) in CURVES.items():
+        for label, (name, _, _) in CURVES.items():
             found.setdefault(text, {})[label] = {
                 int(size): [
                     # of the seeds that both have
                     100 * (a / b - 1)
-                    for a, b in zip(row[figure], systems["lora_r64"][size]["test"], strict=False)
+                    for a, b in zip(row["test"], systems["lora_r64"][size]["test"], strict=False)
                 ]
                 for size, row in systems[name].items()
             }
@@ -231,7 +231,7 @@ def draw_adapters(output: Path = ADAPTERS_OUTPUT) -> None:
     figure, axes = pyplot.subplots(1, len(changes), figsize=(8.4, 2.9), sharey=True)
     for axis, (text, by_label) in zip(axes, changes.items(), strict=True):
         for label, by_size in by_label.items():
-            _, _, (colour, marker) = CURVES[label]
+            _, colour, marker = CURVES[label]
             points = [(size, value) for size, values in by_size.items() for value in values]
             axis.scatter(*zip(*points, strict=True), color=colour, marker=marker, s=14)
             means = [statistics.mean(values) for values in by_size.values()]

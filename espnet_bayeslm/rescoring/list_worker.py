@@ -233,7 +233,7 @@ class ListWorker(ComponentWorker):
         return list(zip(rows, uncertainty, strict=True)), unknown
 
     def _said(self, item: ScoredList) -> Sequence[str]:
-        """What the utterances after a list go on from."""
+        """Words from which the utterances after a list go on."""
         said = self._options.said
         return choose(item, self._weighting).words if said is None else said[item.nbest.utt]
 

@@ -14,8 +14,8 @@ from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
 from espnet_bayeslm.utils.cli import Tool
-from espnet_bayeslm.utils.files import read_lines
 from espnet_bayeslm.utils.log import LOG
+from lab.texts import read_sentences
 
 NAME = "finetune"
 # As of the configuration `lora`
@@ -96,7 +96,7 @@ def finetune(
 
 def read_ids(path: Path, reader: Reader) -> List[torch.Tensor]:
     """Tokens of each sentence of a text, with what stands before and after it."""
-    sentences = (line.split() for _, line in read_lines(path) if line.strip())
+    sentences = map(str.split, read_sentences(path))
     return [torch.tensor([*reader.start, *reader.encode(words).ids]) for words in sentences]
 
 

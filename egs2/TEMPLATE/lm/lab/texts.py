@@ -154,6 +154,11 @@ def write_part(data: Path, valid: Path, percent: int, output: Path, stats: Path)
     write_stats(stats, {"train": part, "valid": read_text(valid)}, token_list(data))
 
 
+def read_sentences(path: Path) -> List[str]:
+    """Lines of a text that are not blank."""
+    return [line for _, line in read_lines(path) if line.strip()]
+
+
 def keep_text(path: Path, lines: Sequence[str]) -> None:
     """Write the lines of a text; of a stopped run, whose trainings go on, it is there already.
 

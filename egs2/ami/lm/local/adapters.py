@@ -21,10 +21,10 @@ from espnet_bayeslm.quickstart.steps import HEAVY, Step, read_figures, run_steps
 from espnet_bayeslm.training.plain_text import best_of
 from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_lines, write_text
+from espnet_bayeslm.utils.files import write_text
 from lab import finetuning
 from lab.cells import markdown_table
-from lab.texts import evenly, keep_text
+from lab.texts import evenly, keep_text, read_sentences
 
 # System -> options of `bayeslm train`. The noise of an adapter's product grows with its rank: rank
 # 64 has half the standard deviation of 16.
@@ -224,15 +224,14 @@ def adapters(
     if unknown := sorted(set(names) - set(SYSTEMS)):
         known = ", ".join(SYSTEMS)
         raise InputError(f"--systems {unknown[0]}: expected some of {known}")
-    train = [line for _, line in read_lines(train_text) if line.strip()]
+    train = read_sentences(train_text)
     if max(counts) > len(train):
         raise InputError(f"--sizes {sizes}: there are {len(train)} sentences", path=train_text)
     # as `bayeslm adapt` ends trainings
     options = {"max_epoch": max_epoch, "patience": PATIENCE, "batch_bins": 256}
     study = Study(base, exp, train, options, precision)
     for name, path in (("valid", valid_text), ("test", test_text)):
-        lines = [line for _, line in read_lines(path) if line.strip()]
-        keep_text(study.text(name), evenly(lines, sentences))
+        keep_text(study.text(name), evenly(read_sentences(path), sentences))
     cases = list(itertools.product(counts, numbers))
     steps = [study.training(name, *case) for case in cases for name in names]
     if set(PAIR) <= set(names):

@@ -24,7 +24,7 @@ from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_text
 from lab.cells import markdown_table
-from lab.texts import evenly, keep_text
+from lab.texts import evenly, keep_text, read_sentences
 
 # System -> its configuration, and what the days after the first have besides. Yesterday's
 # posterior weighs against as many tokens as `ess` says: the fewer, the stronger is its pull.
@@ -225,7 +225,7 @@ def continual(
     names = systems.split()
     if unknown := sorted({*names} - {*SYSTEMS, ALL}):
         raise InputError(f"--systems {unknown[0]}: expected some of {', '.join([*SYSTEMS, ALL])}")
-    lines = [line for _, line in read_lines(train_text) if line.strip()]
+    lines = read_sentences(train_text)
     sizes = {"train": sentences, "valid": sentences // 2, "test": 40}
     needed = sum(sizes.values())
     if needed > min(MEETING, len(lines) // days):
