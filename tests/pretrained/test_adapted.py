@@ -273,7 +273,7 @@ def test_peft_s_adapter_is_start_and_prior(trained, tmp_path):
     torch.testing.assert_close(ours.lm(ids).logits, theirs(ids).logits, rtol=1e-5, atol=1e-5)
     state = torch.load(tmp_path / "exp/valid.loss.ave.pth", weights_only=True)
     prior = next(v for n, v in state.items() if n.endswith("_prior_mean"))
-    mean = next(v for n, v in state.items() if n.endswith("lora_A.default.weight"))
+    mean = next(v for n, v in state.items() if n.endswith("lora_B.default.weight"))
     torch.testing.assert_close(prior, mean)
 
 

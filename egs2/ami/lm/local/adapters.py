@@ -32,6 +32,7 @@ SYSTEMS: Dict[str, Dict[str, Any]] = {
     "lora_r4": {"config": "lora", "lm_conf": ["lora.r=4"]},
     "lora_r16": {"config": "lora", "lm_conf": ["lora.r=16"]},
     "lora_r64": {"config": "lora", "lm_conf": ["lora.r=64"]},
+    "lora_r64_fast": {"config": "lora", "lm_conf": ["lora.r=64"], "optim_conf": "lr=0.001"},
     # another start on the same sentences
     "lora_r64_second": {"config": "lora", "lm_conf": ["lora.r=64"]},
     "lora_r64_dropout0": {"config": "lora", "lm_conf": ["lora.r=64", "lora.dropout=0.0"]},
@@ -60,6 +61,18 @@ SYSTEMS: Dict[str, Dict[str, Any]] = {
     },
     "bayes_lora": {"config": "bayes_lora", "lm_conf": ["lora.r=16"]},
     "bayes_lora_r64": {"config": "bayes_lora", "lm_conf": ["lora.r=64"]},
+    # a posterior over the first factor, which starts at random
+    "bayes_lora_first_r64": {
+        "config": "bayes_lora",
+        "lm_conf": [
+            "lora.r=64",
+            "uncertainty={lora_a@*: bayes}",
+            "init_std=0.5",
+            "init_std_unit=weights",
+        ],
+        "model_conf": ["kl_weight=0.01"],
+        "optim_conf": "lr=0.0005",
+    },
     # of 0.00005, 0.0001 and 0.0002, the best on 250 sentences of AMI (seed 1)
     "full": {"lr": 0.0002},
 }
@@ -125,7 +138,7 @@ class Study(NamedTuple):
             reading = [f"precision={self.precision}", f"text_form={finetuning.FORM}"]
             options.update({"from": self.base, "lm_conf": [*options["lm_conf"], *reading]})
             if self.precision == "bfloat16":
-                options["model_conf"] = "autocast=bfloat16"
+                options["model_conf"] = [*options.get("model_conf", ()), "autocast=bfloat16"]
             train = words("train", **options)
             measure.update(lm=exp)
         lines = [train, words("perplexity", **measure, output=exp / "mean.json")]

@@ -50,9 +50,9 @@ declare -A options=(
     [ivon_lora_r64]="--config ivon_lora --lm_conf lora.r=64 --optim_conf ess=40000000"
     [ivon_lora_3m]="--config ivon_lora --optim_conf ess=3000000"
     [ivon_lora_nonoise]="--config ivon_lora --optim_conf ess=1000000000000"
-    [bayes_lora_kl0.1]="--config bayes_lora --model_conf kl_weight=0.1"
-    [bayes_lora_kl0.001]="--config bayes_lora --model_conf kl_weight=0.001"
-    [bayes_lora_both]="--config bayes_lora --lm_conf uncertainty.lora_b@*={kind: bayes, init_std: 0.001, init_std_unit: absolute}"
+    [bayes_lora_kl0.01]="--config bayes_lora --model_conf kl_weight=0.01"
+    [bayes_lora_kl0.0001]="--config bayes_lora --model_conf kl_weight=0.0001"
+    [bayes_lora_both]="--config bayes_lora --lm_conf uncertainty.lora_a@*={kind: bayes, init_std: 0.5, init_std_unit: weights}"
 )
 for seed in ${seeds}; do
     for name in ${systems}; do
