@@ -30,7 +30,7 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
     "bayes_lora": _LITTLE,
 }
 """Configuration of an adapter -> what it has for a few hundred sentences."""
-TRIED = ("lora",)
+TRIED = ("bayes_lora",)
 """Configurations that are tried unless --adapter names some: lowest validation perplexity.
 
 Source: egs2/ami/lm/RESULTS_adapters.md.

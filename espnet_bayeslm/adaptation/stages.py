@@ -95,7 +95,7 @@ class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
     )
     normalize: str = normalize_option("hypotheses and references")
     configs: Sequence[str] = option(
-        "Configuration of an adapter that is tried (repeatable; default: lora); the tuning part"
+        "Configuration of an adapter that is tried (repeatable; default: bayes_lora); the tuning part"
         " chooses",
         (),
         name="adapter",

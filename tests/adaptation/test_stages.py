@@ -12,7 +12,7 @@ from pretrained.tiny_models import write_model
 
 import espnet_bayeslm
 from espnet_bayeslm.adaptation import stages
-from espnet_bayeslm.adaptation.plan import Plan, System
+from espnet_bayeslm.adaptation.plan import TRIED, Plan, System
 from espnet_bayeslm.adaptation.stages import AdaptOptions, adapt, measured, used_system
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.adapt import main
@@ -224,7 +224,7 @@ def test_lists_may_come_after_the_adapter(lists, tiny, tmp_path, fails, capsys):
     adapt(AdaptOptions(ref=str(tmp_path / "ref"), **common), bayeslm.main)
     assert "the same command with --nbest LISTS" in capsys.readouterr().out
     assert not (output / "adapted.yaml").exists()
-    checkpoint = output / "lora" / "valid.loss.ave.pth"
+    checkpoint = output / TRIED[0] / "valid.loss.ave.pth"
     before = checkpoint.stat().st_mtime_ns
     options = AdaptOptions(nbest=str(lists / "dev.jsonl"), ref=str(tmp_path / "ref"), **common)
     adapt(options, bayeslm.main)

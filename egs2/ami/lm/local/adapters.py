@@ -42,6 +42,13 @@ SYSTEMS: Dict[str, Dict[str, Any]] = {
         "lm_conf": ["lora.r=64"],
         "optim_conf": "weight_decay=10",
     },
+    # the prior of bayes_lora, and next to no noise
+    "lora_r64_prior": {
+        "config": "bayes_lora",
+        "lm_conf": ["lora.r=64", "init_std=0.00001"],
+        "model_conf": ["kl_weight=0.0003"],
+        "optim_conf": "lr=0.0005",
+    },
     # an average along the way at one rate
     "lora_r64_swa": {
         "config": "lora",
