@@ -95,8 +95,8 @@ class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
     )
     normalize: str = normalize_option("hypotheses and references")
     configs: Sequence[str] = option(
-        "Configuration of an adapter that is tried (repeatable; default: bayes_lora); the tuning part"
-        " chooses",
+        "Configuration of an adapter that is tried (repeatable; default: bayes_lora); the tuning"
+        " part chooses",
         (),
         name="adapter",
     )
