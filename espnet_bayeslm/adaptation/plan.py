@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.quickstart.steps import Step, words
 from espnet_bayeslm.rescoring.decision import WITHOUT_LM
+from espnet_bayeslm.utils.files import read_lines
 
 FIRST, CONTROL = "first pass", "first pass, tuned"
 AS_IT_IS, ADAPTED, IN_CONTEXT = "as it is", "adapted", "{}, in context"
@@ -30,11 +31,16 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
     "bayes_lora": _LITTLE,
 }
 """Configuration of an adapter -> what it has for a few hundred sentences."""
-TRIED = ("bayes_lora",)
-"""Configurations that are tried unless --adapter names some: lowest validation perplexity.
+FEW = 1000
+"""Sentences from which on `lora` predicts the validation text as well as `bayes_lora`, or better.
 
 Source: egs2/ami/lm/RESULTS_adapters.md.
 """
+
+
+def tried(sentences: int) -> Tuple[str, ...]:
+    """Configurations that are tried on so many sentences, unless --adapter names some."""
+    return ("bayes_lora" if sentences < FEW else "lora",)
 
 
 class System(NamedTuple):
@@ -64,7 +70,7 @@ class Plan:
         folder: The folder; `data` in it has texts and lists.
         lm: The LM that is adapted, as `--from` has it.
         base: Base model of an adapter, where it is not at its path.
-        configs: Configurations of the adapters that are tried.
+        configs: Configurations of the adapters that are tried; none: `tried` names them.
         max_epoch: Epochs, at most.
         others: LMs that are interpolated with the LM.
         ngrams: n-grams that are.
@@ -94,6 +100,11 @@ class Plan:
         adapt.txt and valid.txt train; tune.txt, tune.jsonl and tune.ref measure and tune.
         """
         return self.folder / "data" / name
+
+    @property
+    def sentences(self) -> int:
+        """Number of sentences that train."""
+        return sum(bool(line.strip()) for _, line in read_lines(self.data("adapt.txt")))
 
     def exp(self, config: str) -> Path:
         """Experiment of an adapter."""

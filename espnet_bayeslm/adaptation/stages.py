@@ -21,9 +21,9 @@ from espnet_bayeslm.adaptation.plan import (
     CONTROL,
     FIRST,
     MAX_EPOCH,
-    TRIED,
     Plan,
     System,
+    tried,
 )
 from espnet_bayeslm.engine.pool import EngineOptions, Pool
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
@@ -95,8 +95,8 @@ class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
     )
     normalize: str = normalize_option("hypotheses and references")
     configs: Sequence[str] = option(
-        "Configuration of an adapter that is tried (repeatable; default: bayes_lora); the tuning"
-        " part chooses",
+        "Configuration of an adapter that is tried (repeatable; default: bayes_lora, from 1,000"
+        " sentences on lora); the tuning part chooses",
         (),
         name="adapter",
     )
@@ -150,7 +150,8 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
             write_lists(plan.data("tune.jsonl"), parts.tuning)
         pool = stack.enter_context(workers)
         form, rate = measured(pool, plan)
-        plan = dataclasses.replace(plan, text_form=form)
+        configs = plan.configs or tried(plan.sentences)
+        plan = dataclasses.replace(plan, text_form=form, configs=configs)
         announce(plan, parts, refs, workers=pool.workers, rate=rate)
         if options.nbest is None:
             run_steps(pool, [*map(plan.adapter, plan.configs)], plan.logs, tool)
@@ -183,7 +184,7 @@ def planned(options: AdaptOptions) -> Plan:
         folder=Path(options.output),
         lm=whole_name(options.source),
         base=options.base and whole_name(options.base),
-        configs=tuple(options.configs) or TRIED,
+        configs=tuple(options.configs),
         max_epoch=options.max_epoch,
         others=tuple(
             whole_name(lm) if is_pretrained(lm) else str(Path(lm).resolve()) for lm in options.lms

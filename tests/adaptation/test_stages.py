@@ -11,8 +11,9 @@ import yaml
 from pretrained.tiny_models import write_model
 
 import espnet_bayeslm
+from espnet_bayeslm.adaptation import plan as plans
 from espnet_bayeslm.adaptation import stages
-from espnet_bayeslm.adaptation.plan import TRIED, Plan, System
+from espnet_bayeslm.adaptation.plan import Plan, System
 from espnet_bayeslm.adaptation.stages import AdaptOptions, adapt, measured, used_system
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.adapt import main
@@ -224,7 +225,7 @@ def test_lists_may_come_after_the_adapter(lists, tiny, tmp_path, fails, capsys):
     adapt(AdaptOptions(ref=str(tmp_path / "ref"), **common), bayeslm.main)
     assert "the same command with --nbest LISTS" in capsys.readouterr().out
     assert not (output / "adapted.yaml").exists()
-    checkpoint = output / TRIED[0] / "valid.loss.ave.pth"
+    checkpoint = output / "bayes_lora" / "valid.loss.ave.pth"
     before = checkpoint.stat().st_mtime_ns
     options = AdaptOptions(nbest=str(lists / "dev.jsonl"), ref=str(tmp_path / "ref"), **common)
     adapt(options, bayeslm.main)
@@ -238,6 +239,23 @@ def test_lists_may_come_after_the_adapter(lists, tiny, tmp_path, fails, capsys):
     message = fails(main, words)
     assert "tune.jsonl: holds parts of other lists" in message
     assert "neither lists nor references" in fails(main, ["--from", tiny, "--output", output])
+
+
+def test_the_number_of_sentences_chooses_the_adapter(lists, tiny, tmp_path, monkeypatch):
+    """A posterior on few of them; --text counts, and blank lines between recordings do not."""
+    refs = [item.ref for item in read_nbest(lists / "dev.jsonl")]
+    more = tmp_path / "more.txt"
+    more.write_text("\n\n".join(" ".join(words) for words in refs[:5]) + "\n")
+    given = {"source": tiny, "max_epoch": 1, "precision": "float32", "workers": 1}
+    given["ref"] = str(tmp_path / "ref")
+    (tmp_path / "ref").write_text("".join(f"u{n} {' '.join(r)}\n" for n, r in enumerate(refs[:9])))
+    for few, adapter in ((11, "lora"), (12, "bayes_lora")):
+        monkeypatch.setattr(plans, "FEW", few)
+        output = tmp_path / adapter
+        adapt(AdaptOptions(texts=[more], output=str(output), **given), bayeslm.main)
+        sentences = (output / "data" / "adapt.txt").read_text().split("\n")
+        assert sum(map(bool, sentences)) == 11
+        assert [path.parent.name for path in output.glob("*/config.yaml")] == [adapter]
 
 
 def test_form_and_speed_are_those_of_the_lm_that_is_given(tmp_path, monkeypatch):
