@@ -138,7 +138,8 @@ def trained(tmp_path_factory):
     lines = [f"so we could put the remote on the table {n % 3}" for n in range(12)]
     (folder / "train.txt").write_text("\n".join(lines) + "\n")
     (folder / "valid.txt").write_text("\n".join(SENTENCES) + "\n")
-    train(folder, "exp", "bayes_lora", f"hf:{folder / 'base'}")
+    # a wide start, so that samples differ after these few steps
+    train(folder, "exp", "bayes_lora", f"hf:{folder / 'base'}", "--lm_conf", "init_std=0.1")
     return folder
 
 
