@@ -9,7 +9,6 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.quickstart.steps import Step, words
 from espnet_bayeslm.rescoring.decision import WITHOUT_LM
-from espnet_bayeslm.utils.files import read_lines
 
 FIRST, CONTROL = "first pass", "first pass, tuned"
 AS_IT_IS, ADAPTED, IN_CONTEXT = "as it is", "adapted", "{}, in context"
@@ -100,11 +99,6 @@ class Plan:
         adapt.txt and valid.txt train; tune.txt, tune.jsonl and tune.ref measure and tune.
         """
         return self.folder / "data" / name
-
-    @property
-    def sentences(self) -> int:
-        """Number of sentences that train."""
-        return sum(bool(line.strip()) for _, line in read_lines(self.data("adapt.txt")))
 
     def exp(self, config: str) -> Path:
         """Experiment of an adapter."""

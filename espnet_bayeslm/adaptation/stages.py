@@ -150,9 +150,10 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
             write_lists(plan.data("tune.jsonl"), parts.tuning)
         pool = stack.enter_context(workers)
         form, rate = measured(pool, plan)
-        configs = plan.configs or tried(plan.sentences)
+        adapting = _sentences(plan.data("adapt.txt"))
+        configs = plan.configs or tried(len(adapting))
         plan = dataclasses.replace(plan, text_form=form, configs=configs)
-        announce(plan, parts, refs, workers=pool.workers, rate=rate)
+        announce(plan, parts, refs, adapting, workers=pool.workers, rate=rate)
         if options.nbest is None:
             run_steps(pool, [*map(plan.adapter, plan.configs)], plan.logs, tool)
             print(f"next: the same command with --nbest LISTS tunes, and writes {folder}")
@@ -346,8 +347,7 @@ def form_and_speed(plan: Plan) -> Tuple[str, float]:
     set_threads(1)
     lm = load_causal_lm(plan.lm, base=plan.base, precision=plan.precision)
     scorer = PretrainedScorer(lm)
-    lines = (line.split() for _, line in read_lines(plan.data("valid.txt")))
-    sentences = [words for words in lines if words]
+    sentences = _sentences(plan.data("valid.txt"))
     reader = lm.reader or scorer.choose(sentences, training_readers(lm.tokenizer))
     form, probe = str(reader.form), sentences[:PROBE]
     scorer.prepare([], form)
@@ -357,15 +357,28 @@ def form_and_speed(plan: Plan) -> Tuple[str, float]:
     return form, max(sum(map(len, probe)), 1) / max(time.perf_counter() - begin, 1e-6)
 
 
-def announce(plan: Plan, parts: Parts, refs: Refs, *, workers: int, rate: float) -> None:
+def _sentences(path: Path) -> List[List[str]]:
+    """Words of the lines of a text that are not blank."""
+    lines = (line.split() for _, line in read_lines(path))
+    return [words for words in lines if words]
+
+
+def announce(
+    plan: Plan,
+    parts: Parts,
+    refs: Refs,
+    adapting: Sequence[Sequence[str]],
+    *,
+    workers: int,
+    rate: float,
+) -> None:
     """Say how the lists are divided, and how long it will take about.
 
-    One worker scores `rate` words a second.
+    The sentences `adapting` train, and one worker scores `rate` words a second.
     """
-    adapting = sum(len(line.split()) for _, line in read_lines(plan.data("adapt.txt")))
     hypotheses = sum(len(hyp.words) for item in parts.tuning for hyp in item.hypotheses)
     tuning = sum(len(refs[item.utt]) for item in parts.tuning)
-    trained = min(USUAL_EPOCHS, plan.max_epoch) * (adapting * TRAINING + tuning)
+    trained = min(USUAL_EPOCHS, plan.max_epoch) * (sum(map(len, adapting)) * TRAINING + tuning)
     trained *= math.ceil(len(plan.configs) / workers)
     # systems, of which those in context score the lists twice
     read = (5 if plan.context else 2) * SHARED * hypotheses / min(workers, 2)
