@@ -77,8 +77,8 @@ class AdaptedLM(UncertainLM):
         precision: str = "float32",
         gradient_checkpointing: bool = False,
         prior_variance: Union[float, str] = "learn_rows",
-        init_std: float = 0.5,
-        init_std_unit: str = "weights",
+        init_std: float = 0.001,
+        init_std_unit: str = "absolute",
         num_samples: int = 0,
         context: int = 0,
     ):

@@ -103,13 +103,20 @@ def test_positions_are_the_factors_of_each_layer(tmp_path, family):
 
 def test_the_kl_is_the_closed_form(tmp_path):
     conf = {"uncertainty": {"lora_a@*": "bayes"}, "prior_variance": 0.25, "init_std": 0.1}
-    _, lm = build(tmp_path, **conf, init_std_unit="absolute")
+    _, lm = build(tmp_path, **conf)
     expected = 0.0
     for name, mean in lm.named_parameters():
         if name.endswith("lora_A.default.weight"):
             terms = (0.01 + mean.double() ** 2) / 0.25 - 1 - np.log(0.01 / 0.25)
             expected += float(terms.sum()) / 2
     assert float(lm.kl()) == pytest.approx(expected, rel=1e-6)
+
+
+def test_both_factors_start_a_step_of_the_optimizer_wide(tmp_path):
+    """The second factor is zero: noise relative to its weights would be that of the floor."""
+    _, lm = build(tmp_path, uncertainty={"lora_a@*": "bayes", "lora_b@*": "bayes"})
+    for block in lm.posterior.blocks():
+        assert torch.allclose(block.std, torch.tensor(0.001))
 
 
 def test_a_checkpoint_has_the_adapter_alone_of_one_base(tmp_path):
