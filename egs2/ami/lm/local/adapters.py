@@ -13,7 +13,7 @@ import random
 import statistics
 from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from espnet_bayeslm.adaptation.plan import MAX_EPOCH, PATIENCE
 from espnet_bayeslm.engine.pool import LOCAL
@@ -68,6 +68,12 @@ SYSTEMS: Dict[str, Dict[str, Any]] = {
     },
     "bayes_lora": {"config": "bayes_lora", "lm_conf": ["lora.r=16"]},
     "bayes_lora_r64": {"config": "bayes_lora", "lm_conf": ["lora.r=64"]},
+    # at LoRA's rate
+    "bayes_lora_r64_slow": {
+        "config": "bayes_lora",
+        "lm_conf": ["lora.r=64"],
+        "optim_conf": "lr=0.0005",
+    },
     # a posterior over the first factor, which starts at random
     "bayes_lora_first_r64": {
         "config": "bayes_lora",
@@ -91,6 +97,7 @@ FIRST, SECOND = PAIR = ("lora_r64", "lora_r64_second")
 # Added to the seed of the second
 OTHER_START = 1000
 TEST, VALID = "word perplexity", "validation perplexity per token"
+CHANGE = f"change in % against {FIRST}"
 # Figure of the test text -> what follows the system's name in the table
 LABELS = {"test": "", "samples": f", {SAMPLES} samples", "ensemble": f" and {FIRST}"}
 # Figures whose lowest mean on the validation text is marked
@@ -185,9 +192,10 @@ def rows_of(study: Study, names: Sequence[str], sizes: Sequence[int], seeds: Seq
 
 
 def table_of(found: Any, title: str = TEST, figures: Mapping[str, str] = LABELS) -> str:
-    """Means over the seeds, with each seed's; of the systems with all seeds one is marked."""
-    sizes = list(dict.fromkeys(size for by_size in found.values() for size in by_size))
+    """Means over the seeds; of the systems with the most seeds one is marked."""
+    sizes = sizes_of(found)
     best = {size: lowest_mean(found, size) for size in sizes}
+    seeds = max(len(row["valid"]) for by_size in found.values() for row in by_size.values())
     cells = []
     for name, by_size in found.items():
         for figure, label in figures.items():
@@ -195,10 +203,62 @@ def table_of(found: Any, title: str = TEST, figures: Mapping[str, str] = LABELS)
             for size in sizes:
                 values = by_size.get(size, {}).get(figure, ())
                 mark = " *" if figure in MARKED and best[size] == name else ""
-                each = ", ".join(f"{value:.1f}" for value in values)
-                row.append(f"{statistics.mean(values):.1f}{mark} ({each})" if values else "")
+                few = f" ({len(values)} of {seeds} seeds)" if len(values) < seeds else ""
+                row.append(f"{statistics.mean(values):.1f}{mark}{few}" if values else "")
             cells += [row] if any(row[1:]) else []
     return markdown_table([title, *(f"{size} sentences" for size in sizes)], cells)
+
+
+def sizes_of(found: Any) -> List[Any]:
+    """All sizes that some system has."""
+    return list(dict.fromkeys(size for by_size in found.values() for size in by_size))
+
+
+def changes_table(found: Any) -> str:
+    """Mean change of the test text's perplexity against `FIRST`, and the seeds that are lower."""
+    sizes, cells = sizes_of(found), []
+    for name, by_size in found.items():
+        for figure in ("test", "ensemble"):
+            label = f"{name}{LABELS[figure]}"
+            rows = [[label], [f"{label}: seeds lower"]]
+            for size in sizes:
+                change, lower = change_of(found, by_size.get(size, {}).get(figure, ()), size)
+                rows[0].append(change)
+                rows[1].append(lower)
+            cells += rows if name != FIRST and any(rows[0][1:]) else []
+    return markdown_table([f"{TEST}, {CHANGE}", *(f"{size} sentences" for size in sizes)], cells)
+
+
+def change_of(found: Any, values: Sequence[float], size: Any) -> Tuple[str, str]:
+    """Mean change against `FIRST` at the same seed, in %, and the number of seeds it is lower."""
+    pairs = zip(values, found.get(FIRST, {}).get(size, {}).get("test", ()), strict=False)
+    changes = [100 * (value / base - 1) for value, base in pairs]
+    if not changes:
+        return "", ""
+    lower = sum(change < 0 for change in changes)
+    return f"{statistics.mean(changes):+.1f}", f"{lower} of {len(changes)}"
+
+
+def table_at(found: Any, size: Any) -> str:
+    """All figures of one size, a row a system."""
+    cells = []
+    for name, by_size in found.items():
+        row = by_size[size]
+        for figure, label in LABELS.items():
+            if values := row.get(figure):
+                valid = "" if label else f"{statistics.mean(row['valid']):.1f}"
+                against = change_of(found, values, size) if name != FIRST else ("", "")
+                cells.append([f"{name}{label}", f"{statistics.mean(values):.1f}", valid, *against])
+    return markdown_table([f"{size} sentences", TEST, VALID, CHANGE, "seeds lower"], cells)
+
+
+def tables_of(found: Any) -> List[str]:
+    """Tables of all figures: one of one size, and else one of each figure."""
+    sizes = sizes_of(found)
+    if len(sizes) == 1:
+        return [table_at(found, sizes[0])]
+    valid = table_of(found, VALID, {"valid": ""})
+    return [table_of(found), valid, *([changes_table(found)] if FIRST in found else [])]
 
 
 def lowest_mean(found: Any, size: int) -> str:
@@ -260,8 +320,7 @@ def adapters(
         run_steps(pool, steps, exp / "log", finetuning.main)
     found = rows_of(study, names, counts, numbers)
     write_text(exp / "results.json", json.dumps({"systems": found}, indent=1))
-    valid = table_of(found, VALID, {"valid": ""})
-    text = f"{table_of(found)}\n{valid}\n{rule_of(found)}"
+    text = "\n".join([*tables_of(found), rule_of(found)])
     write_text(exp / "RESULTS.md", text)
     print(text)
 
