@@ -44,12 +44,18 @@ def test_past_present_and_future_are_of_the_day_that_was_learnt_last(study):
     assert figures == pytest.approx(expected)
 
 
-def test_the_table_has_means_over_the_seeds(study):
+def test_the_tables_have_means_over_the_seeds_and_changes_at_each(study):
     figures = {"past": 8.0, "present": 4.0, "future": 2.0, "end": 6.0}
     others = {name: value + 1 for name, value in figures.items()}
-    rows = study.table_of({"lora": [figures, others]}).splitlines()
-    cells = [cell.strip() for cell in rows[2].split("|")[1:-1]]
-    assert cells == ["lora", "8.5 (8.0, 9.0)", "4.5 (4.0, 5.0)", "2.5 (2.0, 3.0)", "6.5 (6.0, 7.0)"]
+    found = {"lora": [figures, others], "ivon": [others, others]}
+    assert study.table_of(found).splitlines()[2:] == [
+        "| lora | 8.5 | 4.5 | 2.5 | 6.5 |",
+        "| ivon | 9.0 | 5.0 | 3.0 | 7.0 |",
+    ]
+    assert study.changes_table(found, "lora").splitlines()[2:] == [
+        "| ivon, lowest | +0.0 | +0.0 | +0.0 | +0.0 |",
+        "| ivon, highest | +12.5 | +25.0 | +50.0 | +16.7 |",
+    ]
 
 
 @pytest.mark.slow
@@ -101,3 +107,5 @@ def test_the_page_has_what_the_raw_numbers_give(study):
             found[name].append(study.figures_of(scores))
     assert set(found) >= {"as_it_is", "all", "lora"} and len(found["lora"]) == 3
     assert study.table_of(found).strip() in page
+    for base in ("lora", "lora_rate_0.00015"):
+        assert study.changes_table(found, base).strip() in page

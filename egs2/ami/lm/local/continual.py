@@ -47,6 +47,10 @@ MEETING = 650
 KEPT = "valid.loss.ave.pth"
 # ln p and tokens of a day's test text
 Score = Tuple[float, int]
+# System -> its figures of each seed
+Found = Mapping[str, Sequence[Mapping[str, float]]]
+# Column of a table -> figure
+COLUMNS = {"past": "past", "present": "present", "future": "future", "all, at the end": "end"}
 
 
 class Days(NamedTuple):
@@ -169,19 +173,27 @@ def figures_of(after: Sequence[Sequence[Score]]) -> Dict[str, float]:
     return {name: perplexity(part) for name, part in scores.items()}
 
 
-def table_of(found: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
-    """Means over the seeds of each system, with each seed's."""
+def table_of(found: Found) -> str:
+    """Means over the seeds of each system."""
+    rows = {name: [statistics.mean(column) for column in by_seed(found, name)] for name in found}
+    cells = [[name, *(f"{value:.1f}" for value in row)] for name, row in rows.items()]
+    return markdown_table(["word perplexity", *COLUMNS], cells)
+
+
+def changes_table(found: Found, base: str) -> str:
+    """Change of each system against one at the same seed, in %: at the seeds of both ends."""
     cells = []
-    for name, seeds in found.items():
-        row = [name]
-        for column in seeds[0]:
-            values = [figures[column] for figures in seeds]
-            each = ", ".join(f"{value:.1f}" for value in values)
-            row.append(f"{statistics.mean(values):.1f} ({each})")
-        cells.append(row)
-    return markdown_table(
-        ["word perplexity", "past", "present", "future", "all, at the end"], cells
-    )
+    for name in (name for name in found if name not in (base, AS_IT_IS)):
+        pairs = zip(by_seed(found, name), by_seed(found, base), strict=True)
+        changes = [[100 * (a / b - 1) for a, b in zip(*pair, strict=True)] for pair in pairs]
+        for label, end in (("lowest", min), ("highest", max)):
+            cells.append([f"{name}, {label}", *(f"{end(column):+.1f}" for column in changes)])
+    return markdown_table([f"change in % against {base}", *COLUMNS], cells)
+
+
+def by_seed(found: Found, name: str) -> List[List[float]]:
+    """Figures of a system: of each column, those of all seeds."""
+    return [[figures[column] for figures in found[name]] for column in COLUMNS.values()]
 
 
 def train_days(runs: Sequence[Days], names: Sequence[str], exp: Path) -> None:
@@ -245,9 +257,10 @@ def continual(
     train_days(runs, names, exp)
     scores = {name: [run.scores_after(name) for run in runs] for name in (AS_IT_IS, *names)}
     write_text(exp / "results.json", json.dumps(scores))
-    table = table_of({name: [*map(figures_of, found)] for name, found in scores.items()})
-    write_text(exp / "RESULTS.md", table)
-    print(table)
+    found = {name: [*map(figures_of, after)] for name, after in scores.items()}
+    text = f"{table_of(found)}\n{changes_table(found, names[0])}"
+    write_text(exp / "RESULTS.md", text)
+    print(text)
 
 
 def main(cmd: Any = None) -> None:
