@@ -36,6 +36,7 @@ CURVES = {
     "IVON": ("ivon_r64", "#b0b7bf", "v"),
     "IVON, two fifths of the rate": ("ivon_r64_slow", "#1f6fb5", "o"),
     "bayes_lora": ("bayes_lora_r64", "#d9822b", "s"),
+    "bayes_lora, LoRA's rate": ("bayes_lora_r64_slow", "#a3430f", "D"),
     "LoRA, twice the rate": ("lora_r64_fast", "#8a5fb0", "^"),
 }
 SEEDS = (1, 2, 3)
