@@ -65,6 +65,11 @@ def test_changes_are_those_of_each_seed(study):
         "| lora_r64_second and lora_r64 | -5.6 |  |",
         "| lora_r64_second and lora_r64: seeds lower | 1 of 2 |  |",
     ]
+    table = study.changes_table(FOUND, study.VALID, "valid")
+    assert table.splitlines()[2:] == [
+        "| ivon_r64 | -11.4 | +12.5 |",
+        "| ivon_r64: seeds lower | 1 of 2 | 0 of 2 |",
+    ]
 
 
 def test_a_size_by_itself_has_a_row_a_system(study):

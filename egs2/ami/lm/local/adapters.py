@@ -214,24 +214,24 @@ def sizes_of(found: Any) -> List[Any]:
     return list(dict.fromkeys(size for by_size in found.values() for size in by_size))
 
 
-def changes_table(found: Any) -> str:
-    """Mean change of the test text's perplexity against `FIRST`, and the seeds that are lower."""
+def changes_table(found: Any, title: str = TEST, of: str = "test") -> str:
+    """Mean change of a text's perplexity against `FIRST`, and the number of seeds it is lower."""
     sizes, cells = sizes_of(found), []
     for name, by_size in found.items():
-        for figure in ("test", "ensemble"):
-            label = f"{name}{LABELS[figure]}"
+        for figure in (of, "ensemble") if of == "test" else (of,):
+            label = f"{name}{LABELS.get(figure, '')}"
             rows = [[label], [f"{label}: seeds lower"]]
             for size in sizes:
-                change, lower = change_of(found, by_size.get(size, {}).get(figure, ()), size)
+                change, lower = change_of(found, by_size.get(size, {}).get(figure, ()), size, of)
                 rows[0].append(change)
                 rows[1].append(lower)
             cells += rows if name != FIRST and any(rows[0][1:]) else []
-    return markdown_table([f"{TEST}, {CHANGE}", *(f"{size} sentences" for size in sizes)], cells)
+    return markdown_table([f"{title}, {CHANGE}", *(f"{size} sentences" for size in sizes)], cells)
 
 
-def change_of(found: Any, values: Sequence[float], size: Any) -> Tuple[str, str]:
+def change_of(found: Any, values: Sequence[float], size: Any, of: str = "test") -> Tuple[str, str]:
     """Mean change against `FIRST` at the same seed, in %, and the number of seeds it is lower."""
-    pairs = zip(values, found.get(FIRST, {}).get(size, {}).get("test", ()), strict=False)
+    pairs = zip(values, found.get(FIRST, {}).get(size, {}).get(of, ()), strict=False)
     changes = [100 * (value / base - 1) for value, base in pairs]
     if not changes:
         return "", ""
@@ -257,8 +257,8 @@ def tables_of(found: Any) -> List[str]:
     sizes = sizes_of(found)
     if len(sizes) == 1:
         return [table_at(found, sizes[0])]
-    valid = table_of(found, VALID, {"valid": ""})
-    return [table_of(found), valid, *([changes_table(found)] if FIRST in found else [])]
+    changes = [changes_table(found), changes_table(found, VALID, "valid")] if FIRST in found else []
+    return [table_of(found), table_of(found, VALID, {"valid": ""}), *changes]
 
 
 def lowest_mean(found: Any, size: int) -> str:
