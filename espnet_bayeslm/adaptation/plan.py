@@ -115,7 +115,7 @@ class Plan:
         return self.folder / "score.json"
 
     def adapter(self, config: str) -> Step:
-        """Training of an adapter, until the tuning text no longer gains."""
+        """Training of an adapter, until the tuning text no longer gains, and its perplexity."""
         little = dict(SHIPPED.get(config, {}))
         options: Dict[str, Any] = {
             "config": config,
@@ -132,7 +132,11 @@ class Plan:
             # the adapter's products too, whose weights stay in float32
             "model_conf": "autocast=bfloat16" if self.precision == "bfloat16" else None,
         }
-        return Step(self.exp(config).name, [words("train", **options)])
+        # of the average of epochs that is used, which may be worse than the best of them
+        lm = str(self.exp(config))
+        text = {**self._scoring(lm), "text": self.data("tune.txt")}
+        measure = words("perplexity", **text, output=self.perplexity_of(lm))
+        return Step(self.exp(config).name, [words("train", **options), measure])
 
     def _reading(self) -> Iterator[str]:
         """Options of `lm_conf` for how the base model reads text."""
@@ -156,7 +160,22 @@ class Plan:
         """
         if system.in_context and system.lm == self.lm:
             return None
-        return self.weights(system) or self.folder / "perplexity" / f"{system.key}.json"
+        return self.weights(system) or self.perplexity_of(system.lm)
+
+    def perplexity_of(self, lm: str) -> Path:
+        """File with the perplexity of the tuning text by the LM as it is, or an adapter, alone."""
+        name = "as_it_is" if lm == self.lm else Path(lm).name
+        return self.folder / "perplexity" / f"{name}.json"
+
+    def _scoring(self, lm: str) -> Dict[str, Any]:
+        """Options of a tool that scores with an LM."""
+        return {
+            "lm": lm,
+            "base": self.base if lm == self.lm else None,
+            "precision": self.precision,
+            "text_form": self.text_form,
+            "cache": self.folder / "cache",
+        }
 
     def systems(self, adapter: str) -> List[System]:
         """All systems, with the adapter of a configuration."""
@@ -171,22 +190,17 @@ class Plan:
 
     def rescoring(self, system: System) -> Step:
         """Weights of a system, its perplexity, and lists that it rescored, each in its fold."""
-        scoring: Dict[str, Any] = {
-            "lm": [system.lm, *self.others],
-            "base": self.base if system.lm == self.lm else None,
-            "ngram": [*self.ngrams],
-            "precision": self.precision,
-            # it would hold for other pretrained LMs too
-            "text_form": None if any(map(is_pretrained, self.others)) else self.text_form,
-            "cache": self.folder / "cache",
-        }
+        scoring = {**self._scoring(system.lm), "lm": [system.lm, *self.others]}
+        scoring["ngram"] = [*self.ngrams]
+        if any(map(is_pretrained, self.others)):
+            scoring["text_form"] = None  # it would hold for these too
         weights = self.weights(system)
         text = {**scoring, "text": self.data("tune.txt")}
         lines: List[List[str]] = []
         if weights is not None:
             lines.append(words("interpolate", **text, output=weights))
-        elif (output := self.perplexity(system)) is not None:
-            lines.append(words("perplexity", **text, output=output))
+        elif system.lm == self.lm and not system.in_context:
+            lines.append(words("perplexity", **text, output=self.perplexity(system)))
         lines.append(
             words(
                 "rescore",

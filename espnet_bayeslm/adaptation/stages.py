@@ -40,7 +40,7 @@ from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.score_results import read_scores
 from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.rescoring.adapted_folder import write_adapted
-from espnet_bayeslm.training.plain_text import best_of, whole_name
+from espnet_bayeslm.training.plain_text import whole_name
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, read_yaml_mapping, write_text
 from espnet_bayeslm.utils.folders import check_folder, folder_lock, staged
@@ -148,6 +148,8 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
         write_texts(plan, parts, refs, normalization, options.texts, order)
         if options.nbest is not None:
             write_lists(plan.data("tune.jsonl"), parts.tuning)
+        for name in ("perplexity", "weights"):
+            (folder / name).mkdir(exist_ok=True)
         pool = stack.enter_context(workers)
         form, rate = measured(pool, plan)
         adapting = _sentences(plan.data("adapt.txt"))
@@ -392,20 +394,16 @@ def announce(
 
 def carried_out(plan: Plan, pool: Pool, tool: Tool) -> Tuple[System, List[Result]]:
     """The system to use, and the rows of the table, after all command lines have run."""
-    for name in ("perplexity", "weights"):
-        (plan.folder / name).mkdir(exist_ok=True)
     adapters = [*map(plan.adapter, plan.configs)]
     every = plan.systems(plan.configs[0])
     as_they_are = [plan.rescoring(system) for system in every if system.lm == plan.lm]
     if not all(is_done(step, plan.logs) for step in adapters):
         run_steps(pool, [*adapters, *as_they_are], plan.logs, tool)
-    config = min(plan.configs, key=lambda name: best_of(plan.exp(name))[0])
-    for name in plan.configs:
-        perplexity, epoch, _ = best_of(plan.exp(name))
-        LOG.info(
-            "%s: perplexity %.2f per token of the tuning text, epoch %d", name, perplexity, epoch
-        )
-    every = plan.systems(config)
+    paths = {name: plan.perplexity_of(str(plan.exp(name))) for name in plan.configs}
+    perplexities = {name: read_figures(path)[-1] for name, path in paths.items()}
+    for name, perplexity in perplexities.items():
+        LOG.info("%s: perplexity %.2f per word of the tuning text", name, perplexity)
+    every = plan.systems(min(perplexities, key=perplexities.__getitem__))
     run_steps(pool, [*as_they_are, plan.rescoring(every[-1])], plan.logs, tool)
     run_steps(pool, [plan.evaluation(every)], plan.logs, tool)
     results = read_results(plan, every)

@@ -18,9 +18,11 @@ from espnet_bayeslm.adaptation.stages import AdaptOptions, adapt, measured, used
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.adapt import main
 from espnet_bayeslm.bin.rescore import main as rescore
+from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.quickstart.demo import SHIPPED
+from espnet_bayeslm.quickstart.steps import read_figures
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping
 
@@ -256,6 +258,34 @@ def test_the_number_of_sentences_chooses_the_adapter(lists, tiny, tmp_path, monk
         sentences = (output / "data" / "adapt.txt").read_text().split("\n")
         assert sum(map(bool, sentences)) == 11
         assert [path.parent.name for path in output.glob("*/config.yaml")] == [adapter]
+
+
+def test_the_adapter_whose_average_predicts_the_tuning_text_best_is_used(lists, tiny, tmp_path):
+    """By the figure of the LM that is used, which the table has."""
+    still = tmp_path / "still.v2.yaml"
+    still.write_text(find_config("lora").read_text().replace("lr: 0.0005", "lr: 1.0e-9"))
+    output = tmp_path / "out"
+    options = AdaptOptions(
+        nbest=str(lists / "dev.jsonl"),
+        source=tiny,
+        configs=["lora", str(still)],
+        max_epoch=1,
+        workers=2,
+        precision="float32",
+        output=str(output),
+    )
+    with pytest.raises(InputError, match="stopped"):
+        adapt(options, stops)
+    paths = {name: output / "perplexity" / f"{name}.json" for name in ("lora", "still.v2")}
+    best, other = sorted(paths, key=lambda name: read_figures(paths[name])[-1])
+    assert f"{output}/{best} " in (output / "log" / "adapted.done").read_text()
+    shutil.copy(paths[best], tmp_path / "kept")
+    shutil.copy(paths[other], paths[best])
+    shutil.copy(tmp_path / "kept", paths[other])
+    adapt(options, bayeslm.main)
+    assert f"{output}/{other} " in (output / "log" / "adapted.done").read_text()
+    row = re.search(r"^\| adapted +\| +([\d.]+)", (output / "RESULTS.md").read_text(), re.MULTILINE)
+    assert row[1] == f"{read_figures(paths[other])[-1]:.1f}"
 
 
 def test_form_and_speed_are_those_of_the_lm_that_is_given(tmp_path, monkeypatch):
