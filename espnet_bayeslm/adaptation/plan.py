@@ -164,7 +164,7 @@ class Plan:
 
     def perplexity_of(self, lm: str) -> Path:
         """File with the perplexity of the tuning text by the LM as it is, or an adapter, alone."""
-        name = "as_it_is" if lm == self.lm else Path(lm).name
+        name = System(AS_IT_IS, lm).key if lm == self.lm else Path(lm).name
         return self.folder / "perplexity" / f"{name}.json"
 
     def _scoring(self, lm: str) -> Dict[str, Any]:
@@ -199,7 +199,8 @@ class Plan:
         lines: List[List[str]] = []
         if weights is not None:
             lines.append(words("interpolate", **text, output=weights))
-        elif system.lm == self.lm and not system.in_context:
+        elif system == System(AS_IT_IS, self.lm):
+            # that of an adapter was measured after its training
             lines.append(words("perplexity", **text, output=self.perplexity(system)))
         lines.append(
             words(
