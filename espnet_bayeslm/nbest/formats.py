@@ -7,6 +7,7 @@ of lattices are read as the N best hypotheses of each.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from functools import partial
 from pathlib import Path
@@ -23,10 +24,19 @@ from typing import (
     Union,
 )
 
+import numpy as np
+
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.evaluation.text_checks import Subset
 from espnet_bayeslm.nbest import kaldi
-from espnet_bayeslm.nbest.fields import BESIDE, AddList, UniqueUtterances, natural_order, placed
+from espnet_bayeslm.nbest.fields import (
+    BESIDE,
+    SCORES,
+    AddList,
+    UniqueUtterances,
+    natural_order,
+    placed,
+)
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
 from espnet_bayeslm.nbest.json_lists import DECODER, json_items, jsonl_writer
 from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_lattices
@@ -76,6 +86,12 @@ LATTICE_WRITERS: Dict[str, Callable[[PathLike], ContextManager[Callable[[Lattice
 }
 LatticeScales = Dict[Tuple[PathScales, Tuple[str, ...]], str]
 """Weights that come with lattices, and the scores that these hold -> the first such utterance."""
+
+LOOKED_AT = 200
+"""First lists that tell whether scores are ln P."""
+
+ROUNDING = 0.01
+"""Ln of the sum of a list's probabilities, at most, where their scores are rounded."""
 
 NBEST_SIZE = 100
 """Hypotheses of a lattice, unless another number is asked for."""
@@ -292,26 +308,58 @@ def write_nbest(nbests: Iterable[NBest], path: PathLike, *, format: str = "kaldi
 def normalized(
     lists: Iterable[NBest], normalization: Normalization, *, report: bool = True
 ) -> Iterator[NBest]:
-    """Yield lists with normalised words, for scores and counts; `source` is the list as it came."""
-    num_changed = num_hyps = 0
+    """Yield lists with normalised words, for scores and counts; `source` is the list as it came.
+
+    Where `am_score` is ln P, hypotheses of one text have the sum of their probabilities.
+    """
+    num_changed = num_hyps = num_repeated = 0
     emptied: List[str] = []
-    for nbest in lists:
+    lists = iter(lists)
+    ahead = list(itertools.islice(lists, LOOKED_AT))
+    sums = all(map(_has_log_probs, ahead))
+    for nbest in itertools.chain(ahead, lists):
         item = nbest.with_words(normalization.words)
         for hyp, new in zip(nbest.hypotheses, item.hypotheses, strict=True):
             num_hyps += 1
             num_changed += new.words != hyp.words
             if hyp.words and not new.words:
                 emptied.append(f"{' '.join(hyp.words)[:40]!r} of {nbest.utt}")
+        if sums and _has_log_probs(nbest):
+            item = with_summed_scores(item)
+            num_repeated += len(item.hypotheses) - len(set(item.numbered()))
         yield dataclasses.replace(item, source=nbest.source or nbest)
     if not report:
         return
     steps = ",".join(normalization.steps)
     LOG.info("--normalize %s changes %d of %d hypotheses", steps, num_changed, num_hyps)
+    if num_repeated:
+        told = "%d of %d repeat the text of another one: their probabilities are added up"
+        LOG.info(f"--normalize %s: {told}", steps, num_repeated, num_hyps)
     if emptied:
         LOG.warning(
             "--normalize %s leaves no word of %d hypotheses, the first %s: they count as empty",
             *(steps, len(emptied), emptied[0]),
         )
+
+
+def with_summed_scores(nbest: NBest) -> NBest:
+    """List in which hypotheses of one text have one `am_score`, the ln of their summed P."""
+    sums: Dict[Tuple[str, ...], Any] = {}
+    for hyp in nbest.hypotheses:
+        sums[hyp.words] = np.logaddexp(sums.get(hyp.words, -np.inf), hyp.am_score)
+    hyps = (dataclasses.replace(h, am_score=float(sums[h.words])) for h in nbest.hypotheses)
+    return dataclasses.replace(nbest, hypotheses=tuple(hyps))
+
+
+def _has_log_probs(nbest: NBest) -> bool:
+    """True if `am_score` may be ln P of each hypothesis: it stands alone, and P sum to 1 at most.
+
+    Scores that are divided by the length sum to more.
+    """
+    scores = nbest.scores("am_score")
+    if scores is None or nbest.acoustic or any(nbest.scores(n) is not None for n in SCORES[1:]):
+        return False
+    return bool(np.logaddexp.reduce(scores) <= ROUNDING)
 
 
 class CheckedLists:

@@ -357,7 +357,8 @@ def _vosk_list(value: Any, name: str) -> NBest:
         words = _words(item.get("text"), "text")
         hyps.append(Hypothesis(words, score, extra=_others(item, ("text", "confidence"))))
     utt = checked(content.get("utt", name), "utt", "a string")
-    return nbest_of(utt, hyps, content, keys=("alternatives", "utt", "ref", "speaker"))
+    nbest = nbest_of(utt, hyps, content, keys=("alternatives", "utt", "ref", "speaker"))
+    return dataclasses.replace(nbest, acoustic=True)
 
 
 def _beams_values(path: Path, remedy: str) -> Iterator[Value]:

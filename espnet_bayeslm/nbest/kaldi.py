@@ -83,7 +83,7 @@ def read_kaldi(path: PathLike) -> Iterator[NBest]:
     except OutOfStep:
         rows = _by_key(columns)  # which finds the fault
     for utt, of_utterance in rows:
-        yield NBest(utt, tuple(map(_hypothesis, of_utterance)))
+        yield NBest(utt, tuple(map(_hypothesis, of_utterance)), acoustic=True)
 
 
 def _hypothesis(row: Row) -> Hypothesis:

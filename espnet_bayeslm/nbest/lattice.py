@@ -231,7 +231,7 @@ def nbest_list(lattice: Lattice, size: int, scales: Optional[PathScales] = None)
         Hypothesis(path.words, path.am_score, **{name: getattr(path, name) for name in held})
         for path in best_paths(lattice, scales or lattice.scales, size)
     )
-    return NBest(lattice.utt, tuple(hyps))
+    return NBest(lattice.utt, tuple(hyps), acoustic=True)
 
 
 def acoustic_score(lattice: Lattice, words: Sequence[str]) -> float:

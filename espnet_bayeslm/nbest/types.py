@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -44,6 +44,7 @@ class NBest:
         source: The list before normalisation; None: it is not normalised.
         recording: Recording that the utterance is a part of, where the format says it.
         start: Where the utterance begins in the recording, in seconds, where the format says it.
+        acoustic: True if `am_score` is an acoustic log-likelihood by its format, and no ln P.
 
     Raises:
         ValueError: There is no hypothesis.
@@ -57,6 +58,7 @@ class NBest:
     source: Optional[NBest] = None
     recording: Optional[str] = None
     start: Optional[float] = None
+    acoustic: bool = dataclasses.field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.hypotheses:
@@ -67,6 +69,18 @@ class NBest:
         hypotheses = (dataclasses.replace(h, words=change(h.words)) for h in self.hypotheses)
         ref = None if self.ref is None else change(self.ref)
         return dataclasses.replace(self, hypotheses=tuple(hypotheses), ref=ref)
+
+    def numbered(self) -> np.ndarray:
+        """Number of each hypothesis among the distinct ones, from 0, (N,).
+
+        A hypothesis with the words and the scores of an earlier one repeats it.
+        """
+        known: Dict[Any, int] = {}
+        keys = (
+            place if h.am_score is None else (h.words, h.am_score, h.lm_score, h.graph_score)
+            for place, h in enumerate(self.hypotheses)
+        )
+        return np.array([known.setdefault(key, len(known)) for key in keys])
 
     def scores(self, name: str) -> Optional[np.ndarray]:
         """Scores of one name, (N,); None where no hypothesis has one."""

@@ -7,6 +7,7 @@ Whisper's (through `transformers`) ln P. Each is imported where it is used.
 from __future__ import annotations
 
 import importlib
+import itertools
 import re
 import tempfile
 from pathlib import Path
@@ -282,7 +283,10 @@ class WhisperSearch:
         self._prompt = torch.tensor([[start, *(token for _, token in forced)]], device=device)
 
     def __call__(self, samples: np.ndarray) -> List[Hypothesis]:
-        """Hypotheses of a recording, the best first, each text once; `am_score` is ln P."""
+        """Hypotheses of a recording, each text once; `am_score` is ln P.
+
+        The order is that of the beam search, by ln P per token.
+        """
         from transformers import GenerationMixin
 
         features = self._processor(samples, sampling_rate=self.rate, return_tensors="pt")
@@ -299,11 +303,11 @@ class WhisperSearch:
             do_sample=False,
         )
         texts = self._processor.batch_decode(found, skip_special_tokens=True)
-        hypotheses: Dict[Tuple[str, ...], Hypothesis] = {}
-        for text, score in zip(texts, self._log_probs(features, found), strict=True):
+        log_probs: Dict[Tuple[str, ...], float] = {}
+        for text, log_prob in zip(texts, self._log_probs(features, found), strict=True):
             words = tuple(text.split())
-            hypotheses.setdefault(words, Hypothesis(words, score))
-        return list(hypotheses.values())
+            log_probs[words] = float(np.logaddexp(log_probs.get(words, -np.inf), log_prob))
+        return list(itertools.starmap(Hypothesis, log_probs.items()))
 
     def _log_probs(self, features: torch.Tensor, tokens: torch.Tensor) -> List[float]:
         """Log-probabilities of sequences after the prompt, their ends included; (N, L) -> N."""

@@ -131,6 +131,12 @@ class ScoredList:
         except InputError as error:
             raise InputError(f"utterance {self.nbest.utt[:80]!r}: {error}") from error
 
+    def once(self, totals: np.ndarray) -> np.ndarray:
+        """Totals, (N,), in which a hypothesis that repeats an earlier one is impossible."""
+        numbers = self.nbest.numbered()
+        is_new = np.diff(np.maximum.accumulate(numbers), prepend=-1) > 0
+        return np.where(is_new, totals, -np.inf)
+
     def choice(self, features: Features, scales: Scales, decision: str = "max") -> int:
         """Index of the best hypothesis at some scales, the first of equals.
 
@@ -139,7 +145,8 @@ class ScoredList:
         found = self.totals(features, scales)
         if decision == "mbr" and scales.features != FIRST_PASS:
             sharpness = (scales.posterior or ListPosterior()).sharpness
-            return least_risk(list_posterior(found.values, sharpness), self.distances)
+            posterior = list_posterior(self.once(found.values), sharpness)
+            return least_risk(posterior, self.distances)
         return int(found.best())
 
 
@@ -221,7 +228,7 @@ def choose(item: ScoredList, weighting: Weighting) -> RescoredList:
     if not weighting.confidence:
         return rescored
     tuned = scales.posterior or ListPosterior()
-    posterior = list_posterior(rescored.totals, tuned.sharpness)
+    posterior = list_posterior(item.once(rescored.totals), tuned.sharpness)
     hyps = [hyp.words for hyp in nbest.hypotheses]
     masses = word_confidences(posterior, words_in_place(rescored.words, hyps))
     return rescored._replace(

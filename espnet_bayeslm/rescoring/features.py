@@ -11,6 +11,8 @@
 | `words`, `chars` | how many; characters without blanks |
 | `rank` | -ln rank in the list, from 0 |
 | `is_first` | 1 for the recogniser's best, else 0 |
+
+A hypothesis with the words and scores of an earlier one has its rank, too.
 """
 
 from __future__ import annotations
@@ -72,8 +74,9 @@ def hypothesis_features(nbest: NBest, log_probs: Mapping[str, np.ndarray]) -> Fe
         features[name] = np.where(finite, values, lowest - IMPOSSIBLE)
     features["words"] = words
     features["chars"] = np.array([sum(map(len, hyp.words)) for hyp in hyps], dtype=float)
-    features["rank"] = -np.log(np.arange(1.0, len(hyps) + 1))
-    features["is_first"] = (np.arange(len(hyps)) == 0).astype(float)
+    ranks = nbest.numbered() + 1.0
+    features["rank"] = -np.log(ranks)
+    features["is_first"] = (ranks == 1).astype(float)
     return features
 
 

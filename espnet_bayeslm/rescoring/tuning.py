@@ -237,7 +237,7 @@ def _tuned_scales(
     best = [item.choice(own, scales) for item, own in pairs]
     rows = zip(lists, hyps, best, strict=True)
     readings = [closest_reading(refs[item.nbest.utt], words[k]) for item, words, k in rows]
-    values = [item.totals(own, scales).values for item, own in pairs]
+    values = [item.once(item.totals(own, scales).values) for item, own in pairs]
     return dataclasses.replace(scales, posterior=tuned_posterior(values, hyps, readings, best))
 
 

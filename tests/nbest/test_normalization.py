@@ -114,6 +114,43 @@ def test_lists_remember_their_own_words(caplog):
     assert "leaves no word of 1 hypotheses, the first '...' of u1" in warning.getMessage()
 
 
+SPELLINGS = ("X b.", "A b.", "a b", "a b!", "a b")
+SHARES = (0.25, 0.17, 0.16, 0.15, 0.14)
+
+
+def spelled(scores, **more):
+    """Return a list of five hypotheses that are two texts in lower case without punctuation."""
+    pairs = zip(SPELLINGS, scores, strict=True)
+    return NBest("u", tuple(Hypothesis(tuple(t.split()), am, **more) for t, am in pairs), ("a", "b"))
+
+
+def test_one_text_has_the_sum_of_its_probabilities(caplog):
+    caplog.set_level("INFO")
+    own = spelled(np.log(SHARES).tolist())
+    (found,) = normalized([own], Normalization("lower,punct"))
+    assert found.source == own and len(found.hypotheses) == 5
+    np.testing.assert_allclose(np.exp(found.scores("am_score")), [0.25, *[0.62] * 4])
+    assert found.numbered().tolist() == [0, 1, 1, 1, 1]
+    assert "3 of 5 repeat the text of another one: their probabilities are added up" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        # divided by the length: of one list alone nothing tells it
+        [spelled([-0.2, -0.3, -0.31, -0.32, -0.33])],
+        [spelled([-2.0] * 5), spelled([-0.2, -0.3, -0.31, -0.32, -0.33])],
+        [spelled([-2.0, -2.1, -2.2, -2.3, -2.4], lm_score=-1.0)],
+        [spelled([-2.0, -2.1, -2.2, -2.3, -2.4], graph_score=-1.0)],
+        [dataclasses.replace(spelled([-2.0, -2.1, -2.2, -2.3, -2.4]), acoustic=True)],
+        [spelled([None] * 5)],
+    ],
+)
+def test_scores_that_are_no_probabilities_stay(own):
+    for item, found in zip(own, normalized(own, Normalization("lower,punct")), strict=True):
+        assert [h.am_score for h in found.hypotheses] == [h.am_score for h in item.hypotheses]
+
+
 def test_an_unknown_step():
     with pytest.raises(InputError, match="lower, contractions, numbers, punct") as error:
         Normalization("lower,upper")

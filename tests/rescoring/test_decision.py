@@ -9,6 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles.alignments import edit_distance
 
+from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.nbest.formats import normalized
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
     SAME_RISK,
@@ -81,6 +83,31 @@ def test_weights_of_features_stand_in_place_of_lmwt_and_penalty():
     assert item.choice(own, Scales(features=FIRST_PASS)) == 0
     with pytest.raises(InputError, match=r"utterance 'u': no log_prob\.gru in the list"):
         item.choice(own, Scales(features=(("log_prob.gru", 1.0),)))
+
+
+@pytest.mark.parametrize("decision", ["max", "mbr"])
+@pytest.mark.parametrize("weights", [None, (("am_score", 1.0), ("rank", 2.0), ("is_first", 0.5))])
+def test_several_spellings_decide_as_one_text_with_their_probability(decision, weights):
+    """What is chosen is told by its place in the list as it came."""
+    texts = {"X c": [0.25], "a c": [0.17, 0.16, 0.15, 0.04], "b": [0.1]}
+    lm = {"X c": -3.0, "a c": -3.5, "b": -4.0}
+    places = {text: [t for t in texts for _ in texts[t]].index(text) for text in texts}
+
+    def chosen(rows):
+        hyps = tuple(Hypothesis(tuple(t.split()), float(np.log(p))) for t, p in rows)
+        item = next(iter(normalized([NBest("u", hyps)], Normalization("punct"))))
+        ends = [np.array([[0.0] * len(h.words) + [lm[" ".join(h.words)]]]) for h in item.hypotheses]
+        scales = Scales(1.0, features=weights, decision=decision)
+        how = Weighting(["x"], np.ones(1), scales, confidence=True)
+        return choose(ScoredList(item, tuple(ends)), how)
+
+    signs = ["", ".", "!", ";"]
+    apart = chosen([(t + s, p) for t in texts for s, p in zip(signs, texts[t], strict=False)])
+    once = chosen([(text, sum(shares)) for text, shares in texts.items()])
+    assert apart.words == once.words == (("X", "c") if weights else ("a", "c"))
+    assert apart.best == places[" ".join(once.words)] and len(apart.lm_scores) == 6
+    np.testing.assert_allclose(apart.masses, once.masses)
+    assert apart.expected_errors == pytest.approx(once.expected_errors)
 
 
 @pytest.mark.parametrize("lmwt, penalty", [(0, 0), (-1, 0), (float("inf"), 0), (1, float("nan"))])
