@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Sequence
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -14,14 +14,21 @@ from espnet_bayeslm.loading.component_options import GPUOptions, MixtureOptions
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.recognition.ctc_lists import CTCOptions, ctc_lists
-from espnet_bayeslm.recognition.recognisers import BeamSearch, SphinxSearch, WhisperSearch
+from espnet_bayeslm.recognition.recognisers import (
+    SHOWN,
+    BeamSearch,
+    LeftOut,
+    SphinxSearch,
+    WhisperSearch,
+)
 from espnet_bayeslm.utils.cli import Tool, device_of, progress
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
+from espnet_bayeslm.utils.files import PathLike, read_keyed_lines, read_lines
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option, part_of
 
 SUFFIXES = (".flac", ".wav")
+CONVERT = "Convert it: ffmpeg -i IN OUT.wav"
 # Recogniser -> the inputs that it needs; the others it does not take
 NEEDED = {
     "pocketsphinx": ("audio",),
@@ -39,8 +46,8 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
     recogniser: str = option("The recogniser", choices=RECOGNISERS)
     output: str = option("The folder to write, or for jsonl a file")
     audio: Optional[str] = option(
-        "A folder of .wav and .flac files, named after utterances, or a wav.scp; of ctc --logits"
-        " stand in its place",
+        "A folder of audio files (.wav, .flac and others that soundfile reads), named after"
+        " utterances, or a wav.scp; of ctc --logits stand in its place",
         None,
     )
     model: Optional[str] = option(
@@ -103,21 +110,65 @@ def recogniser_of(options: NbestOptions) -> Any:
 
 
 def find_recordings(audio: PathLike) -> Dict[str, Path]:
-    """Utterance id -> audio file, in the order of the ids, of a `wav.scp` or a folder."""
+    """Utterance id -> audio file, in the order of the ids, of a `wav.scp` or a folder.
+
+    Of a folder all files are taken that soundfile reads, and a warning names others that are no
+    text.
+    """
     path = Path(audio)
-    if not path.is_dir() and path.suffix.lower() not in SUFFIXES:
+    if not path.is_dir():
+        if _is_audio(path):
+            return {path.stem: path}
+        if path.is_file() and not _is_text(path):
+            problem = f"neither audio that can be read nor a wav.scp: {_readable()}"
+            raise InputError(problem, path=path, remedy=CONVERT)
         return _from_scp(path)
     found: Dict[str, Path] = {}
-    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        if file.suffix.lower() in SUFFIXES and found.setdefault(file.stem, file) != file:
+    unread = []
+    files = (file for file in sorted(path.rglob("*")) if file.is_file() and file.name[0] != ".")
+    for file in files:
+        if not _is_audio(file):
+            unread += [file.name] * (not _is_text(file))
+        elif found.setdefault(file.stem, file) != file:
             raise InputError(
                 f"two recordings have the name {file.stem!r}, which is the utterance id",
                 path=file,
                 remedy="Rename one, or give a wav.scp.",
             )
+    if unread:
+        names = ", ".join(unread[:SHOWN]) + ", .." * (len(unread) > SHOWN)
+        more = f"{len(unread)} files are left out, which are no audio that can be read: {names}"
+        LOG.warning("%s: %s. %s. %s", audio, more, _readable(), CONVERT)
     if not found:
-        raise InputError(f"no audio found: {' or '.join(SUFFIXES)} files were expected", path=audio)
+        raise InputError(f"no audio found: {_readable()}", path=audio)
     return found
+
+
+def _is_audio(path: Path) -> bool:
+    """True if a file has the name of audio, or soundfile reads it."""
+    if path.suffix.lower() in SUFFIXES:
+        return True
+    try:
+        _opened(path, "info")
+    except InputError:
+        return False
+    return True
+
+
+def _is_text(path: Path) -> bool:
+    """True if the first line of a file, perhaps compressed, is text."""
+    try:
+        next(read_lines(path), None)
+    except InputError:
+        return False
+    return True
+
+
+def _readable() -> str:
+    """Sentence that names what soundfile reads."""
+    import soundfile
+
+    return f"soundfile reads {', '.join(sorted(soundfile.available_formats()))}"
 
 
 def _from_scp(path: Path) -> Dict[str, Path]:
@@ -164,18 +215,42 @@ def _opened(path: Path, function: str, **options: Any) -> Any:
         raise InputError("no such audio file", path=path)
     try:
         return getattr(soundfile, function)(str(path), **options)
-    except RuntimeError as error:
+    except Exception as error:  # soundfile raises several
         raise InputError(f"no audio that can be read ({error})", path=path) from error
 
 
+def checked_recordings(
+    paths: Mapping[str, Path], recogniser: Any, left_out: LeftOut
+) -> Dict[str, Path]:
+    """Recordings whose format and length a recogniser takes; others are left out."""
+    usable = {}
+    for utt, path in paths.items():
+        try:
+            check_recording(path, recogniser.rate, getattr(recogniser, "max_seconds", math.inf))
+            usable[utt] = path
+        except InputError as error:
+            left_out.add(utt, path, error)
+    return usable
+
+
 def recognised(options: NbestOptions) -> Iterator[NBest]:
-    """Yield the N-best list of each recording."""
+    """Yield the N-best list of each recording; one that fails is left out, and named in the log.
+
+    Raises:
+        InputError: All recordings fail.
+    """
     recordings = find_recordings(options.audio or "")
     recogniser = recogniser_of(options)
-    for path in recordings.values():
-        check_recording(path, recogniser.rate, getattr(recogniser, "max_seconds", math.inf))
-    for utt, path in progress(recordings.items(), desc="recognise", unit="utt"):
-        yield NBest(utt, tuple(recogniser(read_samples(path))))
+    left_out = LeftOut(len(recordings))
+    usable = checked_recordings(recordings, recogniser, left_out)
+    for utt, path in progress(usable.items(), desc="recognise", unit="utt"):
+        try:
+            found = NBest(utt, tuple(recogniser(read_samples(path))))
+        except Exception as error:  # a recogniser may raise any
+            left_out.add(utt, path, error)
+        else:
+            yield found
+    left_out.warn()
 
 
 def searched(options: NbestOptions) -> Iterator[NBest]:
@@ -191,7 +266,7 @@ def searched(options: NbestOptions) -> Iterator[NBest]:
 
 
 def nbest(options: NbestOptions) -> None:
-    """Write the N-best lists of all recordings or logits, or nothing."""
+    """Write the N-best lists of recordings or logits; nothing where there is none."""
     lists = (searched if options.recogniser == "ctc" else recognised)(options)
     num_lists = num_hypotheses = 0
     first = next(lists)  # what is wrong with the inputs is told before a folder is made

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, Iterable, List, Mapping
 
-from espnet_bayeslm.bin.nbest import check_recording, find_recordings, read_samples
+from espnet_bayeslm.bin.nbest import checked_recordings, find_recordings, read_samples
 from espnet_bayeslm.evaluation.wer import Counted, read_transcripts
 from espnet_bayeslm.lm import FUSION
 from espnet_bayeslm.loading.component_options import GPUOptions
@@ -29,7 +29,7 @@ class TuneFusionOptions(GPUOptions, ToolOptions):
         "An LM of the recogniser's tokens: the folder that `bayeslm export --format fusion` has"
         " written, or an experiment of `bayeslm train --asr_exp`"
     )
-    audio: str = option("Recordings to tune on: a wav.scp, or a folder of .wav and .flac files")
+    audio: str = option("Recordings to tune on: a wav.scp, or a folder of audio files")
     ref: str = option("Their transcripts, a Kaldi text")
     output: str = option("The folder to write: the LM with tuned weights, and decode.yaml")
     beam_size: int = option("Beam of the search, and hypotheses of a list", 10, least=2)
@@ -41,22 +41,25 @@ class TuneFusionOptions(GPUOptions, ToolOptions):
 def tune_fusion(options: TuneFusionOptions) -> None:
     """Decode, tune and decode again; write the weights of the best round."""
     from espnet_bayeslm.fusion.fusion_tuning import FusionTuning
-    from espnet_bayeslm.recognition.recognisers import BeamSearch
+    from espnet_bayeslm.recognition.recognisers import BeamSearch, LeftOut
     from espnet_bayeslm.report.table import Table
 
     refs = read_transcripts(options.ref)
     paths = _chosen(find_recordings(options.audio), refs, options)
+    _num_words(refs, paths, options.ref)
     how: Dict[str, Any] = {"ctc_weight": options.ctc_weight, "size": options.beam_size}
     how["device"] = device_of(options.ngpu)
     alone = BeamSearch(options.asr_exp, lm_weight=0.0, **how)
     # parts of weight 0 are left out by ESPnet: these weights are set in each round
     search = BeamSearch(options.asr_exp, lm=options.lm, lm_weight=1.0, penalty=1.0, **how)
-    for path in paths.values():
-        check_recording(path, search.rate)
+    left_out = LeftOut(len(paths))
+    paths = checked_recordings(paths, search, left_out)
     recordings = {utt: lambda path=path: read_samples(path) for utt, path in paths.items()}
-    tuning = FusionTuning(search, alone, recordings, refs, progress=progress)
+    how = {"progress": progress, "left_out": left_out}
+    tuning = FusionTuning(search, alone, recordings, refs, **how)
     best = tuning.run(options.num_rounds)
-    num_words = sum(len(refs[utt]) for utt in recordings)
+    left_out.warn()
+    num_words = _num_words(refs, tuning.lists, options.ref)
     rows: List[List[str]] = []
     for number, row in enumerate(tuning.rounds):
         name = "no LM" if number == 0 else f"round {number}"
@@ -66,7 +69,7 @@ def tune_fusion(options: TuneFusionOptions) -> None:
     header = ["search", "lm_weight", "penalty", "look-ahead", "WER %", "s/utterance"]
     conf = read_yaml_mapping(find_files(options.lm)[0]).get("lm_conf") or {}
     counted = Counted(text_forms=conf.get("text_forms") or {}, tuned_on=options.ref)
-    caption = f"{len(recordings)} utterances, {num_words} words"
+    caption = f"{len(tuning.lists)} utterances, {num_words} words"
     print(Table(caption, header, rows, counted=counted).text())
     _write(options, best.weights._asdict())
 
@@ -83,6 +86,15 @@ def _chosen(
         )
     step = max(len(paths) // options.num_utts, 1) if options.num_utts else 1
     return dict([*paths.items()][::step][: options.num_utts or None])
+
+
+def _num_words(refs: Mapping[str, Any], utts: Iterable[str], path: str) -> int:
+    """Words of some transcripts, which error rates are divided by."""
+    num_words = sum(len(refs[utt]) for utt in utts)
+    if not num_words:
+        problem = "no words in the transcripts of the recordings, and error rates need some"
+        raise InputError(problem, path=path, remedy="Give transcripts with words.")
+    return num_words
 
 
 def _write(options: TuneFusionOptions, weights: Mapping[str, float]) -> None:

@@ -36,7 +36,7 @@ from espnet_bayeslm.loading.token_text import check_ngram
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.loading.weights_file import forms_of_weights
 from espnet_bayeslm.pretrained.text_forms import first_sentences
-from espnet_bayeslm.recognition.recognisers import ASR_FILES
+from espnet_bayeslm.recognition.recognisers import ASR_FILES, check_one_speaker
 from espnet_bayeslm.scoring.perplexity import UnknownWords
 from espnet_bayeslm.scoring.unknown_words import mending_lines
 from espnet_bayeslm.scoring.word_scores import Component
@@ -138,6 +138,7 @@ def write_fusion(
 def recogniser_config(asr_exp: PathLike) -> Tuple[Dict[str, Any], List[str]]:
     """Configuration of a recogniser, with the path of its BPE model, and its tokens."""
     path = config_of(asr_exp)
+    check_one_speaker(path)
     config = read_yaml_mapping(path)
     tokens = config.get("token_list")
     if not isinstance(tokens, list):

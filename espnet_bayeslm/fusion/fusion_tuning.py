@@ -15,7 +15,7 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.wer import word_errors
 from espnet_bayeslm.fusion.fusion_lm import FusionLM
-from espnet_bayeslm.recognition.recognisers import BeamSearch
+from espnet_bayeslm.recognition.recognisers import BeamSearch, LeftOut
 from espnet_bayeslm.rescoring.features import LM, make_problem
 from espnet_bayeslm.rescoring.weight_search import mert, normalised
 from espnet_bayeslm.scoring.sequences import score_hypotheses
@@ -97,6 +97,7 @@ class FusionTuning:
         recordings: The development set.
         refs: Utterance id -> words that were said.
         progress: Progress bar around the recordings of a round.
+        left_out: Recordings of the set that are left out already.
     """
 
     def __init__(
@@ -107,10 +108,12 @@ class FusionTuning:
         refs: Mapping[str, Sequence[str]],
         *,
         progress: Callable[..., Any] = lambda items, **_: items,
+        left_out: Optional[LeftOut] = None,
     ):
         self._search, self._alone, self._progress = search, alone, progress
         self._fusion = search.lm if isinstance(search.lm, FusionLM) else None
-        self._recordings, self._refs = recordings, refs
+        self._recordings, self._refs = dict(recordings), refs
+        self._left_out = left_out or LeftOut(len(recordings))
         self.lists: Dict[str, Dict[Ids, Heard]] = {utt: {} for utt in recordings}
         self.rounds: List[Round] = []
 
@@ -139,17 +142,27 @@ class FusionTuning:
         return best
 
     def _decode(self, weights: FusionWeights) -> None:
-        """Decode the set by some weights, and keep hypotheses and errors."""
+        """Decode the set by some weights, and keep hypotheses and errors.
+
+        A recording that fails the first time is left out, and later counts as all deleted.
+        """
         search = self._search if weights.lm_weight else self._alone
         search.set_weights(lm=weights.lm_weight, length_bonus=weights.penalty)
         if self._fusion is not None:
             self._fusion.ahead_weight = weights.ahead_weight
         errors, seconds = 0, 0.0
-        for utt, read in self._progress(self._recordings.items(), desc="decode", unit="utt"):
-            samples, ref = read(), self._refs[utt]
-            begin = time.perf_counter()
-            found = search.with_tokens(samples)
-            seconds += time.perf_counter() - begin
+        for utt, read in self._progress([*self._recordings.items()], desc="decode", unit="utt"):
+            ref, found = self._refs[utt], {}
+            try:
+                samples, begin = read(), time.perf_counter()
+                found = search.with_tokens(samples)
+                seconds += time.perf_counter() - begin
+            except Exception as error:  # a recogniser may raise any
+                if not self.rounds:
+                    del self._recordings[utt], self.lists[utt]
+                    self._left_out.add(utt, "", error)
+                    continue
+                LOG.warning("%s counts as deleted: %s", utt, error)
             heard = {
                 ids: Heard(hyp.am_score or 0.0, word_errors(ref, hyp.words).errors)
                 for ids, hyp in found.items()

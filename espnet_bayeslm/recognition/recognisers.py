@@ -17,6 +17,7 @@ import numpy as np
 
 from espnet_bayeslm import register
 from espnet_bayeslm.loading.experiment import check_same_tokens, find_files
+from espnet_bayeslm.nbest.fields import placed
 from espnet_bayeslm.nbest.htk import read_lattice
 from espnet_bayeslm.nbest.lattice import acoustic_score
 from espnet_bayeslm.nbest.types import Hypothesis
@@ -36,6 +37,43 @@ ASR_FILES = ("valid.acc.ave.pth", "valid.acc.best.pth", "valid.loss.ave.pth", "v
 ENDS = "<sos/eos>"
 MAX_PATHS = 3000  # paths looked at for one list: most repeat the words of an earlier one
 DIGITS = 4  # of scores, after the point
+SHOWN = 10  # names of recordings in one line
+
+
+class LeftOut:
+    """Recordings that no list is made of; the log has each one and the cause.
+
+    Args:
+        total: How many recordings there are.
+    """
+
+    def __init__(self, total: int):
+        self.total = total
+        self.errors: Dict[str, InputError] = {}
+
+    def add(self, utt: str, path: PathLike, error: Exception) -> None:
+        """Leave out a recording.
+
+        Raises:
+            InputError: None is left.
+        """
+        self.errors[utt] = placed(error, path)
+        if len(self.errors) < self.total:
+            LOG.warning("%s is left out: %s", utt, self.errors[utt])
+            return
+        first, cause = next(iter(self.errors.items()))
+        if self.total > 1:
+            problem = f"none of the {self.total} recordings can be used, the first, {first}: {cause}"
+            cause = InputError(problem)
+        raise cause from error
+
+    def warn(self) -> None:
+        """Tell in one line which recordings were left out, where some were."""
+        if self.errors:
+            names = ", ".join([*self.errors][:SHOWN]) + ", .." * (len(self.errors) > SHOWN)
+            LOG.warning(
+                "%d of %d recordings are left out: %s", len(self.errors), self.total, names
+            )
 
 
 class SphinxSearch:
@@ -154,6 +192,22 @@ def write_dictionary(path: Path, words: Iterable[str]) -> int:
     return len(known)
 
 
+def check_one_speaker(config: PathLike) -> None:
+    """Check that a recogniser of ESPnet hears one speaker, by its config.yaml."""
+    content = read_yaml_mapping(config)
+    named = {name: str(content.get(name)) for name in ("model", "encoder")}
+    found = [f"{k}: {v}" for k, v in named.items() if re.search("^pit_|multispkr", v)]
+    outputs = (content.get("model_conf") or {}).get("num_inf", 1)
+    found += [f"num_inf: {outputs}"] * (outputs != 1)
+    if found:
+        raise InputError(
+            f"a recogniser of several speakers at once ({', '.join(found)}), and one of a single"
+            " speaker was expected",
+            path=config,
+            remedy="Separate the speakers first, and give a recogniser of one speaker.",
+        )
+
+
 class BeamSearch:
     """A recogniser of ESPnet's, with its beam search.
 
@@ -170,7 +224,7 @@ class BeamSearch:
 
     Raises:
         InputError: Files are missing, the LM has other tokens, or the recogniser cannot tell the
-            LM's scores apart.
+            LM's scores apart, or hears several speakers.
     """
 
     def __init__(
@@ -185,6 +239,7 @@ class BeamSearch:
         device: str = "cpu",
     ):
         config, checkpoint = find_files(model, ASR_FILES)
+        check_one_speaker(config)
         files = {"asr_train_config": str(config), "asr_model_file": str(checkpoint)}
         if lm is not None:
             lm_config, lm_checkpoint = find_files(lm)

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+import yaml
 from tiny_training import words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import nbest, rescore, tune_fusion
 from espnet_bayeslm.bin.nbest import find_recordings
+from espnet_bayeslm.fusion.fusion_export import recogniser_config
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.types import Hypothesis
@@ -170,6 +172,110 @@ def test_bad_recordings(asr, error, tmp_path):
     assert f"{scp}:1: " in refused(audio=scp) and "Commands are not run" in refused(audio=scp)
     scp.write_text("u1 none.wav\n")
     assert "none.wav: no such audio file" in refused(audio=scp)
+
+
+@pytest.fixture(scope="session")
+def asr_of_frames(corpus, tmp_path_factory):
+    """Experiment whose encoder needs several frames, as most do."""
+    conf = {"output_size": 32, "attention_heads": 2, "linear_units": 32, "num_blocks": 1}
+    encoder = {"encoder": "transformer", "encoder_conf": {**conf, "input_layer": "conv2d"}}
+    decoder = {"decoder_conf": {"attention_heads": 2, "linear_units": 32, "num_blocks": 1}}
+    tokens = (corpus / "tokens.txt").read_text().split()
+    return write_recogniser(tmp_path_factory.mktemp("frames") / "exp", tokens, **encoder, **decoder)
+
+
+FAULTS = {
+    "short": "is too short for subsampling",
+    "none": "0.0 seconds of audio",
+    "rate": "8000 samples a second",
+    "stereo": "2 channels",
+    "torn": "no audio that can be read",
+    "cut": "no audio that can be read",
+}
+
+
+def write_faulty(folder):
+    """Write a recording for each of `FAULTS`."""
+    write_noise(folder / "short.wav", seconds=0.05)
+    write_noise(folder / "none.wav", seconds=0)
+    write_noise(folder / "rate.wav", rate=8000)
+    write_noise(folder / "stereo.wav", channels=2)
+    (folder / "torn.wav").write_bytes(b"nothing")
+    write_noise(folder / "cut.flac")
+    whole = (folder / "cut.flac").read_bytes()
+    (folder / "cut.flac").write_bytes(whole[: len(whole) // 2])  # its header is whole
+
+
+def test_a_faulty_recording_does_not_lose_the_others(asr_of_frames, audio, error, tmp_path, caplog):
+    write_faulty(audio)
+    nbest.main(command("espnet", audio, tmp_path / "lists", model=asr_of_frames))
+    assert [item.utt for item in read_nbest(tmp_path / "lists")] == ["u1", "u2"]
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    for utt, cause in FAULTS.items():
+        (line,) = [line for line in warnings if line.startswith(f"{utt} is left out: ")]
+        assert cause in line and f"{audio / utt}." in line
+    assert "6 of 8 recordings are left out: none, rate, stereo, torn, cut, short" in warnings[-1]
+    for name in ("u1.flac", "u2.wav"):
+        (audio / name).unlink()
+    found = error("espnet", audio=audio, model=asr_of_frames)
+    assert "none of the 6 recordings can be used, the first, none: " in found
+
+
+def test_tuning_leaves_faulty_recordings_out(
+    asr_of_frames, trained_lm, audio, tmp_path, capsys, caplog, fails
+):
+    write_faulty(audio)
+    utts = ["u1", "u2", *FAULTS]
+    (tmp_path / "ref").write_text("".join(f"{utt} a b c\n" for utt in utts))
+    options = {"asr_exp": asr_of_frames, "lm": trained_lm, "audio": audio, "num_rounds": 1}
+    files = {"ref": tmp_path / "ref", "output": tmp_path / "out"}
+    tune_fusion.main(words(**options, **files, beam_size=2))
+    scp = tmp_path / "wav.scp"
+    scp.write_text(f"u1 {audio}/u1.flac\nu2 {audio}/u2.wav\n")
+    good = {**options, "audio": scp, **files, "output": tmp_path / "good"}
+    tables = [capsys.readouterr().out]
+    tune_fusion.main(words(**good, beam_size=2))
+    tables.append(capsys.readouterr().out)
+    rows, expected = ([x.split()[:-1] for x in t.splitlines() if "LM" in x] for t in tables)
+    assert rows == expected and rows[0][:2] == ["no", "LM"]
+    assert "6 of 8 recordings are left out: none" in caplog.text
+    (tmp_path / "ref").write_text("".join(f"{utt}\n" for utt in utts))
+    files["output"] = tmp_path / "none"
+    found = fails(tune_fusion.main, words(**options, **files))
+    assert f"{tmp_path / 'ref'}: no words in the transcripts" in found
+
+
+def test_a_folder_has_all_that_soundfile_reads(audio, tmp_path, caplog, fails):
+    noise = np.random.default_rng(0).uniform(-0.2, 0.2, 8000)
+    soundfile.write(audio / "u3.ogg", noise, 16000)
+    soundfile.write(audio / "u4.mp3", noise, 16000, format="MP3")
+    (audio / "u5.m4a").write_bytes(b"\0\0\0 ftypM4A \0\0\0\0M4A mp42isom")
+    (audio / "u1.txt").write_text("a transcript\n")
+    (audio / ".DS_Store").write_bytes(b"\0\0")
+    assert [*find_recordings(audio)] == ["u1", "u2", "u3", "u4"]
+    (line,) = caplog.messages
+    assert "1 files are left out, which are no audio that can be read: u5.m4a" in line
+    assert [*find_recordings(audio / "u4.mp3")] == ["u4"]
+    with pytest.raises(InputError, match=r"u5\.m4a: neither audio .* wav\.scp: soundfile reads .*WAV"):
+        find_recordings(audio / "u5.m4a")
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"model": "pit_espnet"}, "model: pit_espnet"),
+        ({"encoder": "transformer_multispkr"}, "encoder: transformer_multispkr"),
+        ({"model_conf": {"num_inf": 2}}, "num_inf: 2"),
+    ],
+)
+def test_a_recogniser_of_two_speakers_is_refused(changes, named, asr, error, tmp_path):
+    config = shutil.copytree(asr, tmp_path / "pit") / "config.yaml"
+    config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), **changes}))
+    assert f"config.yaml: a recogniser of several speakers at once ({named})" in error(
+        "espnet", model=config.parent
+    )
+    with pytest.raises(InputError, match="of several speakers at once"):
+        recogniser_config(config.parent)
 
 
 def test_bad_options(asr, trained_lm, audio, error, tmp_path, monkeypatch):
@@ -329,7 +435,9 @@ def test_scores_are_the_probabilities_of_the_texts(model, audio, tmp_path):
 
 def test_recordings_that_are_too_long_and_unknown_languages(model, audio, error):
     write_noise(audio / "u3.wav", seconds=2.5)
-    found = error("whisper", model=model)
+    scp = audio.parent / "wav.scp"
+    scp.write_text(f"u3 {audio}/u3.wav\n")
+    found = error("whisper", audio=scp, model=model)
     assert "u3.wav: 2.5 seconds of audio: at most 2 were expected" in found
     (audio / "u3.wav").unlink()
     if transformers.GenerationConfig.from_pretrained(model).is_multilingual:
