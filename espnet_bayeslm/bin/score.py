@@ -7,6 +7,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
+from espnet_bayeslm.evaluation.text_checks import Subset, warn_of_spelling
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
     Counted,
@@ -226,20 +227,32 @@ def read_condition(
         check_same_utterances(refs, kept, ref_path=files.ref, hyp_path=path)
         return kept
 
-    hyps: Dict[str, Mapping[str, Words]] = {}
+    texts: Dict[str, Mapping[str, Words]] = {}
     oracle = None
     if files.nbest is not None:
         read = {
-            item.utt: [counting.units(normalization.words(hyp.words)) for hyp in item.hypotheses]
+            item.utt: [normalization.words(hyp.words) for hyp in item.hypotheses]
             for item in read_nbest(files.nbest, options.nbest_format)
         }
         lists = with_reference(read, files.nbest)
-        hyps[FIRST_PASS] = {utt: hypotheses[0] for utt, hypotheses in lists.items()}
-        oracle = oracle_errors(known, lists)
+        texts[FIRST_PASS] = {utt: hypotheses[0] for utt, hypotheses in lists.items()}
+        units = {utt: [*map(counting.units, hypotheses)] for utt, hypotheses in lists.items()}
+        oracle = oracle_errors(known, units)
     for name, path in files.hyps.items():
-        texts = normalization.text(with_reference(read_transcripts(path), path))
-        hyps[name] = counting.text(texts)
-    return score_set(known, hyps), oracle
+        texts[name] = normalization.text(with_reference(read_transcripts(path), path))
+    for name, text in texts.items():
+        given = normalization.steps
+        if warn_of_spelling(normalised, some(text), counting, given=given, of=name):
+            break  # others are mostly written alike
+    return score_set(known, {name: counting.text(text) for name, text in texts.items()}), oracle
+
+
+def some(texts: Mapping[str, Words]) -> Dict[str, Sequence[str]]:
+    """Some of many texts, which are enough for a check."""
+    subset = Subset()
+    for utt, words in texts.items():
+        subset.add(utt, words)
+    return subset.texts
 
 
 TOOL = Tool(

@@ -72,14 +72,16 @@ def warn_of_spelling(
     counting: Counting,
     *,
     given: Sequence[str] = (),
-) -> None:
-    """Warn where a normalisation lowers the error rate of a first pass noticeably.
+    of: str = "first pass",
+) -> bool:
+    """Warn where a normalisation lowers the error rate of a system noticeably; True if it does.
 
     Args:
         refs: Utterance id -> words, which the `given` steps have normalised.
         hyps: Best hypotheses, of some utterances at least, normalised by the same steps.
         counting: How errors are counted.
         given: Steps that are never left out.
+        of: Name of the system.
     """
     pairs = [(refs[utt], words) for utt, words in hyps.items() if utt in refs]
     before = best = _errors(pairs, (), counting)
@@ -96,12 +98,14 @@ def warn_of_spelling(
             steps, best = better, errors
     if steps:
         LOG.warning(
-            "--normalize %s: first pass %.2f -> %.2f %%; references and hypotheses are written"
+            "--normalize %s: %s %.2f -> %.2f %%; references and hypotheses are written"
             " differently",
             ",".join(steps),
+            of,
             100 * before.rate,
             100 * best.rate,
         )
+    return bool(steps)
 
 
 def _better_steps(

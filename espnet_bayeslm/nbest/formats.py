@@ -401,6 +401,9 @@ class CheckedLists:
                 unscored.append(item.utt)
             if item.ref is not None:
                 self.refs[item.utt] = item.ref
+        if self.refs and not any(sign.isalnum() for ref in self.refs.values() for sign in "".join(ref)):
+            LOG.warning("%s: no reference has a word: they count as none", path)
+            self.refs = {}
         if 0 < len(unscored) < len(self.utts):
             raise InputError(
                 f"{len(unscored)} of {len(self.utts)} lists have no first-pass score (the first:"

@@ -146,6 +146,11 @@ def checked(value: Any, what: str, kind: str) -> Any:
     return value
 
 
+def named(value: Any, what: str) -> str:
+    """Id or name of a JSON value: a string, or an integer, which is read as text."""
+    return str(value) if type(value) is int else checked(value, what, "a string")
+
+
 def _shown(value: Any) -> str:
     """JSON value as an error shows it."""
     return "missing" if value is None else ascii(value)[:80]
@@ -194,7 +199,7 @@ def nbest_of(
         utt,
         hyps,
         None if words is None else _words(words, ref),
-        None if speaker is None else checked(speaker, "speaker", "a string"),
+        None if speaker is None else named(speaker, "speaker"),
         _others(content, keys),
     )
 
@@ -261,8 +266,8 @@ def read_jsonl(path: PathLike) -> Iterator[NBest]:
 def _list(text: str, _: str) -> NBest:
     content = checked(DECODER.decode(text), "the line", "an object")
     utt = content.get("utt")
-    if not isinstance(utt, str):
-        raise InputError(f"utt is {_shown(utt)}, and a string was expected")
+    # half a character has an error of its own
+    utt = utt if isinstance(utt, str) else named(utt, "utt")
     hyps = [
         {"text": hyp} if isinstance(hyp, str) else checked(hyp, "a hypothesis", "an object")
         for hyp in checked(content.get("hypotheses"), "hypotheses", LIST)
@@ -280,13 +285,12 @@ def _list(text: str, _: str) -> NBest:
         words, kept = _words(hyp.get("text"), "text"), _others(hyp, HYPOTHESIS_KEYS)
         hypotheses.append(Hypothesis(words, am_score, lm_score, graph_score, kept))
     nbest = nbest_of(utt, hypotheses, content, keys=KEYS)
-    kinds = zip(PLACE_KEYS, ("a string", "a finite number"), strict=True)
-    place = {
-        name: checked(content[name], name, kind)
-        for name, kind in kinds
-        if content.get(name) is not None
-    }
-    return dataclasses.replace(nbest, **place) if place else nbest
+    recording, start = (content.get(name) for name in PLACE_KEYS)
+    return dataclasses.replace(
+        nbest,
+        recording=None if recording is None else named(recording, "recording"),
+        start=None if start is None else checked(start, "start", "a finite number"),
+    )
 
 
 @contextlib.contextmanager
@@ -335,8 +339,7 @@ def _whisper_list(value: Any, name: str) -> NBest:
         raise InputError(f"{len(texts)} hypotheses and {len(scores)} {key}")
     numbers = [_score(score, key) for score in scores]
     utt = next((content[key] for key in WHISPER_IDS if content.get(key) is not None), name)
-    utt = str(utt) if type(utt) is int else checked(utt, "id", "a string")
-    return nbest_of(utt, map(Hypothesis, texts, numbers), content, keys=WHISPER_KEYS, ref="output")
+    return nbest_of(named(utt, "id"), map(Hypothesis, texts, numbers), content, keys=WHISPER_KEYS, ref="output")
 
 
 def _vosk_values(path: Path, remedy: str) -> Iterator[Value]:
@@ -356,7 +359,7 @@ def _vosk_list(value: Any, name: str) -> NBest:
         score = _score(item.get("confidence"), "confidence")
         words = _words(item.get("text"), "text")
         hyps.append(Hypothesis(words, score, extra=_others(item, ("text", "confidence"))))
-    utt = checked(content.get("utt", name), "utt", "a string")
+    utt = named(content.get("utt", name), "utt")
     nbest = nbest_of(utt, hyps, content, keys=("alternatives", "utt", "ref", "speaker"))
     return dataclasses.replace(nbest, acoustic=True)
 

@@ -5,11 +5,11 @@ r"""NeMo's lists: a manifest with `beams`, or a beam file of `text<TAB>score` li
 
 `eval_beamsearch_ngram*.py --preds_output_folder` writes `preds_out_*.tsv`, its hypotheses in the
 order of the manifest's lines, `{"audio_filepath": .., "text": reference, ..}`, which hold no
-hypotheses. The folder has one of each. Scores are natural logs, the totals of the beam search. An
-utterance's id is its `utt`, else the name of its audio file, with as many folders as tell it from
-other audio files, and with its `offset` where several are parts of one file. The manifest says how
-many hypotheses each utterance has (`num_hypotheses`). Without this number lists are told apart only
-where the borders are certain: there is one utterance, or one line for each; or all lists are full
+hypotheses. The folder has one of each. A `text` of signs alone, such as NeMo's `-`, is no
+reference. Scores are natural logs, the totals of the beam search. An utterance's id is its `utt`,
+else the name of its audio file, with as many folders as tell it from other audio files, and with
+its `offset` where several are parts of one file. The manifest says how many hypotheses each
+utterance has (`num_hypotheses`). Without this number lists are told apart only where the borders are certain: there is one utterance, or one line for each; or all lists are full
 (`width16` in the beam file's name is the most that a list can have); or they have the same size,
 and the scores rise from each list to the next and nowhere else.
 """
@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from espnet_bayeslm.nbest.fields import UniqueUtterances, parse_number
-from espnet_bayeslm.nbest.json_lists import DECODER, LIST, PAIR, checked, located, nbest_of
+from espnet_bayeslm.nbest.json_lists import DECODER, LIST, PAIR, checked, located, named, nbest_of
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, unpacked_name
@@ -115,13 +115,21 @@ def _read_manifest(path: Path) -> List[Dict[str, Any]]:
         with located(path, number, MANIFEST_REMEDY):
             entry = checked(DECODER.decode(line), "the line", "an object")
             checked(entry.get("audio_filepath"), "audio_filepath", "a string")
-            for key, kind in {"utt": "a string", COUNT: "a number from 1"}.items():
-                if entry.get(key) is not None:
-                    checked(entry[key], key, kind)
+            if entry.get("utt") is not None:
+                entry["utt"] = named(entry["utt"], "utt")
+            if entry.get(COUNT) is not None:
+                checked(entry[COUNT], COUNT, "a number from 1")
+            if _is_placeholder(entry.get("text")):
+                del entry["text"]
         entries.append(entry)
     if not entries:
         raise InputError("no utterances", path=path, remedy=MANIFEST_REMEDY)
     return entries
+
+
+def _is_placeholder(text: Any) -> bool:
+    """True for a text without a letter or digit, such as `-`, where NeMo knows no reference."""
+    return isinstance(text, str) and bool(text.strip()) and not any(map(str.isalnum, text))
 
 
 def _hypothesis(text: str, path: Path, line: int) -> Hypothesis:

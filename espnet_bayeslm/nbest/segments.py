@@ -10,6 +10,7 @@ import functools
 import math
 import os
 import re
+from pathlib import Path
 from typing import (
     Callable,
     Dict,
@@ -48,24 +49,34 @@ PlaceOf = Callable[[NBest], Segment]
 def read_segments(path: PathLike) -> Dict[str, Segment]:
     """{utterance: segment} of a Kaldi `segments` or of a `utt2start`.
 
-    Lines are `utterance recording start [end]`, or `utterance start` of one recording.
+    Lines are `utterance recording start [end]`, or `utterance start` of one recording. The name of
+    a file tells starts from durations and other numbers.
 
     Raises:
-        InputError: A line of another form, or no line.
+        InputError: A line of another form, an end before its start, or no line; or lines of two
+            fields in a file whose name has neither `start` nor `segments` in it.
     """
     segments = {}
+    is_named = re.search("start|segments", Path(path).name.lower())
     for utt, (line, rest) in read_keyed_lines(path).items():
         fields = rest.split()
-        recording, start = fields[:2] if len(fields) in (2, 3) else ("", rest)
+        recording, *times = fields if len(fields) in (2, 3) else ("", rest)
+        expected = "expected `utterance recording start [end]`"
         try:
-            seconds = float(start)
+            start, *end = map(float, times)
         except ValueError:
-            seconds = math.nan
-        if not math.isfinite(seconds):
-            expected = "expected `utterance recording start [end]` or `utterance start`"
-            remedy = "Give a Kaldi `segments` file, or utt2start with seconds."
-            raise InputError(f"{expected}, got {rest!r}", path=path, line=line, remedy=remedy)
-        segments[utt] = Segment(recording, seconds)
+            start, end = math.nan, []
+        problem = ""
+        if not all(map(math.isfinite, (start, *end))):
+            problem = f"{expected} or `utterance start`"
+        elif not (recording or is_named):
+            problem = f"{expected}, since a number alone may be a duration"
+        elif end and 0 <= end[0] <= start:  # Kaldi's -1 is the end of the recording
+            problem = f"{expected}, an end after its start"
+        if problem:
+            remedy = "Give a Kaldi `segments` file, or starts in seconds in a file named utt2start."
+            raise InputError(f"{problem}, got {rest!r}", path=path, line=line, remedy=remedy)
+        segments[utt] = Segment(recording, start)
     if not segments:
         raise InputError("no utterances", path=path)
     return segments

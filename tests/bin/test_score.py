@@ -64,6 +64,30 @@ def test_first_pass_and_oracle_of_lists(nbest, tmp_path, capsys, caplog):
     assert len(warnings) == 1 and warnings[0].startswith("bad is worse than the first pass: ")
 
 
+@pytest.mark.parametrize("normalize", [None, "lower", "lower,punct"])
+@pytest.mark.parametrize("source", ["hyp", "nbest"])
+def test_a_normalisation_that_lowers_the_error_rate_is_named(source, normalize, tmp_path, caplog):
+    """In one line, that of the first system which is written in another way."""
+    refs = {f"u{n}": "it is a test" for n in range(30)}
+    loud = {utt: "It is a Test." for utt in refs}
+    options = ["--ref", f"{write(tmp_path / 'ref', refs)}"]
+    options += ["--hyp", f"same={write(tmp_path / 'same', refs)}"]
+    if source == "hyp":
+        options += [f"--hyp={name}={write(tmp_path / 'loud', loud)}" for name in ("loud", "again")]
+    else:
+        lists = [{"utt": utt, "hypotheses": [text]} for utt, text in loud.items()]
+        (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(item)}\n" for item in lists))
+        options += ["--nbest", f"{tmp_path}/a.jsonl"]
+    main([*options, *([f"--normalize={normalize}"] if normalize else [])])
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    if normalize == "lower,punct":
+        assert not warnings
+        return
+    (line,) = warnings
+    name, rate = {"hyp": "loud", "nbest": "first pass"}[source], 25 if normalize else 50
+    assert line.startswith(f"--normalize lower,punct: {name} {rate}.00 -> 0.00 %; references and")
+
+
 # --ref, --hyp and --nbest, with blanks between the values of each
 CONDITIONS = [
     ("r", "", "", "nothing to score"),

@@ -6,7 +6,7 @@ import pytest
 from nbest_mutations import hyp, packed, write_files
 from oracles.refused import check_refused
 
-from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
+from espnet_bayeslm.nbest.formats import CheckedLists, read_nbest, write_nbest
 from espnet_bayeslm.nbest.json_lists import json_items
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
@@ -195,7 +195,7 @@ BAD_NEMO = [
     ("a\t1\n" * 3, MANIFEST, r"tsv: 3 lines, and 2 utterances in .*manifest.json"),
     ("", MANIFEST, r"tsv: 0 lines, and 2 utterances"),
     (BEAMS, [], r"manifest.json: no utterances"),
-    (BEAMS, [{**MANIFEST[0], "utt": 1}] * 2, r"manifest.json:1: utt is 1, and a string"),
+    (BEAMS, [{**MANIFEST[0], "utt": 1.5}] * 2, r"manifest.json:1: utt is 1.5, and a string"),
     (BEAMS, [{**MANIFEST[0], "utt": "a"}] * 2, r"manifest.json:2: the utterance 'a' stands"),
     (BEAMS, [{}, {}], r"manifest.json:1: audio_filepath is missing"),
     (BEAMS, [MANIFEST[0]] * 2, r"manifest.json:2: .* stands already in .*json:1"),
@@ -255,6 +255,48 @@ def test_recordings_and_starts(tmp_path, caplog):
     assert not caplog.text
 
 
+@pytest.mark.parametrize(
+    "format, text",
+    [
+        ("jsonl", {"utt": 7, "hypotheses": ["a"], "speaker": 1, "recording": 2}),
+        ("whisper", {"id": 7, "input": ["a"], "speaker": 1}),
+        ("vosk", {"utt": 7, "alternatives": [{"text": "a", "confidence": -1}], "speaker": 1}),
+        ("nemo", {"audio_filepath": "a.wav", "utt": 7, "beams": [["a", -1]], "speaker": 1}),
+    ],
+)
+def test_ids_that_are_integers_are_read_as_text(format, text, tmp_path):
+    path = tmp_path / ("a.jsonl" if format == "jsonl" else "a.json")
+    path.write_text(json.dumps(text))
+    (found,) = read(path, format)
+    assert (found.utt, found.speaker) == ("7", "1")
+    assert found.recording == ("2" if format == "jsonl" else None)
+
+
+@pytest.mark.parametrize("placeholder", ["-", " -- ", "...", "_"])
+@pytest.mark.parametrize("has_beams", [True, False])
+def test_nemos_placeholder_is_no_reference(placeholder, has_beams, tmp_path):
+    """A reference is a text with a letter or digit, or an empty one beside others."""
+    manifest = [{**MANIFEST[0], "text": placeholder}, {**MANIFEST[1], "text": ""}, MANIFEST[0]]
+    for n, entry in enumerate(manifest):
+        manifest[n] = {**entry, "utt": f"u{n}", **({"beams": [["a", -1]]} if has_beams else {})}
+    if has_beams:
+        (tmp_path / "manifest.json").write_text(lines(*manifest))
+    else:
+        write_nemo_files(tmp_path, "a\t-1\n" * 3, manifest)
+    assert [item.ref for item in read(tmp_path, "nemo")] == [None, (), ("it", "is", "a", "test")]
+
+
+@pytest.mark.parametrize("refs", [["-", "-"], ["", ""], ["-", ""], ["", "...!"]])
+def test_references_without_a_word_count_as_none(refs, tmp_path, caplog):
+    objects = [{"utt": f"u{n}", "hypotheses": ["a"], "ref": ref} for n, ref in enumerate(refs)]
+    (tmp_path / "a.jsonl").write_text(lines(*objects))
+    assert CheckedLists(tmp_path / "a.jsonl").refs == {}
+    assert "a.jsonl: no reference has a word: they count as none" in caplog.text
+    objects.append({**objects[0], "utt": "u2", "ref": "5"})
+    (tmp_path / "a.jsonl").write_text(lines(*objects))
+    assert len(CheckedLists(tmp_path / "a.jsonl").refs) == 3
+
+
 @pytest.mark.parametrize("name, file", [
     ("new", "new/nbest.jsonl"), ("a.jsonl", "a.jsonl"), ("b.jsonl.gz", "b.jsonl.gz")
 ])  # fmt: skip
@@ -287,8 +329,8 @@ BAD_LINES = [
     ([{"utt": "u"}], r":1: hypotheses are missing"),
     ([{"utt": "u", "hypotheses": [["a"]]}], r":1: a hypothesis is \['a'\]"),
     ([{"utt": "u", "hypotheses": [{"text": "a", "rank": 1}] * 2}], r":1: two .* of one rank"),
-    ([{**GOOD, "speaker": 3}], r":1: speaker is 3, and a string"),
-    ([{**GOOD, "recording": 3}], r":1: recording is 3, and a string"),
+    ([{**GOOD, "speaker": True}], r":1: speaker is True, and a string"),
+    ([{**GOOD, "recording": [3]}], r":1: recording is \[3\], and a string"),
     ([{**GOOD, "start": "0.5"}], r":1: start is '0.5', and a finite number"),
     (['{"utt": "u", "hypotheses": ["a"], "start": NaN}'], r":1: start is nan, and a finite number"),
     ([{**GOOD, "x": "\ud800"}], r":1: .* cannot be kept"),

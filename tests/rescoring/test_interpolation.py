@@ -384,11 +384,23 @@ def test_recordings_that_are_not_known(tmp_path):
         RescoreOptions(segments={}, utt2spk={})
 
 
-@pytest.mark.parametrize("line", ["a", "a b c", "a rec nan 1", "a rec 1 2 3", "a inf"])
+@pytest.mark.parametrize("name", ["utt2dur", "utt2num_frames", "durations.txt", "utt2start"])
+def test_the_name_tells_starts_from_durations(tmp_path, name):
+    (tmp_path / name).write_text("a 3.5\nb 1\n")
+    if name == "utt2start":
+        assert read_segments(tmp_path / name) == {"a": Segment("", 3.5), "b": Segment("", 1.0)}
+        return
+    with pytest.raises(InputError, match=rf"{name}:1: expected .* may be a duration, got '3.5'"):
+        read_segments(tmp_path / name)
+
+
+@pytest.mark.parametrize("line", ["a", "a b c", "a rec nan 1", "a rec 1 2 3", "a inf", "a rec 3 1", "a rec 3 x"])
 def test_lines_that_are_no_segments(tmp_path, line):
     (tmp_path / "segments").write_text(f"ok rec 0 1\n{line}\n")
     with pytest.raises(InputError, match="segments:2: expected `utterance recording start"):
         read_segments(tmp_path / "segments")
+    (tmp_path / "ends").write_text("a rec 3 -1\nb rec 4 5\n")  # as Kaldi's
+    assert len(read_segments(tmp_path / "ends")) == 2
     (tmp_path / "empty").write_text("")
     with pytest.raises(InputError, match="no utterances"):
         read_segments(tmp_path / "empty")
