@@ -137,8 +137,8 @@ def find_recordings(audio: PathLike) -> Dict[str, Path]:
             )
     if unread:
         names = ", ".join(unread[:SHOWN]) + ", .." * (len(unread) > SHOWN)
-        more = f"{len(unread)} files are left out, which are no audio that can be read: {names}"
-        LOG.warning("%s: %s. %s. %s", audio, more, _readable(), CONVERT)
+        problem = f"left out as no audio that can be read ({len(unread)}): {names}"
+        LOG.warning("%s: %s. %s. %s", audio, problem, _readable(), CONVERT)
     if not found:
         raise InputError(f"no audio found: {_readable()}", path=audio)
     return found

@@ -98,8 +98,7 @@ def warn_of_spelling(
             steps, best = better, errors
     if steps:
         LOG.warning(
-            "--normalize %s: %s %.2f -> %.2f %%; references and hypotheses are written"
-            " differently",
+            "--normalize %s: %s %.2f -> %.2f %%; references and hypotheses are written differently",
             ",".join(steps),
             of,
             100 * before.rate,

@@ -344,10 +344,11 @@ def normalized(
 
 def with_summed_scores(nbest: NBest) -> NBest:
     """List in which hypotheses of one text have one `am_score`, the ln of their summed P."""
-    sums: Dict[Tuple[str, ...], Any] = {}
+    scores: Dict[Tuple[str, ...], List[Any]] = {}
     for hyp in nbest.hypotheses:
-        sums[hyp.words] = np.logaddexp(sums.get(hyp.words, -np.inf), hyp.am_score)
-    hyps = (dataclasses.replace(h, am_score=float(sums[h.words])) for h in nbest.hypotheses)
+        scores.setdefault(hyp.words, []).append(hyp.am_score)
+    sums = {words: float(np.logaddexp.reduce(own)) for words, own in scores.items()}
+    hyps = (dataclasses.replace(h, am_score=sums[h.words]) for h in nbest.hypotheses)
     return dataclasses.replace(nbest, hypotheses=tuple(hyps))
 
 
@@ -401,7 +402,8 @@ class CheckedLists:
                 unscored.append(item.utt)
             if item.ref is not None:
                 self.refs[item.utt] = item.ref
-        if self.refs and not any(sign.isalnum() for ref in self.refs.values() for sign in "".join(ref)):
+        signs = (sign for ref in self.refs.values() for sign in "".join(ref))
+        if self.refs and not any(map(str.isalnum, signs)):
             LOG.warning("%s: no reference has a word: they count as none", path)
             self.refs = {}
         if 0 < len(unscored) < len(self.utts):

@@ -339,7 +339,8 @@ def _whisper_list(value: Any, name: str) -> NBest:
         raise InputError(f"{len(texts)} hypotheses and {len(scores)} {key}")
     numbers = [_score(score, key) for score in scores]
     utt = next((content[key] for key in WHISPER_IDS if content.get(key) is not None), name)
-    return nbest_of(named(utt, "id"), map(Hypothesis, texts, numbers), content, keys=WHISPER_KEYS, ref="output")
+    hyps = map(Hypothesis, texts, numbers)
+    return nbest_of(named(utt, "id"), hyps, content, keys=WHISPER_KEYS, ref="output")
 
 
 def _vosk_values(path: Path, remedy: str) -> Iterator[Value]:

@@ -9,9 +9,10 @@ hypotheses. The folder has one of each. A `text` of signs alone, such as NeMo's 
 reference. Scores are natural logs, the totals of the beam search. An utterance's id is its `utt`,
 else the name of its audio file, with as many folders as tell it from other audio files, and with
 its `offset` where several are parts of one file. The manifest says how many hypotheses each
-utterance has (`num_hypotheses`). Without this number lists are told apart only where the borders are certain: there is one utterance, or one line for each; or all lists are full
-(`width16` in the beam file's name is the most that a list can have); or they have the same size,
-and the scores rise from each list to the next and nowhere else.
+utterance has (`num_hypotheses`). Without this number lists are told apart only where the borders
+are certain: there is one utterance, or one line for each; or all lists are full (`width16` in the
+beam file's name is the most that a list can have); or they have the same size, and the scores rise
+from each list to the next and nowhere else.
 """
 
 from __future__ import annotations

@@ -63,17 +63,15 @@ class LeftOut:
             return
         first, cause = next(iter(self.errors.items()))
         if self.total > 1:
-            problem = f"none of the {self.total} recordings can be used, the first, {first}: {cause}"
-            cause = InputError(problem)
-        raise cause from error
+            problem = f"none of the {self.total} recordings can be used"
+            cause = InputError(f"{problem}, the first, {first}: {cause}")
+        raise cause
 
     def warn(self) -> None:
         """Tell in one line which recordings were left out, where some were."""
         if self.errors:
             names = ", ".join([*self.errors][:SHOWN]) + ", .." * (len(self.errors) > SHOWN)
-            LOG.warning(
-                "%d of %d recordings are left out: %s", len(self.errors), self.total, names
-            )
+            LOG.warning("%d of %d recordings are left out: %s", len(self.errors), self.total, names)
 
 
 class SphinxSearch:

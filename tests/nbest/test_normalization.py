@@ -120,8 +120,9 @@ SHARES = (0.25, 0.17, 0.16, 0.15, 0.14)
 
 def spelled(scores, **more):
     """Return a list of five hypotheses that are two texts in lower case without punctuation."""
-    pairs = zip(SPELLINGS, scores, strict=True)
-    return NBest("u", tuple(Hypothesis(tuple(t.split()), am, **more) for t, am in pairs), ("a", "b"))
+    words = [tuple(text.split()) for text in SPELLINGS]
+    hyps = tuple(Hypothesis(*pair, **more) for pair in zip(words, scores, strict=True))
+    return NBest("u", hyps, ("a", "b"))
 
 
 def test_one_text_has_the_sum_of_its_probabilities(caplog):

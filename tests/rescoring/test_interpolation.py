@@ -394,7 +394,9 @@ def test_the_name_tells_starts_from_durations(tmp_path, name):
         read_segments(tmp_path / name)
 
 
-@pytest.mark.parametrize("line", ["a", "a b c", "a rec nan 1", "a rec 1 2 3", "a inf", "a rec 3 1", "a rec 3 x"])
+@pytest.mark.parametrize(
+    "line", ["a", "a b c", "a rec nan 1", "a rec 1 2 3", "a inf", "a rec 3 1", "a rec 3 x"]
+)
 def test_lines_that_are_no_segments(tmp_path, line):
     (tmp_path / "segments").write_text(f"ok rec 0 1\n{line}\n")
     with pytest.raises(InputError, match="segments:2: expected `utterance recording start"):
