@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping
 
 from espnet_bayeslm.bin.nbest import checked_recordings, find_recordings, read_samples
+from espnet_bayeslm.evaluation.transcripts import has_words
 from espnet_bayeslm.evaluation.wer import Counted, read_transcripts
 from espnet_bayeslm.lm import FUSION
 from espnet_bayeslm.loading.component_options import GPUOptions
@@ -90,11 +91,11 @@ def _chosen(
 
 def _num_words(refs: Mapping[str, Any], utts: Iterable[str], path: str) -> int:
     """Words of some transcripts, which error rates are divided by."""
-    num_words = sum(len(refs[utt]) for utt in utts)
-    if not num_words:
+    known = [refs[utt] for utt in utts]
+    if not has_words(known):
         problem = "no words in the transcripts of the recordings, and error rates need some"
         raise InputError(problem, path=path, remedy="Give transcripts with words.")
-    return num_words
+    return sum(map(len, known))
 
 
 def _write(options: TuneFusionOptions, weights: Mapping[str, float]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
-from typing import Dict, Sequence, Tuple
+from typing import Dict, Iterable, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.markup import Words, parse_markup
 from espnet_bayeslm.utils.errors import InputError
@@ -56,6 +56,11 @@ def read_transcripts(path: PathLike) -> Dict[str, Words]:
     if not transcripts:
         raise InputError("no utterances", path=path, remedy="Write one line for each.")
     return transcripts
+
+
+def has_words(refs: Iterable[Sequence[str]]) -> bool:
+    """True if some reference has a letter or digit, and is no placeholder such as `-`."""
+    return any(sign.isalnum() for ref in refs for word in ref for sign in word)
 
 
 def _check_untimed(lines: Sequence[Line], path: PathLike) -> None:

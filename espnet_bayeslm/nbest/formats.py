@@ -28,6 +28,7 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.evaluation.text_checks import Subset
+from espnet_bayeslm.evaluation.transcripts import has_words
 from espnet_bayeslm.nbest import kaldi
 from espnet_bayeslm.nbest.fields import (
     BESIDE,
@@ -402,8 +403,7 @@ class CheckedLists:
                 unscored.append(item.utt)
             if item.ref is not None:
                 self.refs[item.utt] = item.ref
-        signs = (sign for ref in self.refs.values() for sign in "".join(ref))
-        if self.refs and not any(map(str.isalnum, signs)):
+        if self.refs and not has_words(self.refs.values()):
             LOG.warning("%s: no reference has a word: they count as none", path)
             self.refs = {}
         if 0 < len(unscored) < len(self.utts):

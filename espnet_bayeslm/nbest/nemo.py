@@ -22,6 +22,7 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
+from espnet_bayeslm.evaluation.transcripts import has_words
 from espnet_bayeslm.nbest.fields import UniqueUtterances, parse_number
 from espnet_bayeslm.nbest.json_lists import DECODER, LIST, PAIR, checked, located, named, nbest_of
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
@@ -130,7 +131,7 @@ def _read_manifest(path: Path) -> List[Dict[str, Any]]:
 
 def _is_placeholder(text: Any) -> bool:
     """True for a text without a letter or digit, such as `-`, where NeMo knows no reference."""
-    return isinstance(text, str) and bool(text.strip()) and not any(map(str.isalnum, text))
+    return isinstance(text, str) and bool(text.strip()) and not has_words([text])
 
 
 def _hypothesis(text: str, path: Path, line: int) -> Hypothesis:

@@ -88,6 +88,16 @@ def test_a_normalisation_that_lowers_the_error_rate_is_named(source, normalize, 
     assert line.startswith(f"--normalize lower,punct: {name} {rate}.00 -> 0.00 %; references and")
 
 
+@pytest.mark.parametrize("ref", ["-", "", "..."])
+def test_references_without_a_word_are_told(ref, tmp_path, caplog):
+    refs, hyps = write(tmp_path / "ref", {"u": ref}), write(tmp_path / "hyp", {"u": "a"})
+    main(["--ref", f"{refs}", "--hyp", f"s={hyps}"])
+    assert f"{refs}: no reference has a word: error rates say nothing" in caplog.text
+    caplog.clear()
+    main(["--ref", f"{hyps}", "--hyp", f"s={refs}"])
+    assert "no reference" not in caplog.text
+
+
 # --ref, --hyp and --nbest, with blanks between the values of each
 CONDITIONS = [
     ("r", "", "", "nothing to score"),

@@ -239,7 +239,7 @@ def test_tuning_leaves_faulty_recordings_out(
     rows, expected = ([x.split()[:-1] for x in t.splitlines() if "LM" in x] for t in tables)
     assert rows == expected and rows[0][:2] == ["no", "LM"]
     assert "6 of 8 recordings are left out: none" in caplog.text
-    (tmp_path / "ref").write_text("".join(f"{utt}\n" for utt in utts))
+    (tmp_path / "ref").write_text("".join(f"{utt} -\n" for utt in utts))
     files["output"] = tmp_path / "none"
     found = fails(tune_fusion.main, words(**options, **files))
     assert f"{tmp_path / 'ref'}: no words in the transcripts" in found
@@ -431,6 +431,19 @@ def test_scores_are_the_probabilities_of_the_texts(model, audio, tmp_path):
         possible = [[*x, end] if len(x) < LENGTH - len(prompt) else x for x in letters]
         scores = [log_prob(whisper, features, prompt, x) for x in possible]
         assert min(abs(score - hyp.am_score) for score in scores) < 1e-4
+
+
+def test_a_text_of_several_token_sequences_has_their_probability(model, monkeypatch):
+    """`a` with and without a blank before it."""
+    search = sphinx.WhisperSearch(model, language="en", size=2)
+    prompt, end = search._prompt[0].tolist(), search._model.config.eos_token_id
+    found = torch.tensor([[*prompt, token, end] for token in (0, 5)])
+    monkeypatch.setattr(transformers.GenerationMixin, "generate", lambda *_, **__: found)
+    noise = np.random.default_rng(0).uniform(-0.2, 0.2, 16000).astype(np.float32)
+    (hyp,) = search(noise)
+    features = search._processor(noise, sampling_rate=16000, return_tensors="pt").input_features
+    parts = [log_prob(search._model, features, prompt, [token, end]) for token in (0, 5)]
+    assert hyp.words == ("a",) and hyp.am_score == pytest.approx(np.logaddexp(*parts), abs=1e-4)
 
 
 def test_recordings_that_are_too_long_and_unknown_languages(model, audio, error):
