@@ -16,6 +16,7 @@ from espnet_bayeslm.fusion.fusion_tuning import (
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.ngram.estimation import build_ngram
+from espnet_bayeslm.utils.errors import InputError
 
 TRUE = FusionWeights(0.5, 0.8, 0.6)
 
@@ -192,6 +193,36 @@ def test_a_round_with_more_errors_halves_the_way(monkeypatch):
     assert weights == [0, 0.8, 0.4, 0.2, 0.35, 0.275]
     assert all(row > errors[0] for row in (*errors[1:3], errors[4]))
     assert best.errors == min(errors) < errors[0]
+
+
+class FailingRecogniser(Recogniser):
+    """A search that fails on one recording always, and on another one with an LM."""
+
+    def with_tokens(self, utt):
+        if utt == "u0" or (utt == "u1" and self.weights["lm"]):
+            raise RuntimeError("no memory")
+        return super().with_tokens(utt)
+
+
+def test_a_recording_that_fails_does_not_lose_the_others(monkeypatch, caplog):
+    """Rounds are compared on the same recordings."""
+    weights = FusionWeights(0.8, 0.8, 0.5)
+    monkeypatch.setattr(fusion_tuning, "best_weights", lambda *_, **__: weights)
+    lists = random_lists(6, ahead_stays=False)
+    lists = {u: {(n, *i): x for i, x in lists[u].items()} for n, u in enumerate(lists, 100)}
+    search, refs = FailingRecogniser(lists, FixedLM(lists)), {utt: ("x",) * 3 for utt in lists}
+    recordings = {utt: lambda utt=utt: utt for utt in lists}
+    tuning = FusionTuning(search, FailingRecogniser(lists, None), recordings, refs)
+    tuning.run(1)
+    assert [*tuning.lists] == ["u1", "u2", "u3", "u4", "u5"]
+    best = [next(iter(search.with_tokens(utt).values())) for utt in [*lists][2:]]
+    errors = sum(abs(len(hyp.words) - 3) for hyp in best)
+    assert tuning.rounds[1].errors == 3 + errors
+    assert "u0 is left out: RuntimeError: no memory" in caplog.text
+    assert "u1 counts as deleted: no memory" in caplog.text
+    gone = {utt: recordings[utt] for utt in ("u0",)}
+    with pytest.raises(InputError, match="no memory"):
+        FusionTuning(search, FailingRecogniser(lists, None), gone, refs).run(1)
 
 
 def test_an_lm_that_knows_nothing_is_not_taken():
