@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.bin.perplexity import ScoredTextOptions, print_table
 from espnet_bayeslm.loading.component_options import TrainTextOptions
+from espnet_bayeslm.nbest.segments import read_utt2lm
 from espnet_bayeslm.scoring.interpolation import estimate_weights
 from espnet_bayeslm.scoring.perplexity import (
     Sentences,
@@ -15,8 +16,10 @@ from espnet_bayeslm.scoring.perplexity import (
     score_components,
     text_perplexities,
 )
+from espnet_bayeslm.scoring.word_scores import Component, WordScores
 from espnet_bayeslm.utils.cli import Tool, device_of
-from espnet_bayeslm.utils.files import write_yaml
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, write_yaml
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 
@@ -31,6 +34,11 @@ class InterpolateOptions(ScoredTextOptions, TrainTextOptions):
         "word",
         choices=("word", "token"),
     )
+    utt2lm: Optional[PathLike] = option(
+        "Lines `UTT LM`, as of `rescore`: the LM that scores a sentence of a --keyed text in place"
+        " of the first --lm",
+        None,
+    )
     output: str = option("The weights.yaml to write")
 
 
@@ -39,21 +47,22 @@ def interpolate(options: InterpolateOptions) -> None:
     text, context = options.text, options.context
     sentences: Sentences = read_sentences(text, keyed=options.keyed, normalize=options.normalize)
     LOG.info("read %d sentences from %s", len(sentences), text)
-    options.warn_leakage(options.lms, sentences.values(), what=text)
+    seen_by = options.lms if options.utt2lm is None else options.lms[1:]
+    options.warn_leakage(seen_by, sentences.values(), what=text)
     if options.unit == "token":
         sentences = in_tokens(options, sentences)
     lines, device = list(sentences.values()), device_of(options.ngpu)
-    components = options.components(device, context=context, unit=options.unit)
-    if options.unit == "token":
+    if options.utt2lm is not None:
+        components, scores = scored_by_own_lms(options, sentences, device)
+    elif options.unit == "token":
+        components = options.components(device, context=context, unit=options.unit)
         scores = [component_scores(c, lines, context=context) for c in components]
         from espnet_bayeslm.loading.token_text import check_knows
 
         for path, found in zip(options.ngrams, scores[len(options.lms) :], strict=True):
             check_knows(path, lines, found)
     else:
-        most = options.max_oov_rate
-        how: Any = dict(max_oov_rate=most, keyed=options.keyed, context=context)
-        scores = score_components(components, lines, **how)
+        components, scores = scored_by_components(options, lines, device)
     weights = estimate_weights(scores)
     texts = text_perplexities(components, lines, scores, weights)
     summaries = [text.summary() for text in texts]
@@ -71,6 +80,36 @@ def interpolate(options: InterpolateOptions) -> None:
     print_table(summaries, unit=options.unit)
     for row in rows:
         print(f"weight {row['weight']:.4f}  {row['name']}")
+
+
+def scored_by_components(
+    options: InterpolateOptions, lines: Sequence[Sequence[str]], device: str
+) -> Tuple[List[Component], List[List[WordScores]]]:
+    """Components of the options, and their scores of sentences."""
+    components = options.components(device, context=options.context, unit=options.unit)
+    how: Any = dict(max_oov_rate=options.max_oov_rate, keyed=options.keyed)
+    return components, score_components(components, lines, **how, context=options.context)
+
+
+def scored_by_own_lms(
+    options: InterpolateOptions, sentences: Sentences, device: str
+) -> Tuple[List[Component], List[List[WordScores]]]:
+    """Components, the first without a digest, and scores of sentences, each by its own LM."""
+    if not (options.keyed and options.lms and options.unit == "word") or options.context:
+        raise InputError(
+            "--utt2lm is for a --keyed text, whose words an --lm scores without --context",
+            remedy="Give --keyed true and --lm, and leave out --unit and --context.",
+        )
+    known, of_lms = read_utt2lm(options.utt2lm or ""), {}
+    for key in sentences:
+        of_lms.setdefault(known.get(key, options.lms[0]), []).append(key)
+    rows: Dict[str, List[WordScores]] = {}
+    for lm, keys in of_lms.items():
+        own = dataclasses.replace(options, lms=[lm, *options.lms[1:]])
+        components, scores = scored_by_components(own, [sentences[k] for k in keys], device)
+        rows.update(zip(keys, map(list, zip(*scores, strict=True)), strict=True))
+    columns = zip(*(rows[key] for key in sentences), strict=True)
+    return [components[0]._replace(fingerprint=""), *components[1:]], [list(c) for c in columns]
 
 
 def in_tokens(options: InterpolateOptions, sentences: Sentences) -> Sentences:

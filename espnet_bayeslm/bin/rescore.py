@@ -120,7 +120,8 @@ def write_settings(
             {"kept": w.kept, "errors": {**w.errors, **more}, "held_out_errors": {**w.held_out}}
             for w, more in ((tuned.chosen, by_risk), (tuned.control, {}))
         )
-        content["tuning"] = {**with_lm, "words": tuned.words, "without_lm": without_lm}
+        unused = {"unused": tuned.unused} if tuned.unused else {}
+        content["tuning"] = {**unused, **with_lm, "words": tuned.words, "without_lm": without_lm}
         write_sweep(folder, tuned)
     if tally.errors:
         content["wer"] = {name: round(100 * c.rate, 3) for name, c in tally.errors.items()}
@@ -206,7 +207,8 @@ def checked_inputs(options: RescoreCommand) -> Inputs:
     warn_without_blanks(refs or {}, options.counting)
     warn_of_spelling(refs or {}, lists.firsts.texts, options.counting, given=normalization.steps)
     if refs is not None:
-        options.warn_leakage(options.lms, refs.values(), what=options.ref or "the references")
+        lms = options.lms if options.utt2lm is None else options.lms[1:]
+        options.warn_leakage(lms, refs.values(), what=options.ref or "the references")
     # the lists come normalised, and there is one source of scales
     own: Any = dict(scales=given, lmwt=None, word_penalty=None, normalize="")
     work = dataclasses.replace(options, **own, ignore_words=options.counting.ignored)
@@ -243,6 +245,7 @@ def rescore(options: RescoreCommand) -> None:
                 rescoring.lists,
                 format=lists.written_format,
                 token_scores=options.token_scores,
+                has_lm=len(weighting.names) > 0,
                 subtracted=bool(weighting.scales.subtracted),
                 write_best=options.write_best,
             ):
@@ -286,11 +289,13 @@ def references_of(path: Optional[str], lists: CheckedLists) -> Optional[Refs]:
     return lists.refs or None
 
 
-def lines_of(item: RescoredList, *, token_scores: bool) -> Iterator[Tuple[str, str]]:
+def lines_of(item: RescoredList, *, token_scores: bool, has_lm: bool) -> Iterator[Tuple[str, str]]:
     """Yield the lines of a rescored list, each with the name of its file."""
     utt, hyps = item.nbest.utt, item.nbest.hypotheses
-    costs: Dict[str, Iterable[Iterable[float]]] = {COSTS: ([score] for score in item.lm_scores)}
-    if token_scores:
+    costs: Dict[str, Iterable[Iterable[float]]] = {}
+    if has_lm:
+        costs[COSTS] = ([score] for score in item.lm_scores)
+    if has_lm and token_scores:
         costs[WORD_COSTS] = (row.tolist() for row in item.word_log_probs)
     if item.subtracted:
         costs[SUBTRACTED_COSTS] = zip(*item.subtracted.values(), strict=True)
@@ -325,17 +330,20 @@ def written_lists(
     format: str,
     token_scores: bool,
     subtracted: bool = False,
+    has_lm: bool = True,
     write_best: Optional[int] = None,
 ) -> Iterator[RescoredList]:
     """Write rescored lists to a folder (`lmwt.nn`, `text`, `trn`, ..), and yield each when written.
 
     With `token_scores` there are the costs of the words too, with `subtracted` those under
-    subtracted LMs, a column for each, and with `write_best` lists of so many hypotheses.
+    subtracted LMs, a column for each, and with `write_best` lists of so many hypotheses. Without an
+    LM there are no costs.
     """
     whole_control = True
     files: Dict[str, IO[str]] = {}
     # these are there without a list too
-    names = [COSTS, BEST, BEST_TRN, *[WORD_COSTS] * token_scores, *[SUBTRACTED_COSTS] * subtracted]
+    costs = [COSTS, *[WORD_COSTS] * token_scores, *[SUBTRACTED_COSTS] * subtracted]
+    names = [BEST, BEST_TRN, *costs * has_lm]
     with contextlib.ExitStack() as stack:
         for name in names:
             files[name] = stack.enter_context((folder / name).open("w", encoding="utf-8"))
@@ -346,7 +354,7 @@ def written_lists(
             add_list(item.nbest.source or item.nbest)
             if write_best is not None:
                 add_best(item.best_hypotheses(write_best))
-            for name, line in lines_of(item, token_scores=token_scores):
+            for name, line in lines_of(item, token_scores=token_scores, has_lm=has_lm):
                 if name not in files:
                     files[name] = stack.enter_context((folder / name).open("w", encoding="utf-8"))
                 files[name].write(f"{line}\n")

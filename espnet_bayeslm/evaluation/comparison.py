@@ -196,6 +196,8 @@ class WerDifference:
         improvement: Probability that B is better than A: the share of the replicates in which it
             makes fewer errors.
         level: Probability of the interval, half of the rest lying on each side.
+        worsening: Probability that B is worse than A: the share of replicates with more errors; nan
+            where a file does not say it.
     """
 
     difference: float
@@ -203,6 +205,7 @@ class WerDifference:
     high: float
     improvement: float
     level: float = LEVEL
+    worsening: float = math.nan
 
 
 def replicate_totals(
@@ -250,8 +253,8 @@ def difference_of_totals(totals: np.ndarray, drawn: np.ndarray) -> WerDifference
     errors_a, words_a, errors_b, words_b = np.vstack([totals, drawn]).T
     observed, *differences = (errors_a - errors_b * (words_a / words_b)) / words_a
     low, high = np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    improvement = float((np.array(differences) > 0).mean())
-    return WerDifference(float(observed), float(low), float(high), improvement)
+    better, worse = (float((np.array(differences) * sign > 0).mean()) for sign in (1, -1))
+    return WerDifference(float(observed), float(low), float(high), better, worsening=worse)
 
 
 @dataclasses.dataclass(frozen=True)

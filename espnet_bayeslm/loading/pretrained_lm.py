@@ -64,7 +64,18 @@ def load_adapted(
         raise base_not_found(named, config, "lm_conf: model") from error
     check_finite(lm, str(checkpoint))
     # not every config.yaml has a digest of the whole base model
-    own = fingerprint(config, checkpoint, args)
-    digest = hashlib.sha256(f"{own} {lm.fingerprint}".encode()).hexdigest()
+    digest = _digest(fingerprint(config, checkpoint, args), lm.fingerprint)
     loaded = lm.loaded(config.parent.resolve().name, fingerprint=digest)
     return PretrainedLM(**{**vars(loaded), "text_form": text_form})
+
+
+def adapted_digest(path: PathLike) -> str:
+    """Digest of an adapted LM, the fingerprint of `load_adapted`, from the files alone."""
+    config, checkpoint = find_files(path)
+    args = read_config(config)
+    return _digest(fingerprint(config, checkpoint, args), args.lm_conf["fingerprint"])
+
+
+def _digest(own: str, base: str) -> str:
+    """Digest of an adapter's files and of its base model."""
+    return hashlib.sha256(f"{own} {base}".encode()).hexdigest()

@@ -100,6 +100,8 @@ class ScoredList:
     def mixed(self, weighting: Weighting) -> Tuple[np.ndarray, ...]:
         """The mixture's score of each word and `</s>` of each hypothesis, (n + 1,), in nats."""
         weights = weighting.weights
+        if not len(weights):  # no LM is used: one that knows nothing
+            return tuple(np.zeros(rows.shape[1]) for rows in self.log_probs)
         return tuple(combined(rows[: len(weights)], weights) for rows in self.log_probs)
 
     def lm_scores(

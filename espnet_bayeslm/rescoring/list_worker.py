@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import os
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -22,6 +23,7 @@ from espnet_bayeslm.nbest.segments import (
     PlaceOf,
     Recording,
     place_finder,
+    read_utt2lm,
     recordings,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
@@ -40,6 +42,7 @@ from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option, part_of
 
+NOT_USED = "no LM is used: its weight is 0"
 NO_LMWT = "--word_penalty without --lmwt, and lattices have scales of their own"
 
 Block = List[Recording]
@@ -83,6 +86,12 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         "Write a confidence of each word of the new best (confidence.ndjson);"
         " --decision mbr does so always",
         False,
+    )
+    utt2lm: Union[PathLike, Mapping[str, str], None] = option(
+        "Lines `UTT LM`, as of utt2spk: the LM that scores an utterance in place of the first --lm,"
+        " such as one of its speaker, or an adapter that did not see it. LMs that stand for each"
+        " other have one name, that of their folder",
+        None,
     )
     self_normalized: bool = option(
         "Use the mean ln Z in every context, without a softmax (LMs with self_normalization)", False
@@ -245,6 +254,9 @@ class ListWorker(ComponentWorker):
     ) -> List[ScoredList]:
         """Lists with their scores: in context, or of each words once."""
         groups = [[hyp.words for hyp in item.hypotheses] for item in items]
+        if not self._scorers:
+            empty = (tuple(np.empty((0, len(words) + 1)) for words in group) for group in groups)
+            return list(map(ScoredList, items, empty))
         every = [words for group in groups for words in group]
         distinct = list(dict.fromkeys(every))
         scores: List[List[List[WordScores]]] = []
@@ -308,18 +320,84 @@ def scored_lists(
     options: RescoreOptions,
     *,
     tunes: bool,
+    output: Optional[PathLike] = None,
+    **where: Any,
+) -> Iterator[Tuple[Iterator[ScoredList], Weighting]]:
+    """An iterator of lists with the scores of their words, and how these are weighed.
+
+    It is to be read within the block. Scores of finished blocks are kept beside the output. LMs
+    that the scales give no weight are not read. With `utt2lm` all lists are kept in memory.
+    """
+    if not tunes:
+        options.check_untuned()
+    own = part_of(RescoreOptions, options)
+    own = own if tunes else without_unused_lms(own)
+    if own.utt2lm is None:
+        with _scored(pool, lists, own, tunes=tunes, output=output, **where) as found:
+            yield found
+        return
+    lists = list(lists)
+    scored: Dict[str, ScoredList] = {}
+    weightings: List[Weighting] = []
+    for number, (lm, items) in enumerate(by_lm(lists, own).items()):
+        of_lm = dataclasses.replace(own, utt2lm=None, lms=(lm, *own.lms[1:]))
+        kept = None if output is None else f"{os.fspath(output)}.{number}"
+        where["total"] = len(items)
+        with _scored(pool, items, of_lm, tunes=tunes, output=kept, **where) as (found, weighting):
+            scored.update((item.nbest.utt, item) for item in found)
+        weightings.append(weighting)
+    yield iter([scored[item.utt] for item in lists]), one_weighting(weightings)
+
+
+def without_unused_lms(options: RescoreOptions) -> RescoreOptions:
+    """Options without the LMs, where their scales give no LM a weight and nothing else asks."""
+    scales = options.given_scales()
+    if scales is None or scales.uses_lm or options.uncertainty:
+        return options
+    if options.lms or options.ngrams:
+        LOG.warning(NOT_USED)
+    none: Any = dict(lms=(), ngrams=(), subtract_lms=(), subtract_weights=(), weights=None)
+    return dataclasses.replace(options, **none, scales=scales, context="none", utt2lm=None)
+
+
+def by_lm(lists: Sequence[NBest], options: RescoreOptions) -> Dict[Any, List[NBest]]:
+    """Lists by the LM that scores them: that of `utt2lm`, else the first."""
+    named = options.utt2lm
+    known = named if isinstance(named, Mapping) else read_utt2lm(named or "")
+    if not options.lms:
+        raise InputError("--utt2lm without --lm", remedy="Give the LM of all other utterances.")
+    found: Dict[Any, List[NBest]] = {}
+    for item in lists:
+        found.setdefault(known.get(item.utt, options.lms[0]), []).append(item)
+    return found
+
+
+def one_weighting(weightings: Sequence[Weighting]) -> Weighting:
+    """Weighting of lists that LMs of `utt2lm` have scored, whose digests differ."""
+    names = {tuple(weighting.names) for weighting in weightings}
+    if len(names) > 1:
+        heads = " and ".join(sorted({name[0] for name in names}))
+        raise InputError(
+            f"--utt2lm: LMs of the names {heads}, and their weights go by one name",
+            remedy="Give their folders one name, in folders of their own.",
+        )
+    last = weightings[-1]
+    return last._replace(fingerprints=["", *last.fingerprints[1:]])
+
+
+@contextlib.contextmanager
+def _scored(
+    pool: Optional[Pool],
+    lists: Iterable[NBest],
+    own: RescoreOptions,
+    *,
+    tunes: bool,
     ngpu: int,
     device: Optional[str] = None,
     output: Optional[PathLike] = None,
     total: Optional[int] = None,
 ) -> Iterator[Tuple[Iterator[ScoredList], Weighting]]:
-    """An iterator of lists with the scores of their words, and how these are weighed.
-
-    It is to be read within the block. Scores of finished blocks are kept beside the output.
-    """
-    if not tunes:
-        options.check_untuned()
-    own = part_of(RescoreOptions, options)
+    """Lists with scores as `scored_lists` yields them, all by the same LMs."""
     in_context = own.context != "none"
     todo = blocks(lists, own.place_of or (place_finder() if in_context else None))
     # taken only where an LM sees it before it scores, or recordings are to be known before LMs are

@@ -12,7 +12,7 @@ import os
 import sys
 import weakref
 from collections.abc import Iterator
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from espnet_bayeslm.evaluation.text_checks import Subset, warn_of_spelling
 from espnet_bayeslm.loading.component_options import PRELOAD
 from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.formats import normalized
-from espnet_bayeslm.nbest.segments import place_finder
+from espnet_bayeslm.nbest.segments import whole_units
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import RescoredList, ScoredList, choose
 from espnet_bayeslm.rescoring.list_worker import RescoreOptions, SharedRescoreOptions, scored_lists
@@ -176,12 +176,7 @@ def tune_and_choose(
         weighting.warn_untuned()
         return Rescoring((choose(item, weighting) for item in scored), weighting)
     lists = list(scored)
-    groups: Dict[str, str] = {}
-    place_of = options.place_of
-    if place_of is None and all(item.nbest.recording is not None for item in lists):
-        place_of = place_finder()
-    if place_of is not None:
-        groups = {item.nbest.utt: place_of(item.nbest).recording for item in lists}
+    groups = whole_units([item.nbest for item in lists], options.place_of).of
     if all(item.nbest.scores(name) is None for item in lists for name in SCORES):
         LOG.info("the lists have no scores: the rank stands in for them")
     tuned = tune(lists, refs, weighting, options, groups=groups)
@@ -199,7 +194,7 @@ def rescored_in_folds(
     refs: Refs,
     weighting: Weighting,
     options: RescoreOptions,
-    groups: Dict[str, str],
+    groups: Mapping[str, str],
 ) -> Tuple[Tuple[Fold, ...], List[RescoredList]]:
     """Errors of the folds, and the lists, each rescored with scales tuned on the other folds."""
     nbests = [item.nbest for item in lists]

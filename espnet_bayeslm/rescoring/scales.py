@@ -37,7 +37,7 @@ from espnet_bayeslm.loading.weights_file import (
     read_weights,
 )
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, ListPosterior
-from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, SUBTRACTED
+from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, SUBTRACTED, sign_of
 from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_yaml_as
@@ -106,6 +106,11 @@ class Scales:
             own = dict(self.features)
         less = {f"{SUBTRACTED}.{row.name}": row.weight for row in self.subtracted if row.weight}
         return {**own, **less}
+
+    @property
+    def uses_lm(self) -> bool:
+        """True if the score of an LM, or of a subtracted one, has a weight."""
+        return any(sign_of(name) and weight for name, weight in self.weights(()).items())
 
     @property
     def of_each_lm(self) -> bool:
@@ -261,19 +266,20 @@ def load_mixture(
     """LMs and n-grams from their files, and the weights of their scores.
 
     The weights of subtracted LMs are yet to be tuned with `tunes`. LMs read as `load_components`
-    says it.
+    says it. None is needed where the scales give it no weight.
 
     Returns:
         The components, subtracted ones last; the weights; the forms in which pretrained LMs read
         text where scales and weights were estimated.
     """
-    every = load_components(options, device, **reading)
+    known = Scales() if scales is None else scales
+    known = known if isinstance(known, Scales) else read_scales(known)
+    is_unused = scales is not None and not (options.lms or options.ngrams or known.uses_lm)
+    every = [] if is_unused else load_components(options, device, **reading)
     count = len(options.lms) + len(options.ngrams)
     components, subtracted = every[:count], every[count:]
     names, digests = [c.name for c in components], [c.fingerprint for c in components]
-    known = Scales() if scales is None else scales
-    known = known if isinstance(known, Scales) else read_scales(known)
-    weights = read_weights(options.weights, names, fingerprints=digests)
+    weights = read_weights(options.weights, names, fingerprints=digests) if every else np.empty(0)
     of_subtracted = subtracted_weights(
         [NamedWeight(c.name, 0.0, c.fingerprint) for c in subtracted],
         known.subtracted,

@@ -23,6 +23,7 @@ from espnet_bayeslm.evaluation.wer import (
     closest_reading,
 )
 from espnet_bayeslm.loading.weights_file import NamedWeight
+from espnet_bayeslm.nbest.segments import whole_units
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import tuned_posterior
 from espnet_bayeslm.rescoring.decision import CONTROL, ScoredList
@@ -174,8 +175,7 @@ def tune(
     They are never worse on these lists than the first pass, nor than the control without the LM
     (`with_control`).
     Of the scales that are given the decision and the names of subtracted LMs are read. The groups,
-    {utterance id: recording}, stay in one fold; where there is one recording at most, the lists'
-    speakers stay whole, or each list.
+    {utterance id: unit}, stay in one fold; by default they are the `whole_units` of the lists.
     """
     nbests = [item.nbest for item in lists]
     errors = hypothesis_errors(nbests, refs, options.counting)
@@ -242,12 +242,9 @@ def _tuned_scales(
 
 
 def _groups(nbests: Sequence[NBest], known: Mapping[str, str]) -> List[str]:
-    """Unit that stays in one fold: a recording, a speaker, or a list by itself."""
-    if len({*known.values()}) > 1:
-        return [known[nbest.utt] for nbest in nbests]
-    if all(nbest.speaker is not None for nbest in nbests):
-        return [str(nbest.speaker) for nbest in nbests]
-    return [nbest.utt for nbest in nbests]
+    """Unit of each list that stays in one fold, as `known`, else as the lists say it."""
+    of = known or whole_units(nbests).of
+    return [of[nbest.utt] for nbest in nbests]
 
 
 def hypothesis_errors(
