@@ -47,12 +47,12 @@ class System(NamedTuple):
 
     Attributes:
         name: Name in tables.
-        lm: The LM, as `--lm` has it.
+        config: Configuration of the adapter; None for the LM as it is.
         in_context: True if it goes on from the utterances before.
     """
 
     name: str
-    lm: str
+    config: Optional[str] = None
     in_context: bool = False
 
     @property
@@ -70,6 +70,7 @@ class Plan:
         lm: The LM that is adapted, as `--from` has it.
         base: Base model of an adapter, where it is not at its path.
         configs: Configurations of the adapters that are tried; none: `tried` names them.
+        parts: Number of parts of the references; an adapter learns all but one.
         max_epoch: Epochs, at most.
         others: LMs that are interpolated with the LM.
         ngrams: n-grams that are.
@@ -84,6 +85,7 @@ class Plan:
     folder: Path
     lm: str
     configs: Sequence[str]
+    parts: int = 2
     max_epoch: int = MAX_EPOCH
     base: Optional[str] = None
     others: Sequence[str] = ()
@@ -94,15 +96,20 @@ class Plan:
     context: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def data(self, name: str) -> Path:
-        """File of the divided lists.
+        """File of the texts and lists.
 
-        adapt.txt and valid.txt train; tune.txt, tune.jsonl and tune.ref measure and tune.
+        adaptN.txt and validN.txt train the adapter that did not see part N, adapt.txt and
+        some.txt the one of all references; tune.text, tune.jsonl and tune.ref measure and tune.
         """
         return self.folder / "data" / name
 
-    def exp(self, config: str) -> Path:
-        """Experiment of an adapter."""
-        return self.folder / Path(config).stem
+    def exp(self, config: str, part: Optional[int] = None) -> Path:
+        """Experiment of an adapter that did not see a part, or of the one of all references.
+
+        Their folders have one name: weights belong to it.
+        """
+        place = self.folder if part is None else self.folder / "parts" / str(part)
+        return place / Path(config).stem
 
     @property
     def logs(self) -> Path:
@@ -114,29 +121,44 @@ class Plan:
         """File of all word errors."""
         return self.folder / "score.json"
 
-    def adapter(self, config: str) -> Step:
-        """Training of an adapter, until the tuning text no longer gains, and its perplexity."""
+    def utt2lm(self, config: str) -> Path:
+        """File of the adapter that scores each utterance, one that did not see it."""
+        return self.data(f"{Path(config).stem}.utt2lm")
+
+    def adapters(self, config: str) -> List[Step]:
+        """Trainings of the adapters of a configuration, until their part no longer gains."""
+        stem, numbers = Path(config).stem, range(1, self.parts + 1)
+        rules = {"max_epoch": self.max_epoch, "patience": PATIENCE}
+        return [
+            Step(f"{stem}_{n}", [self._training(config, n, f"{n}.txt", f"valid{n}.txt", **rules)])
+            for n in numbers
+        ]
+
+    def refit(self, config: str, epochs: int) -> Step:
+        """Training of the adapter of all references, for so many epochs."""
+        line = self._training(config, None, ".txt", "some.txt", max_epoch=epochs, patience=None)
+        return Step(Path(config).stem, [line])
+
+    def _training(
+        self, config: str, part: Optional[int], text: str, valid: str, **rules: Any
+    ) -> List[str]:
+        """Command line that trains an adapter."""
         little = dict(SHIPPED.get(config, {}))
         options: Dict[str, Any] = {
             "config": config,
-            "exp": self.exp(config),
+            "exp": self.exp(config, part),
             "from": self.lm,
             "base": self.base,
-            "train_text": self.data("adapt.txt"),
-            "valid_text": self.data("valid.txt"),
+            "train_text": self.data(f"adapt{text}"),
+            "valid_text": self.data(valid),
             "context": RUN if self.context else None,
-            "max_epoch": self.max_epoch,
-            "patience": PATIENCE,
+            **rules,
             **little,
             "lm_conf": [*little.get("lm_conf", ()), *self._reading()],
             # the adapter's products too, whose weights stay in float32
             "model_conf": "autocast=bfloat16" if self.precision == "bfloat16" else None,
         }
-        # of the average of epochs that is used, which may be worse than the best of them
-        lm = str(self.exp(config))
-        text = {**self._scoring(lm), "text": self.data("tune.txt")}
-        measure = words("perplexity", **text, output=self.perplexity_of(lm))
-        return Step(self.exp(config).name, [words("train", **options), measure])
+        return words("train", **options)
 
     def _reading(self) -> Iterator[str]:
         """Options of `lm_conf` for how the base model reads text."""
@@ -148,74 +170,63 @@ class Plan:
         """Folder of the lists that a system has rescored."""
         return self.folder / "rescored" / system.key
 
-    def weights(self, system: System) -> Optional[Path]:
-        """File of the weights of LMs and n-grams; None where the LM is alone."""
-        is_alone = not (self.others or self.ngrams)
-        return None if is_alone else self.folder / "weights" / f"{system.key}.yaml"
+    def measures(self, config: Optional[str]) -> Path:
+        """File of the weights of LMs and n-grams, and of the perplexity of all references.
 
-    def perplexity(self, system: System) -> Optional[Path]:
-        """File with the perplexity of the tuning text's sentences by themselves, once for each LM.
-
-        It is that of the weights, where there are some.
+        Sentences are read by themselves, each by an LM that did not see it.
         """
-        if system.in_context and system.lm == self.lm:
-            return None
-        return self.weights(system) or self.perplexity_of(system.lm)
+        name = System(AS_IT_IS).key if config is None else Path(config).stem
+        return self.folder / "weights" / f"{name}.yaml"
 
-    def perplexity_of(self, lm: str) -> Path:
-        """File with the perplexity of the tuning text by the LM as it is, or an adapter, alone."""
-        name = System(AS_IT_IS, lm).key if lm == self.lm else Path(lm).name
-        return self.folder / "perplexity" / f"{name}.json"
+    def weights(self, config: Optional[str]) -> Optional[Path]:
+        """File of the weights of LMs and n-grams; None where the LM is alone."""
+        return self.measures(config) if self.others or self.ngrams else None
 
-    def _scoring(self, lm: str) -> Dict[str, Any]:
-        """Options of a tool that scores with an LM."""
+    def _scoring(self, config: Optional[str]) -> Dict[str, Any]:
+        """Options of a tool that scores with an LM as it is, or with its adapters."""
+        lm = self.lm if config is None else str(self.exp(config, 1))
         return {
-            "lm": lm,
-            "base": self.base if lm == self.lm else None,
+            "lm": [lm, *self.others],
+            "ngram": [*self.ngrams],
+            "utt2lm": None if config is None else self.utt2lm(config),
+            "base": self.base if config is None else None,
             "precision": self.precision,
-            "text_form": self.text_form,
+            # it would hold for other pretrained LMs too
+            "text_form": None if any(map(is_pretrained, self.others)) else self.text_form,
             "cache": self.folder / "cache",
         }
 
-    def systems(self, adapter: str) -> List[System]:
-        """All systems, with the adapter of a configuration."""
-        as_it_is, adapted = System(AS_IT_IS, self.lm), System(ADAPTED, str(self.exp(adapter)))
+    def measuring(self, config: Optional[str]) -> Step:
+        """Weights of LMs and n-grams, and the perplexity of the references."""
+        text = {"text": self.data("tune.text"), "keyed": "true", "output": self.measures(config)}
+        line = words("interpolate", **self._scoring(config), **text)
+        return Step(f"{self.measures(config).stem}_text", [line])
+
+    def systems(self, config: str) -> List[System]:
+        """All systems, with the adapters of a configuration."""
+        as_it_is, adapted = System(AS_IT_IS), System(ADAPTED, config)
         if not self.context:
             return [as_it_is, adapted]
         in_context = (
-            System(IN_CONTEXT.format(system.name), system.lm, in_context=True)
+            System(IN_CONTEXT.format(system.name), system.config, in_context=True)
             for system in (as_it_is, adapted)
         )
         return [as_it_is, *in_context]
 
     def rescoring(self, system: System) -> Step:
-        """Weights of a system, its perplexity, and lists that it rescored, each in its fold."""
-        scoring = {**self._scoring(system.lm), "lm": [system.lm, *self.others]}
-        scoring["ngram"] = [*self.ngrams]
-        if any(map(is_pretrained, self.others)):
-            scoring["text_form"] = None  # it would hold for these too
-        weights = self.weights(system)
-        text = {**scoring, "text": self.data("tune.txt")}
-        lines: List[List[str]] = []
-        if weights is not None:
-            lines.append(words("interpolate", **text, output=weights))
-        elif system == System(AS_IT_IS, self.lm):
-            # that of an adapter was measured after its training
-            lines.append(words("perplexity", **text, output=self.perplexity(system)))
-        lines.append(
-            words(
-                "rescore",
-                **scoring,
-                **self.counting,
-                **(self.context if system.in_context else {}),
-                nbest=self.data("tune.jsonl"),
-                tune_ref=self.data("tune.ref"),
-                weights=weights,
-                folds=FOLDS,
-                output=self.rescored(system),
-            )
+        """Lists that a system rescored, each in its fold, after its weights were measured."""
+        line = words(
+            "rescore",
+            **self._scoring(system.config),
+            **self.counting,
+            **(self.context if system.in_context else {}),
+            nbest=self.data("tune.jsonl"),
+            tune_ref=self.data("tune.ref"),
+            weights=self.weights(system.config),
+            folds=FOLDS,
+            output=self.rescored(system),
         )
-        return Step(system.key, lines)
+        return Step(system.key, [line])
 
     def evaluation(self, systems: Sequence[System]) -> Step:
         """Word errors of all systems with their tests, and a report."""

@@ -1,59 +1,70 @@
 """Lists with references to an adapted LM, its weights and what they gain, in one command.
 
-The references of one part of the lists train adapters. The other part says when they are trained
-enough, which of them is used, and how much an LM counts: every figure is of lists whose references
-no adapter has seen, and each is rescored with weights that were tuned on others of them.
+Cross-fitting takes all lists for both: adapters that learn the references of all parts but one
+score the lists of this one. So every figure is of lists whose references no adapter has seen, and
+each list is rescored with weights that were tuned on others.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import math
-import tempfile
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from espnet_bayeslm.adaptation.choice import (
+    Result,
+    chosen_row,
+    gains_table,
+    kept_scales,
+    read_results,
+    why_none,
+)
 from espnet_bayeslm.adaptation.parts import Parts, divide
-from espnet_bayeslm.adaptation.plan import (
-    CONTROL,
-    FIRST,
-    MAX_EPOCH,
-    Plan,
-    System,
-    tried,
+from espnet_bayeslm.adaptation.plan import MAX_EPOCH, Plan, System, tried
+from espnet_bayeslm.adaptation.texts import (
+    Refs,
+    check_same_files,
+    checked_input,
+    learnt,
+    read_more,
+    write_lists,
+    write_texts,
+    write_utt2lm,
 )
 from espnet_bayeslm.engine.pool import EngineOptions, Pool
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
-from espnet_bayeslm.evaluation.text_checks import warn_leakage, warn_of_spelling
-from espnet_bayeslm.evaluation.transcripts import read_transcripts
-from espnet_bayeslm.evaluation.wer import Counted, CountingOptions, check_same_utterances
+from espnet_bayeslm.evaluation.wer import CountingOptions
 from espnet_bayeslm.loading.component_options import RecordingOptions
-from espnet_bayeslm.nbest.formats import CheckedLists, format_option, write_nbest
-from espnet_bayeslm.nbest.segments import SOURCES, PlaceOf, place_finder, recordings
-from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.nbest.formats import format_option
+from espnet_bayeslm.nbest.segments import SOURCES, PlaceOf, place_finder, whole_units
+from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.pretrained.names import is_pretrained
-from espnet_bayeslm.quickstart.steps import HEAVY, Tool, is_done, read_figures, run_steps
+from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
 from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.score_results import read_scores
-from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.rescoring.adapted_folder import write_adapted
-from espnet_bayeslm.training.plain_text import whole_name
+from espnet_bayeslm.training.plain_text import best_of, whole_name
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines, read_yaml_mapping, write_text
-from espnet_bayeslm.utils.folders import check_folder, folder_lock, staged
+from espnet_bayeslm.utils.files import (
+    PathLike,
+    read_lines,
+    read_yaml_mapping,
+    write_text,
+    write_yaml,
+)
+from espnet_bayeslm.utils.folders import check_folder, folder_lock
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 
-Refs = Mapping[str, Sequence[str]]
 # A training step takes three times as long as scoring its tokens; of 20-best lists the hypotheses
 # share about half of their tokens; loading LMs and choosing a text form take a minute in all
 TRAINING, SHARED, STARTING = 3, 0.5, 1
-USUAL_EPOCHS = 4
-LEAST_PROBABILITY = 0.25
-"""Bootstrap probability of fewer errors than a simpler system, from which a system is used."""
+USUAL_EPOCHS = 3
 PROBE = 24
 """References that are scored to see how fast the LM is."""
 
@@ -96,7 +107,7 @@ class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
     normalize: str = normalize_option("hypotheses and references")
     configs: Sequence[str] = option(
         "Configuration of an adapter that is tried (repeatable; default: bayes_lora, from 1,000"
-        " sentences on lora); the tuning part chooses",
+        " sentences on lora); the references choose",
         (),
         name="adapter",
     )
@@ -114,20 +125,20 @@ class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
         return Normalization(self.normalize, kept=self.counting.ignored)
 
 
-class Result(NamedTuple):
-    """A row of the table: a system on the tuning part.
+class Data(NamedTuple):
+    """Checked input of an adaptation.
 
     Attributes:
-        name: Its name.
-        wer: Word errors in %, of lists that its weights were not tuned on.
-        p: Of the test against the row before; None of the first.
-        perplexity: Of the tuning text, per word; None where it is not measured.
+        refs: Utterance id -> words.
+        lists: The lists, in the order of the references.
+        parts: Parts of both.
+        order: Function of a list that says where it is, where LMs read in context; else None.
     """
 
-    name: str
-    wer: float
-    p: Optional[float]
-    perplexity: Optional[float] = None
+    refs: Refs
+    lists: Sequence[NBest]
+    parts: Parts
+    order: Optional[PlaceOf]
 
 
 def adapt(options: AdaptOptions, tool: Tool) -> None:
@@ -136,38 +147,60 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
     plan = planned(options)
     check_folder(folder)
     workers = options.pool(trains=True, preload=HEAVY)
-    refs, items = checked_input(options)
-    normalization = options.normalization
-    place_of = options.place_of
-    if options.context != "none" or all(item.recording is not None for item in items):
-        place_of = place_of or place_finder()
-    known = {} if place_of is None else {i.utt: place_of(i).recording for i in items}
-    parts = divide(items, refs, known)
+    data = checked_data(options)
     with folder_lock(folder), contextlib.ExitStack() as stack:
-        order = place_of if options.context != "none" else None
-        write_texts(plan, parts, refs, normalization, options.texts, order)
-        if options.nbest is not None:
-            write_lists(plan.data("tune.jsonl"), parts.tuning)
-        for name in ("perplexity", "weights"):
-            (folder / name).mkdir(exist_ok=True)
+        write_data(plan, options, data)
         pool = stack.enter_context(workers)
-        form, rate = measured(pool, plan)
-        adapting = _sentences(plan.data("adapt.txt"))
-        configs = plan.configs or tried(len(adapting))
-        plan = dataclasses.replace(plan, text_form=form, configs=configs)
-        announce(plan, parts, refs, adapting, workers=pool.workers, rate=rate)
+        plan = ready(plan, data, pool)
         if options.nbest is None:
-            run_steps(pool, [*map(plan.adapter, plan.configs)], plan.logs, tool)
+            learn(plan, pool, tool)
             print(f"next: the same command with --nbest LISTS tunes, and writes {folder}")
             return
-        chosen, results = carried_out(plan, pool, tool)
-        text = gains_table(results, parts, chosen, read_scores(str(plan.scores)).counted)
+        write_lists(plan, data.lists)
+        results = read_results(plan, carried_out(plan, pool, tool))
+        used = chosen_row(results)
+        if used.config is not None:
+            run_steps(pool, [refit(plan, used.config)], plan.logs, tool)
+        text = gains_table(results, used, data.parts, read_scores(str(plan.scores)).counted)
         text += f"{(time.monotonic() - begin) / 60:.1f} minutes.\n"
         write_text(folder / "RESULTS.md", text)
-        finish(plan, options, chosen)
+        finish(plan, options, results, used)
     print(text)
     print(f"{folder}/report.html: every list beside its reference")
     print(f"next: bayeslm rescore --nbest LISTS --adapted {folder} --output DIR")
+
+
+def checked_data(options: AdaptOptions) -> Data:
+    """References, lists and their parts: whatever can be wrong is found before the long work."""
+    lists = options.nbest, options.nbest_format
+    refs, items = checked_input(*lists, options.ref, options.normalization, options.counting)
+    in_context = options.context != "none"
+    place_of = (options.place_of or place_finder()) if in_context else options.place_of
+    parts = divide([*refs], whole_units(items, place_of))
+    return Data(refs, items, parts, place_of if in_context else None)
+
+
+def write_data(plan: Plan, options: AdaptOptions, data: Data) -> None:
+    """Write texts and references; what an earlier run began with must be the same."""
+    how = options.normalization, options.counting
+    said = learnt(data.refs, *how)
+    more = [learnt(read_more(path), *how) for path in options.texts]
+    write_texts(plan, data.parts, data.lists, data.refs, said, more, data.order)
+    used = [] if options.nbest is None else [*plan.others, *plan.ngrams]
+    check_same_files(plan, [plan.lm, plan.base or "", *map(str, plan.configs), *used])
+
+
+def ready(plan: Plan, data: Data, pool: Pool) -> Plan:
+    """Plan with all that the data choose; says how long it will take about."""
+    form, rate = measured(pool, plan)
+    adapting = _sentences(plan.data("adapt.txt"))
+    configs = plan.configs or tried(len(adapting))
+    plan = dataclasses.replace(plan, text_form=form, configs=configs, parts=data.parts.count)
+    for config in configs:
+        write_utt2lm(plan, data.parts, config)
+    (plan.folder / "weights").mkdir(exist_ok=True)
+    announce(plan, data, adapting, workers=pool.workers, rate=rate)
+    return plan
 
 
 def planned(options: AdaptOptions) -> Plan:
@@ -183,6 +216,7 @@ def planned(options: AdaptOptions) -> Plan:
             " adapted by `bayeslm train --config adapt_transformer`.",
         )
     given = {"unit": options.unit, "ignore_words": options.ignore_words}
+    sources = {name: getattr(options, name) for name in SOURCES}
     return Plan(
         folder=Path(options.output),
         lm=whole_name(options.source),
@@ -195,9 +229,7 @@ def planned(options: AdaptOptions) -> Plan:
         ngrams=tuple(str(Path(path).resolve()) for path in options.ngrams),
         precision=options.precision or fast_precision(),
         counting={**given, "normalize": options.normalize or None},
-        context={}
-        if options.context == "none"
-        else {"context": options.context, **{name: getattr(options, name) for name in SOURCES}},
+        context={} if options.context == "none" else {"context": options.context, **sources},
     )
 
 
@@ -214,117 +246,6 @@ def fast_precision() -> str:
     return "bfloat16" if has_it else "float32"
 
 
-def checked_input(options: AdaptOptions) -> Tuple[Refs, List[NBest]]:
-    """References and, in their order, the lists; without lists a reference is its own hypothesis.
-
-    Says what another normalisation would gain.
-
-    Raises:
-        InputError: A list has no reference, or none has words.
-    """
-    refs: Refs = {}
-    if options.ref is not None:
-        refs = read_transcripts(options.ref)
-    if options.nbest is None:
-        if options.ref is None:
-            raise InputError("neither lists nor references", remedy="Give --nbest, --ref or both.")
-        _check_words(refs, options.ref)
-        return refs, [NBest(utt, (Hypothesis(tuple(words)),)) for utt, words in refs.items()]
-    lists = CheckedLists(options.nbest, options.nbest_format)
-    refs = refs or lists.refs
-    _check_words(refs, options.ref or options.nbest)
-    check_same_utterances(refs, lists.utts, ref_path=options.ref or "", hyp_path=options.nbest)
-    LOG.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, lists.path)
-    normalization = options.normalization
-    firsts = normalization.text(lists.firsts.texts) if normalization.steps else lists.firsts.texts
-    warn_of_spelling(normalization.text(refs), firsts, options.counting, given=normalization.steps)
-    by_utt = {item.utt: item for item in lists}
-    return refs, [by_utt[utt] for utt in refs]
-
-
-def _check_words(refs: Refs, path: PathLike) -> None:
-    """Raise an InputError where no reference has words."""
-    if not any(refs.values()):
-        raise InputError("no references with words", path=path, remedy="Give --ref FILE.")
-
-
-def write_texts(
-    plan: Plan,
-    parts: Parts,
-    refs: Refs,
-    normalization: Normalization,
-    texts: Sequence[PathLike],
-    order: Optional[PlaceOf] = None,
-) -> None:
-    """Write the texts of both parts, normalised, and the references of the tuning part.
-
-    With the `order` of utterances, the texts of trainings have it, with a blank line between
-    recordings.
-
-    Raises:
-        InputError: The folder holds parts of other lists.
-    """
-    files: Dict[str, str] = {}
-    for name, part, place_of in (
-        ("adapt", parts.adapting, order),
-        ("valid", parts.tuning, order),
-        ("tune", parts.tuning, None),
-    ):
-        runs = [part] if place_of is None else recordings(part, place_of)
-        files[f"{name}.txt"] = "\n".join(
-            _lines(normalization, {item.utt: refs[item.utt] for item in run}) for run in runs
-        )
-    for path in texts:
-        more = {str(number): line.split() for number, line in read_lines(path)}
-        files["adapt.txt"] += "\n" * (order is not None) + _lines(normalization, more)
-    rows = (f"{item.utt} {' '.join(refs[item.utt])}".rstrip() for item in parts.tuning)
-    files["tune.ref"] = "".join(f"{row}\n" for row in rows)
-    target = plan.data("")
-    if not target.exists():
-        with staged(target) as place:
-            for name, content in files.items():
-                (place / name).write_text(content, encoding="utf-8")
-    elif any(not _holds(plan.data(name), text) for name, text in files.items()):
-        raise _of_others(target)
-    heard = normalization.text({item.utt: refs[item.utt] for item in parts.tuning})
-    warn_leakage(heard.values(), plan.data("adapt.txt"), what="the tuning part's references")
-
-
-def write_lists(path: Path, lists: Sequence[NBest]) -> None:
-    """Write the lists of the tuning part.
-
-    Raises:
-        InputError: The folder holds other lists.
-    """
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        own = Path(folder) / path.name
-        write_nbest(lists, own, format="jsonl")
-        if not path.exists():
-            own.replace(path)
-        elif not _holds(path, own.read_text("utf-8")):
-            raise _of_others(path)
-
-
-def _of_others(path: Path) -> InputError:
-    """Error of an output of another adaptation."""
-    return InputError(
-        "holds parts of other lists or texts than those given now",
-        path=path,
-        remedy="Give a new --output.",
-    )
-
-
-def _holds(path: Path, text: str) -> bool:
-    """True if a file has this text."""
-    return path.exists() and path.read_text("utf-8") == text
-
-
-def _lines(normalization: Normalization, sentences: Refs) -> str:
-    """Normalised sentences, a line each; those without words are left out."""
-    text = normalization.text(sentences).values()
-    return "".join(f"{' '.join(words)}\n" for words in text if words)
-
-
 def measured(pool: Pool, plan: Plan) -> Tuple[str, float]:
     """Text form and speed of the LM (`form_and_speed`), which are measured once for each LM."""
     path, lm = plan.data("lm.json"), [plan.lm, plan.base, plan.precision]
@@ -337,7 +258,7 @@ def measured(pool: Pool, plan: Plan) -> Tuple[str, float]:
 
 
 def form_and_speed(plan: Plan) -> Tuple[str, float]:
-    """Form in which the LM reads the tuning part best, and words that it scores in a second here.
+    """Form in which the LM reads the references best, and words that it scores in a second here.
 
     The form is one in which an adapter can be trained.
     """
@@ -349,7 +270,7 @@ def form_and_speed(plan: Plan) -> Tuple[str, float]:
     set_threads(1)
     lm = load_causal_lm(plan.lm, base=plan.base, precision=plan.precision)
     scorer = PretrainedScorer(lm)
-    sentences = _sentences(plan.data("valid.txt"))
+    sentences = _sentences(plan.data("adapt.txt"))
     reader = lm.reader or scorer.choose(sentences, training_readers(lm.tokenizer))
     form, probe = str(reader.form), sentences[:PROBE]
     scorer.prepare([], form)
@@ -366,127 +287,99 @@ def _sentences(path: Path) -> List[List[str]]:
 
 
 def announce(
-    plan: Plan,
-    parts: Parts,
-    refs: Refs,
-    adapting: Sequence[Sequence[str]],
-    *,
-    workers: int,
-    rate: float,
+    plan: Plan, data: Data, adapting: Sequence[Sequence[str]], *, workers: int, rate: float
 ) -> None:
     """Say how the lists are divided, and how long it will take about.
 
     The sentences `adapting` train, and one worker scores `rate` words a second.
     """
-    hypotheses = sum(len(hyp.words) for item in parts.tuning for hyp in item.hypotheses)
-    tuning = sum(len(refs[item.utt]) for item in parts.tuning)
-    trained = min(USUAL_EPOCHS, plan.max_epoch) * (sum(map(len, adapting)) * TRAINING + tuning)
-    trained *= math.ceil(len(plan.configs) / workers)
+    hypotheses = sum(len(hyp.words) for item in data.lists for hyp in item.hypotheses)
+    parts = data.parts
+    # each part is left out once, and is read after each epoch; then all are learnt
+    passes = (parts.count - 1) * TRAINING + 1 + TRAINING
+    epochs = min(USUAL_EPOCHS, plan.max_epoch) * math.ceil(len(plan.configs) / workers)
     # systems, of which those in context score the lists twice
     read = (5 if plan.context else 2) * SHARED * hypotheses / min(workers, 2)
-    minutes = STARTING + (trained + read) / rate / 60
+    minutes = STARTING + (epochs * passes * sum(map(len, adapting)) + read) / rate / 60
     LOG.info(
-        "%d lists adapt and %d tune; %s stay whole. About %.0f minutes on %d process%s",
-        *(len(parts.adapting), len(parts.tuning), parts.units, minutes),
-        *(workers, "es" * (workers > 1)),
+        "%d lists of %d parts; %s stay whole. About %.0f minutes on %d process%s",
+        *(len(data.lists), parts.count, parts.units, minutes, workers, "es" * (workers > 1)),
     )
 
 
-def carried_out(plan: Plan, pool: Pool, tool: Tool) -> Tuple[System, List[Result]]:
-    """The system to use, and the rows of the table, after all command lines have run."""
-    adapters = [*map(plan.adapter, plan.configs)]
-    every = plan.systems(plan.configs[0])
-    as_they_are = [plan.rescoring(system) for system in every if system.lm == plan.lm]
-    if not all(is_done(step, plan.logs) for step in adapters):
-        run_steps(pool, [*adapters, *as_they_are], plan.logs, tool)
-    paths = {name: plan.perplexity_of(str(plan.exp(name))) for name in plan.configs}
-    perplexities = {name: read_figures(path)[-1] for name, path in paths.items()}
-    for name, perplexity in perplexities.items():
-        LOG.info("%s: perplexity %.2f per word of the tuning text", name, perplexity)
-    every = plan.systems(min(perplexities, key=perplexities.__getitem__))
-    run_steps(pool, [*as_they_are, plan.rescoring(every[-1])], plan.logs, tool)
-    run_steps(pool, [plan.evaluation(every)], plan.logs, tool)
-    results = read_results(plan, every)
-    return used_system(every, read_pairs(plan)), results
+def carried_out(plan: Plan, pool: Pool, tool: Tool) -> List[System]:
+    """All systems, after the command lines that measure them have run."""
+    before = [plan.measuring(None), *map(plan.rescoring, as_they_are(plan))]
+    perplexities = trained(plan, pool, tool, before)
+    systems = plan.systems(min(perplexities, key=perplexities.__getitem__))
+    run_steps(pool, [plan.rescoring(systems[-1])], plan.logs, tool)
+    run_steps(pool, [plan.evaluation(systems)], plan.logs, tool)
+    return systems
 
 
-def used_system(systems: Sequence[System], pairs: Mapping[Tuple[str, str], Any]) -> System:
-    """System to use: each takes the place of a simpler one before it, unless it is probably worse.
+def as_they_are(plan: Plan) -> List[System]:
+    """Systems of the LM as it is."""
+    return [system for system in plan.systems(plan.configs[0]) if system.config is None]
 
-    Adapting and context usually help, and some hundred lists cannot tell a small gain from none.
+
+def trained(plan: Plan, pool: Pool, tool: Tool, others: Sequence[Step] = ()) -> Dict[str, float]:
+    """Perplexity of the references under each configuration, after its adapters were trained.
+
+    Other steps are done beside.
     """
-    used = systems[0]
-    for system in systems[1:]:
-        if pairs[used.name, system.name]["bootstrap"]["improvement"] >= LEAST_PROBABILITY:
-            used = system
-    return used
+    adapters = {config: plan.adapters(config) for config in plan.configs}
+    measures = [plan.measuring(config).needs(*own) for config, own in adapters.items()]
+    every = itertools.chain.from_iterable(adapters.values())
+    run_steps(pool, [*every, *others, *measures], plan.logs, tool)
+    perplexities = {}
+    for config in plan.configs:
+        content = read_yaml_mapping(plan.measures(config))
+        perplexities[config] = content["mixture"]["perplexity_without_oov"]
+        LOG.info("%s: perplexity %.2f per word of the references", config, perplexities[config])
+    return perplexities
 
 
-def read_pairs(plan: Plan) -> Dict[Tuple[str, str], Any]:
-    """Tests of each system, the recogniser's own scores too, against each later one."""
-    content = json.loads(plan.scores.read_text("utf-8"))
-    return {(pair["a"], pair["b"]): pair for pair in content["significance"]["pairs"]}
+def learn(plan: Plan, pool: Pool, tool: Tool) -> None:
+    """Train adapters on references that have no lists yet."""
+    run_steps(pool, [*itertools.chain(*map(plan.adapters, plan.configs))], plan.logs, tool)
+    if len(plan.configs) == 1:  # of several the lists' other LMs choose
+        run_steps(pool, [refit(plan, plan.configs[0])], plan.logs, tool)
 
 
-def read_results(plan: Plan, systems: Sequence[System]) -> List[Result]:
-    """Rows of the table: the recogniser's own, its scores tuned, and the systems."""
-    content, pairs = json.loads(plan.scores.read_text("utf-8")), read_pairs(plan)
-    perplexities = {system.name: read_perplexity(plan, system) for system in systems}
-    rows: List[Result] = []
-    for name in (FIRST, CONTROL, *(system.name for system in systems)):
-        p = None
-        if rows:
-            p = pairs[rows[-1].name, name]["mapsswe"]["p"]
-        rows.append(Result(name, content[name]["wer"], p, perplexities.get(name)))
-    return rows
+def refit(plan: Plan, config: str) -> Step:
+    """Training on all references, for as many epochs as were best on parts that were left out."""
+    best = [best_of(plan.exp(config, part))[1] for part in range(1, plan.parts + 1)]
+    return plan.refit(config, round(sum(best) / len(best)))
 
 
-def read_perplexity(plan: Plan, system: System) -> Optional[float]:
-    """Perplexity per word of the tuning text: of the mixture, where the LM is not alone."""
-    path = plan.perplexity(system)
-    if path is None:
-        return None
-    if plan.weights(system) is None:
-        return read_figures(path)[-1]
-    mixture: float = read_yaml_mapping(path)["mixture"]["perplexity_without_oov"]
-    return mixture
-
-
-def gains_table(
-    rows: Sequence[Result], parts: Parts, chosen: System, counted: Optional[Counted]
-) -> str:
-    """Table in Markdown, and what was chosen, in words."""
-    cells = []
-    for row in rows:
-        perplexity = "" if row.perplexity is None else f"{row.perplexity:.1f}"
-        p = "" if row.p is None else f"{row.p:.2g}"
-        cells.append([row.name, perplexity, f"{row.wer:.2f}", p])
-    header = ("tuning part", "perplexity", "WER %", "p against the row above")
-    return "\n".join(
-        [
-            Table("", header, cells, counted=counted).markdown(),
-            f"{len(parts.adapting)} lists adapted and {len(parts.tuning)} tuned, of other"
-            f" {parts.units}. Each list is rescored with weights that were tuned on others; the LM"
-            " was chosen by these lists, so its own figure is a little too good. Perplexity per"
-            " word of sentences by themselves, </s> counted.",
-            f"Used: {chosen.name} ({chosen.lm}).",
-            "",
-        ]
-    )
-
-
-def finish(plan: Plan, options: AdaptOptions, chosen: System) -> None:
+def finish(plan: Plan, options: AdaptOptions, results: Sequence[Result], used: Result) -> None:
     """Write what `rescore --adapted` takes."""
+    scales, system = kept_scales(plan, results, used), used.system
     adapted: Dict[str, Any] = {
-        "lm": [chosen.lm, *plan.others],
-        "ngram": plan.ngrams,
-        "weights": plan.weights(chosen),
-        "scales": plan.rescored(chosen) / SCALES,
-        "precision": plan.precision,
+        "used": used.name,
+        "scales": plan.folder / SCALES,
         "normalize": options.normalize,
         "unit": options.unit,
         "ignore_words": options.ignore_words,
-        "context": "previous" if chosen.in_context else None,
-        "recording_of": options.recording_of if chosen.in_context else None,
     }
+    if system is None:
+        adapted["note"] = why_none(results)
+    else:
+        lm = plan.lm if used.config is None else str(plan.exp(used.config))
+        adapted.update(
+            lm=[lm, *plan.others],
+            ngram=plan.ngrams,
+            weights=plan.weights(used.config),
+            precision=plan.precision,
+        )
+    if system is not None and system.in_context:
+        adapted.update(context="previous", recording_of=options.recording_of)
+    if used.config is not None:
+        from espnet_bayeslm.loading.pretrained_lm import adapted_digest
+
+        # the scales were tuned with adapters of the same name
+        digest = adapted_digest(plan.exp(used.config))
+        known = {Path(used.config).stem: digest, **scales.get("fingerprints", {})}
+        scales["fingerprints"] = known
+    write_yaml(plan.folder / SCALES, scales)
     write_adapted(plan.folder, adapted)

@@ -9,11 +9,13 @@ from typing import Any, Dict, List, Mapping, TypeVar
 from espnet_bayeslm.pretrained.names import PREFIX
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_as, write_yaml
+from espnet_bayeslm.utils.log import LOG
 
 OPTIONS_FILE = "adapted.yaml"
 LMS = {"lm": "lms", "ngram": "ngrams"}
 FILES = ("weights", "scales", "ignore_words")
 PLAIN = ("normalize", "unit", "precision", "context", "recording_of")
+TOLD = ("used", "note")
 """Option -> its field: those of LMs, which may be several, of files, and of plain values."""
 BROUGHT = {"tune_ref": "tune_ref", "subtract_lm": "subtract_lms"}
 BROUGHT.update((name, name) for name in ("text_form", "tune_lms", "lmwt", "word_penalty"))
@@ -71,8 +73,12 @@ def with_adapted(options: Options) -> Options:
 def _filled(given: Any, folder: Path, content: Mapping[str, Any]) -> Any:
     """Options with the content of a folder's file."""
     known = {**LMS, **{name: name for name in (*FILES, *PLAIN)}}
+    told = [str(content[name]) for name in TOLD if name in content]
+    content = {name: value for name, value in content.items() if name not in TOLD}
     if unknown := sorted(map(str, set(content) - set(known))):
         raise InputError(f"unknown: {', '.join(unknown)[:80]}; expected {', '.join(known)}")
+    if told:
+        LOG.info("%s: used: %s", folder, "; ".join(told))
     usual = {field.name: field.default for field in dataclasses.fields(given)}
     fields = {**known, **BROUGHT}
     twice = [

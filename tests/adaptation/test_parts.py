@@ -1,58 +1,79 @@
-"""Parts of lists: nothing in both, units whole, sizes near the share."""
+"""Parts of lists: each utterance in one, units whole, sizes alike."""
+
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espnet_bayeslm.adaptation.parts import divide
+from espnet_bayeslm.adaptation.parts import LEAST_LISTS, LITTLE, divide
+from espnet_bayeslm.nbest.segments import Segment, whole_units
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 
 
-def lists_of(units, speaker=False):
-    lists = [
-        NBest(f"{unit}-{k}", (Hypothesis(("a",)),), speaker=unit if speaker else None)
-        for k, unit in enumerate(units)
+def lists_of(recordings, speakers=None):
+    """A list for each recording and speaker; None is unknown."""
+    speakers = speakers or [None] * len(recordings)
+    return [
+        NBest(f"u{k}", (Hypothesis(("a",)),), recording=recording, speaker=speaker)
+        for k, (recording, speaker) in enumerate(zip(recordings, speakers, strict=True))
     ]
-    return lists, {item.utt: ("w",) * (1 + k % 3) for k, item in enumerate(lists)}
 
 
-@given(st.lists(st.sampled_from("pqrstu"), min_size=2, max_size=40), st.floats(0.1, 0.9))
-def test_a_recording_is_in_one_part(units, share):
-    lists, refs = lists_of(units)
-    recordings = {item.utt: item.utt[0] for item in lists}
-    parts = divide(lists, refs, recordings, share=share)
-    assert parts.adapting and parts.tuning
-    key = {item.utt: n for n, item in enumerate(lists)}
-    places = [[key[item.utt] for item in part] for part in parts[:2]]
-    assert sorted(places[0] + places[1]) == list(range(len(lists)))
-    assert all(part == sorted(part) for part in places)
-    if len({*units}) > 1:
+@given(st.lists(st.sampled_from("pqrstuv"), min_size=LEAST_LISTS, max_size=60))
+def test_a_recording_is_in_one_part(names):
+    lists = lists_of(names)
+    utts = [item.utt for item in lists]
+    parts = divide(utts, whole_units(lists))
+    assert sorted(parts.part_of) == sorted(utts)
+    assert {*parts.part_of.values()} == {*range(1, parts.count + 1)}
+    if len({*names}) > 1:
         assert parts.units == "recordings"
-        of_parts = [{recordings[item.utt] for item in part} for part in parts[:2]]
-        assert not of_parts[0] & of_parts[1]
-    else:
-        assert parts.units == "utterances"
+        assert len({(item.recording, parts.part_of[item.utt]) for item in lists}) == len({*names})
+    assert divide(utts, whole_units(lists)) == parts
 
 
-def test_speakers_stay_whole_where_recordings_are_not_known():
-    lists, refs = lists_of("ppqqrr", speaker=True)
-    parts = divide(lists, refs, {})
-    assert parts.units == "speakers"
-    assert not {x.speaker for x in parts.adapting} & {x.speaker for x in parts.tuning}
+@pytest.mark.parametrize(("count", "expected"), [(LITTLE - 1, 4), (LITTLE, 2)])
+def test_little_text_has_more_parts_of_one_size(count, expected):
+    lists = lists_of([None] * count)
+    parts = divide([item.utt for item in lists], whole_units(lists))
+    sizes = Counter(parts.part_of.values())
+    assert parts.units == "utterances" and len(sizes) == expected
+    assert max(sizes.values()) - min(sizes.values()) <= 1
+    # drawn at random: a set is often in an order
+    first = [parts.part_of[item.utt] for item in lists[: count // expected]]
+    assert len({*first}) > 1
 
 
-def test_parts_have_their_share_of_the_words_and_are_the_same_again():
-    lists, refs = lists_of([f"r{n}" for n in range(200)])
-    parts = divide(lists, refs, {})
-    words = sum(len(refs[item.utt]) for item in parts.adapting)
-    assert words / sum(map(len, refs.values())) == pytest.approx(0.6, abs=0.02)
-    assert divide(lists, refs, {}) == parts
-    # not the first ones: a set is often in an order
-    assert parts.adapting != lists[: len(parts.adapting)]
+@pytest.mark.parametrize("count", [1, 2, 3, LEAST_LISTS - 1])
+def test_few_lists_are_refused_with_the_number_that_is_needed(count):
+    lists = lists_of([None] * count)
+    with pytest.raises(InputError, match=rf"{count} lists .*{LEAST_LISTS} or more"):
+        divide([item.utt for item in lists], whole_units(lists))
 
 
-def test_one_list_cannot_be_divided():
-    lists, refs = lists_of("p")
-    with pytest.raises(InputError, match="two or more were expected"):
-        divide(lists, refs, {})
+class TestWholeUnits:
+    def test_recordings_come_before_speakers(self):
+        units = whole_units(lists_of("aabb", "xyxy"))
+        assert units.name == "recordings"
+        assert units.of == {"u0": "a", "u1": "a", "u2": "b", "u3": "b"}
+
+    @pytest.mark.parametrize("recordings", ["aaaa", [None] * 4])
+    def test_speakers_stay_whole_where_there_are_not_several_recordings(self, recordings):
+        units = whole_units(lists_of(recordings, "xyxy"))
+        assert units.name == "speakers" and units.of["u1"] == units.of["u3"] == "y"
+
+    @pytest.mark.parametrize("kind", ["recording", "speaker"])
+    def test_a_list_that_does_not_say_its_unit_is_one_of_its_own(self, kind, caplog):
+        known = ["a", "b", "a", None]
+        lists = lists_of(known) if kind == "recording" else lists_of([None] * 4, known)
+        units = whole_units(lists)
+        assert units.name == f"{kind}s" and units.of["u0"] == units.of["u2"] == "a"
+        assert len({*units.of.values()}) == 3
+        assert f"1 of 4 lists do not say their {kind}, 'u3'" in caplog.text
+
+    def test_what_is_given_counts_more_than_what_lists_say(self, caplog):
+        units = whole_units(lists_of("aabb"), lambda item: Segment(item.utt[-1]))
+        assert units.of == {f"u{k}": str(k) for k in range(4)}
+        assert not caplog.text

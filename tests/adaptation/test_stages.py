@@ -1,32 +1,42 @@
-"""`bayeslm adapt`: divided lists, adapters, a table, and what `rescore --adapted` takes of it."""
+"""`bayeslm adapt`: whole runs, what `rescore --adapted` takes of them, and what is refused."""
 
 import concurrent.futures
 import gzip
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
 from pretrained.tiny_models import write_model
 
 import espnet_bayeslm
+from espnet_bayeslm.adaptation import parts, stages
 from espnet_bayeslm.adaptation import plan as plans
-from espnet_bayeslm.adaptation import stages
-from espnet_bayeslm.adaptation.plan import Plan, System
-from espnet_bayeslm.adaptation.stages import AdaptOptions, adapt, measured, used_system
+from espnet_bayeslm.adaptation.choice import Result
+from espnet_bayeslm.adaptation.plan import CONTROL, FIRST, Plan
+from espnet_bayeslm.adaptation.stages import AdaptOptions, adapt, finish, measured, planned
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.adapt import main
 from espnet_bayeslm.bin.rescore import main as rescore
-from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.quickstart.demo import SHIPPED
-from espnet_bayeslm.quickstart.steps import read_figures
+from espnet_bayeslm.rescoring.list_worker import NOT_USED
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping
 
 NUM_LISTS = 30
+RECORDING = "^[a-z]+_(.+)_[0-9]+$"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_parts():
+    """Few trainings."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "PARTS_OF_LITTLE", 2)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +50,8 @@ def lists(tmp_path_factory):
     (folder / "dev.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     segments = (f"{r['utt']} rec{n // 5} {n % 5}.0 {n % 5}.9\n" for n, r in enumerate(rows))
     (folder / "segments").write_text("".join(segments))
+    refs = (f"{item.utt} {' '.join(item.ref)}\n" for item in read_nbest(folder / "dev.jsonl"))
+    (folder / "ref").write_text("".join(refs))
     return folder
 
 
@@ -55,12 +67,16 @@ def stops(words):
     bayeslm.main(words)
 
 
+def used_is_adapted(rows):
+    """The last row, whatever its errors are."""
+    return rows[-1]
+
+
 @pytest.fixture(scope="module")
 def adapted(lists, tiny, tmp_path_factory):
     """Output of the tool with a context, stopped before its last step, and gone on with."""
     output = tmp_path_factory.mktemp("adapted") / "out"
-    arpa = output.parent / "2gram.arpa"
-    text = output.parent / "text"
+    arpa, text = output.parent / "2gram.arpa", output.parent / "text"
     text.write_text("".join(f"{' '.join(i.ref)}\n" for i in read_nbest(lists / "dev.jsonl")))
     words = ["ngram", "--text", text, "--order", 2, "--arpa", arpa, "--discount_fallback", "true"]
     bayeslm.main([str(word) for word in words])
@@ -76,87 +92,69 @@ def adapted(lists, tiny, tmp_path_factory):
         precision="float32",
         output=str(output),
     )
-    with pytest.raises(InputError, match="status 1: stopped"):
-        adapt(options, stops)
-    assert not (output / "adapted.yaml").exists()
-    before = {path: path.stat().st_mtime_ns for path in (output / "log").glob("*.log")}
-    adapt(options, bayeslm.main)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stages, "chosen_row", used_is_adapted)
+        with pytest.raises(InputError, match="status 1: stopped"):
+            adapt(options, stops)
+        assert not (output / "adapted.yaml").exists()
+        before = {path: path.stat().st_mtime_ns for path in (output / "log").glob("*.log")}
+        adapt(options, bayeslm.main)
     redone = [path.stem for path in before if path.stat().st_mtime_ns != before[path]]
     assert redone == ["report"]
     return output
 
 
-def test_no_recording_is_in_both_parts(adapted, lists):
-    parts = {utt.split()[0] for utt in (adapted / "data" / "tune.ref").read_text().splitlines()}
+def test_no_adapter_scores_a_recording_that_it_learnt(adapted, lists):
     recording = dict(line.split()[:2] for line in (lists / "segments").read_text().splitlines())
-    tuning = {recording[utt] for utt in parts}
-    rest = {recording[utt] for utt in recording if utt not in parts}
-    assert tuning and rest and not tuning & rest
-    # a sentence of each list of the other part trains
-    refs = {item.utt: item.ref for item in read_nbest(lists / "dev.jsonl")}
-    runs = (adapted / "data" / "adapt.txt").read_text().split("\n\n")
-    text = [line for run in runs for line in run.splitlines()]
-    assert text == [" ".join(refs[utt]).lower() for utt in refs if utt not in parts]
-    assert len(runs) == len(rest)
-    # it is trained in context, on recordings in their order
-    config = read_yaml_mapping(next(adapted.glob("*lora/config.yaml")))
-    assert config["lm_conf"]["context"] == 256
-    assert [i.utt for i in read_nbest(adapted / "data" / "tune.jsonl")] == [
-        utt for utt in refs if utt in parts
+    rows = [
+        line.split() for line in (adapted / "data" / "bayes_lora.utt2lm").read_text().split("\n")
     ]
+    refs = {item.utt: item.ref for item in read_nbest(lists / "dev.jsonl")}
+    scored = dict(filter(None, rows))
+    assert [*scored] == [*refs] and len({*scored.values()}) == 2
+    for lm in {*scored.values()}:
+        own = {recording[utt] for utt in refs if scored[utt] == lm}
+        rest = {recording[utt] for utt in refs if scored[utt] != lm}
+        assert own and rest and not own & rest
+        # it learnt the references of the others, in context, a run for each recording
+        runs = (adapted / "data" / f"adapt{lm.split('/')[-2]}.txt").read_text().split("\n\n")
+        text = [line for run in runs for line in run.splitlines()]
+        assert text == [" ".join(refs[utt]).lower() for utt in refs if scored[utt] != lm]
+        assert len(runs) == len(rest)
+        assert read_yaml_mapping(f"{lm}/config.yaml")["lm_conf"]["context"] == 256
+    assert [i.utt for i in read_nbest(adapted / "data" / "tune.jsonl")] == [*refs]
 
 
-def test_the_table_has_each_system_and_the_best_is_used(adapted):
+def test_the_table_has_each_system_and_its_figures(adapted):
     text = (adapted / "RESULTS.md").read_text()
     rows = re.findall(r"^\| ([a-z ,]+?) *\| *([\d.]*) *\| *([\d.]+) *\|", text, re.MULTILINE)
-    names = [name for name, *_ in rows]
-    assert names == [
-        *("first pass", "first pass, tuned"),
-        *("as it is", "as it is, in context", "adapted, in context"),
-    ]
-    pairs = json.loads((adapted / "score.json").read_text())["significance"]["pairs"]
-    better = {(pair["a"], pair["b"]): pair["bootstrap"]["improvement"] for pair in pairs}
-    expected = names[2]
-    for name in names[3:]:
-        expected = name if better[expected, name] >= 0.25 else expected
-    assert re.search(r"^Used: ([a-z ,]+?) \(", text, re.MULTILINE)[1] == expected
+    systems = ["as it is", "as it is, in context", "adapted, in context"]
+    assert [name for name, *_ in rows] == [FIRST, CONTROL, *systems]
+    scores = json.loads((adapted / "score.json").read_text())
+    for name, perplexity, wer in rows:
+        assert wer == f"{scores[name]['wer']:.2f}"
+        assert bool(perplexity) == (name in (systems[0], systems[2]))
+    assert "Used: adapted, in context." in text
+    assert "30 lists" in text and "by recordings" in text
     assert (adapted / "report.html").exists()
     assert "no references" not in (adapted / "log" / "report.log").read_text()
     assert re.search(r"^counted: words; normalisation lower; .* tuned on ", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    ("in_context", "adapted", "used"),
-    [
-        (0.9, {"as it is": 0.9, "as it is, in context": 0.3}, "adapted, in context"),
-        (0.9, {"as it is": 0.9, "as it is, in context": 0.2}, "as it is, in context"),
-        (0.1, {"as it is": 0.25, "as it is, in context": 0.9}, "adapted, in context"),
-        (0.1, {"as it is": 0.1, "as it is, in context": 0.9}, "as it is"),
-    ],
-)
-def test_a_system_is_used_unless_it_probably_has_more_errors(in_context, adapted, used):
-    systems = [System("as it is", "a"), System("as it is, in context", "a", in_context=True)]
-    systems.append(System("adapted, in context", "b", in_context=True))
-    better = {("as it is", "as it is, in context"): in_context}
-    better.update(((name, "adapted, in context"), value) for name, value in adapted.items())
-    pairs = {pair: {"bootstrap": {"improvement": value}} for pair, value in better.items()}
-    assert used_system(systems, pairs).name == used
-
-
 def test_a_folder_brings_all_that_rescoring_needs(adapted, lists, tmp_path):
     """`--adapted` gives what its parts give by name, of a copy too, whose weights are edited."""
     content = read_yaml_mapping(adapted / "adapted.yaml")
-    assert content["normalize"] == "lower"
+    assert content["normalize"] == "lower" and content["context"] == "previous"
+    assert content["lm"] == ["bayes_lora"] and content["used"] == "adapted, in context"
     folder = tmp_path / "copy"
     shutil.copytree(adapted, folder)
     (folder / content["scales"]).write_text("lmwt: 0.5\nword_penalty: -1.0\n")
-    (lm,) = content["lm"]
     nbest = ["--nbest", lists / "dev.jsonl", "--segments", lists / "segments"]
     by_name = [
-        *("--lm", folder / lm if (folder / lm).exists() else lm),
+        *("--lm", folder / "bayes_lora"),
         *("--ngram", content["ngram"][0], "--weights", folder / content["weights"]),
         *("--scales", folder / content["scales"], "--normalize", "lower"),
-        *("--context", content.get("context", "none"), "--precision", "float32"),
+        *("--context", "previous", "--precision", "float32"),
     ]
     for name, options in (("a", ["--adapted", folder]), ("b", by_name)):
         rescore([str(w) for w in [*nbest, *options, "--output", tmp_path / name]])
@@ -173,6 +171,75 @@ def test_a_folder_brings_all_that_rescoring_needs(adapted, lists, tmp_path):
     )
     said = "".join(f"{' '.join((item.nbest.utt, *item.text))}\n" for item in got)
     assert said == (tmp_path / "a" / "text").read_text()
+
+
+def test_weights_that_were_tuned_with_parts_belong_to_the_adapter_of_all(adapted, lists, caplog):
+    """Neither a warning of other LMs, nor of other forms."""
+    items = read_nbest(lists / "dev.jsonl")
+    next(espnet_bayeslm.rescore(items, adapted=adapted, segments=lists / "segments"))
+    assert not [r for r in caplog.records if r.levelname == "WARNING"]
+    scales = read_yaml_mapping(adapted / "scales.yaml")
+    assert {*scales["fingerprints"]} == {"bayes_lora", "2gram"}
+
+
+@pytest.mark.parametrize("used", [FIRST, CONTROL])
+def test_without_an_lm_nothing_is_read_and_scored(used, adapted, lists, tmp_path, capfd):
+    """The folder says why, the lists are those of its scales, and no LM need be there."""
+    options = AdaptOptions(source="hf:lm", normalize="lower", output=str(tmp_path))
+    shutil.copytree(adapted / "rescored", tmp_path / "rescored")
+    plan = planned(options)
+    system = plan.systems("lora")[0]
+    rows = [Result(FIRST, 9, 9.0), Result(CONTROL, 9, 9.0)]
+    rows.append(Result(system.name, 9, 9.0, system=system, unused=NOT_USED))
+    finish(plan, options, rows, next(row for row in rows if row.name == used))
+    content = read_yaml_mapping(tmp_path / "adapted.yaml")
+    assert content["used"] == used and content["note"] == NOT_USED and "lm" not in content
+    words = ["--nbest", lists / "dev.jsonl", "--adapted", tmp_path, "--output", tmp_path / "out"]
+    rescore([str(word) for word in [*words, "--decision", "mbr", "--write_best", 1]])
+    said = capfd.readouterr()
+    assert f"used: {used}; {NOT_USED}" in said.err
+    expected = [
+        f"{i.utt} {' '.join(i.hypotheses[0].words)}" for i in read_nbest(lists / "dev.jsonl")
+    ]
+    if used == CONTROL:
+        expected = (tmp_path / "rescored" / "as_it_is" / "text_without_lm").read_text().splitlines()
+        # held out there, by all weights here: alike but for some
+        assert len(expected) == NUM_LISTS
+    else:
+        assert (tmp_path / "out" / "text").read_text().splitlines() == expected
+        assert "as it came" in said.out
+    assert not (tmp_path / "out" / "lmwt.nn").exists()
+
+
+@pytest.mark.parametrize("key", [0, 1, 2])
+def test_a_folder_names_what_belongs_to_the_system_that_is_used(key, tmp_path, monkeypatch):
+    """Scales, weights, context and all options of counting, of each system as the one used."""
+    monkeypatch.setattr("espnet_bayeslm.loading.pretrained_lm.adapted_digest", lambda path: "d")
+    options = AdaptOptions(
+        **{"source": "hf:lm", "ngrams": ["a.arpa"], "precision": "bfloat16", "unit": "char"},
+        **{"context": "previous", "recording_of": "(.)", "ignore_words": str(tmp_path / "noise")},
+        **{"normalize": "lower", "output": str(tmp_path)},
+    )
+    (tmp_path / "noise").write_text("[noise]\n")
+    plan = planned(options)
+    systems = plan.systems("lora")
+    rows = [Result(FIRST, 9, 9.0), Result(CONTROL, 9, 9.0)]
+    rows += [Result(s.name, 9, 9.0, system=s) for s in systems]
+    for system in systems:
+        plan.rescored(system).mkdir(parents=True)
+        text = f"lmwt: 1.0\nword_penalty: 0.0\ntuned_on: {system.key}\n"
+        (plan.rescored(system) / "scales.yaml").write_text(text)
+    finish(plan, options, rows, rows[2 + key])
+    content, system = read_yaml_mapping(tmp_path / "adapted.yaml"), systems[key]
+    assert content["lm"] == ["hf:lm" if system.config is None else str(plan.exp("lora"))]
+    assert content["weights"] == str(plan.measures(system.config))
+    assert content.get("context") == ("previous" if system.in_context else None)
+    assert content.get("recording_of") == ("(.)" if system.in_context else None)
+    assert content["precision"] == "bfloat16" and content["unit"] == "char"
+    assert content["normalize"] == "lower" and content["ignore_words"] == "noise"
+    scales = read_yaml_mapping(tmp_path / content["scales"])
+    assert scales["tuned_on"] == system.key
+    assert scales.get("fingerprints") == (None if system.config is None else {"lora": "d"})
 
 
 def test_what_it_brings_may_not_be_given(adapted, lists, tmp_path, fails):
@@ -199,11 +266,14 @@ def test_what_it_brings_may_not_be_given(adapted, lists, tmp_path, fails):
         (["--context", "previous"], "needs to know the recordings"),
         (["--ref", "{lists}/few"], "reference"),
         (["--ref", "{lists}/empty"], "no references with words"),
+        (["--nbest", "{lists}/few.jsonl"], "3 lists with references, and 20 or more"),
         (["--max_epoch", "0"], "max_epoch"),
     ],
 )
 def test_bad_input(change, problem, lists, tiny, tmp_path, fails):
     (lists / "few").write_text("dev-x some words\n")
+    rows = (lists / "dev.jsonl").read_text().splitlines(keepends=True)
+    (lists / "few.jsonl").write_text("".join(rows[:3]))
     utts = (f"{item.utt}\n" for item in read_nbest(lists / "dev.jsonl"))
     (lists / "empty").write_text("".join(utts))
     words = [
@@ -216,76 +286,72 @@ def test_bad_input(change, problem, lists, tiny, tmp_path, fails):
 
 def test_lists_may_come_after_the_adapter(lists, tiny, tmp_path, fails, capsys):
     """References alone train it; lists of the same references go on, and others are refused."""
-    refs = {item.utt: item.ref for item in read_nbest(lists / "dev.jsonl")}
-    text = "".join(f"{utt} {' '.join(words)}\n" for utt, words in refs.items())
-    (tmp_path / "ref").write_text(text)
     output = tmp_path / "out"
     common = {
-        **{"source": tiny, "recording_of": "^[a-z]+_(.+)_[0-9]+$", "max_epoch": 1},
+        **{"source": tiny, "recording_of": RECORDING, "max_epoch": 1, "ref": str(lists / "ref")},
         **{"precision": "float32", "workers": 2, "output": str(output)},
     }
-    adapt(AdaptOptions(ref=str(tmp_path / "ref"), **common), bayeslm.main)
+    adapt(AdaptOptions(**common), bayeslm.main)
     assert "the same command with --nbest LISTS" in capsys.readouterr().out
     assert not (output / "adapted.yaml").exists()
-    checkpoint = output / "bayes_lora" / "valid.loss.ave.pth"
-    before = checkpoint.stat().st_mtime_ns
-    options = AdaptOptions(nbest=str(lists / "dev.jsonl"), ref=str(tmp_path / "ref"), **common)
-    adapt(options, bayeslm.main)
-    assert (output / "adapted.yaml").exists() and checkpoint.stat().st_mtime_ns == before
+    checkpoints = [*output.glob("parts/*/bayes_lora/valid.loss.ave.pth")]
+    before = [path.stat().st_mtime_ns for path in checkpoints]
+    adapt(AdaptOptions(nbest=str(lists / "dev.jsonl"), **common), bayeslm.main)
+    assert (output / "adapted.yaml").exists() and len(checkpoints) == 2
+    assert before == [path.stat().st_mtime_ns for path in checkpoints]
     rows = [json.loads(line) for line in (lists / "dev.jsonl").read_text().splitlines()]
     for row in rows:
         row["hypotheses"] = row["hypotheses"][:2]
     (tmp_path / "other.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    words = ["--nbest", tmp_path / "other.jsonl", "--ref", tmp_path / "ref", "--from", tiny]
-    words += ["--recording_of", common["recording_of"], "--max_epoch", "1", "--output", output]
+    words = ["--nbest", tmp_path / "other.jsonl", "--ref", lists / "ref", "--from", tiny]
+    words += ["--recording_of", RECORDING, "--max_epoch", "1", "--output", output]
     message = fails(main, words)
     assert "tune.jsonl: holds parts of other lists" in message
     assert "neither lists nor references" in fails(main, ["--from", tiny, "--output", output])
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join((lists / "dev.jsonl").read_text().splitlines(keepends=True)[:25]))
+    words = ["--nbest", few, "--from", tiny, "--output", output]
+    assert "parts of other lists" in fails(main, words)
+    assert yaml.safe_load((output / "adapted.yaml").read_text())
 
 
 def test_the_number_of_sentences_chooses_the_adapter(lists, tiny, tmp_path, monkeypatch):
-    """A posterior on few of them; --text counts, and blank lines between recordings do not."""
-    refs = [item.ref for item in read_nbest(lists / "dev.jsonl")]
+    """A posterior on few of them; --text counts, and blank lines between sentences do not."""
     more = tmp_path / "more.txt"
-    more.write_text("\n\n".join(" ".join(words) for words in refs[:5]) + "\n")
+    more.write_text("\n\n".join(f"sentence {n}" for n in range(5)) + "\n")
     given = {"source": tiny, "max_epoch": 1, "precision": "float32", "workers": 1}
-    given["ref"] = str(tmp_path / "ref")
-    (tmp_path / "ref").write_text("".join(f"u{n} {' '.join(r)}\n" for n, r in enumerate(refs[:9])))
-    for few, adapter in ((11, "lora"), (12, "bayes_lora")):
+    refs = (lists / "ref").read_text().splitlines(keepends=True)[:20]
+    (tmp_path / "ref").write_text("".join(refs))
+    chosen = []
+    monkeypatch.setattr(stages, "trained", lambda plan, *_: chosen.append(plan.configs))
+    for few in (25, 26):
         monkeypatch.setattr(plans, "FEW", few)
-        output = tmp_path / adapter
-        adapt(AdaptOptions(texts=[more], output=str(output), **given), bayeslm.main)
-        sentences = (output / "data" / "adapt.txt").read_text().split("\n")
-        assert sum(map(bool, sentences)) == 11
-        assert [path.parent.name for path in output.glob("*/config.yaml")] == [adapter]
+        output = str(tmp_path / str(few))
+        options = AdaptOptions(ref=str(tmp_path / "ref"), texts=[more], output=output, **given)
+        adapt(options, bayeslm.main)
+    assert chosen == [("lora",), ("bayes_lora",)]
 
 
-def test_the_adapter_whose_average_predicts_the_tuning_text_best_is_used(lists, tiny, tmp_path):
-    """By the figure of the LM that is used, which the table has."""
-    still = tmp_path / "still.v2.yaml"
-    still.write_text(find_config("lora").read_text().replace("lr: 0.0005", "lr: 1.0e-9"))
-    output = tmp_path / "out"
-    options = AdaptOptions(
-        nbest=str(lists / "dev.jsonl"),
-        source=tiny,
-        configs=["lora", str(still)],
-        max_epoch=1,
-        workers=2,
-        precision="float32",
-        output=str(output),
-    )
-    with pytest.raises(InputError, match="stopped"):
-        adapt(options, stops)
-    paths = {name: output / "perplexity" / f"{name}.json" for name in ("lora", "still.v2")}
-    best, other = sorted(paths, key=lambda name: read_figures(paths[name])[-1])
-    assert f"{output}/{best} " in (output / "log" / "adapted.done").read_text()
-    shutil.copy(paths[best], tmp_path / "kept")
-    shutil.copy(paths[other], paths[best])
-    shutil.copy(tmp_path / "kept", paths[other])
-    adapt(options, bayeslm.main)
-    assert f"{output}/{other} " in (output / "log" / "adapted.done").read_text()
-    row = re.search(r"^\| adapted +\| +([\d.]+)", (output / "RESULTS.md").read_text(), re.MULTILINE)
-    assert row[1] == f"{read_figures(paths[other])[-1]:.1f}"
+@pytest.mark.parametrize("best", ["lora", "still.v2"])
+def test_the_adapter_that_predicts_the_references_best_is_used(best, tmp_path, monkeypatch):
+    """By the mixture with all LMs, on references that it did not see."""
+    plan = Plan(tmp_path, "hf:lm", ["lora", "dir/still.v2.yaml"])
+    done = []
+
+    def run_steps(pool, steps, logs, tool):
+        done.append([step.name for step in steps])
+        for path in map(plan.measures, plan.configs):
+            path.parent.mkdir(exist_ok=True)
+            figure = {"perplexity_without_oov": 5.0 - (path.stem == best)}
+            content = {"components": [{"perplexity_without_oov": 1.0}], "mixture": figure}
+            path.write_text(yaml.safe_dump(content))
+
+    monkeypatch.setattr(stages, "run_steps", run_steps)
+    systems = stages.carried_out(plan, None, None)
+    assert [Path(system.config).stem for system in systems if system.config] == [best]
+    trained = ["lora_1", "lora_2", "still.v2_1", "still.v2_2"]
+    measured = ["as_it_is_text", "as_it_is", "lora_text", "still.v2_text"]
+    assert done == [[*trained, *measured], ["adapted"], ["report"]]
 
 
 def test_form_and_speed_are_those_of_the_lm_that_is_given(tmp_path, monkeypatch):
@@ -299,9 +365,10 @@ def test_form_and_speed_are_those_of_the_lm_that_is_given(tmp_path, monkeypatch)
         assert measured(Pool(executor, 1), Plan(tmp_path, lm, ["lora"])) == measure[lm]
 
 
-def test_parts_of_other_lists_are_not_mixed(adapted, lists, tiny, tmp_path, fails):
-    few = (lists / "dev.jsonl").read_text().splitlines()[: NUM_LISTS // 2]
-    (tmp_path / "few.jsonl").write_text("".join(f"{line}\n" for line in few))
-    words = ["--nbest", tmp_path / "few.jsonl", "--from", tiny, "--output", adapted]
-    assert "parts of other lists" in fails(main, words)
-    assert yaml.safe_load((adapted / "adapted.yaml").read_text())
+@pytest.mark.parametrize(("best", "epochs"), [((2, 3), 2), ((3, 4), 4), ((5, 5), 5), ((1, 1), 1)])
+def test_the_last_training_has_as_many_epochs_as_were_best(best, epochs, tmp_path, monkeypatch):
+    plan = Plan(tmp_path, "hf:lm", ["lora"])
+    found = {plan.exp("lora", part): (9.0, epoch, 8) for part, epoch in enumerate(best, 1)}
+    monkeypatch.setattr(stages, "best_of", found.__getitem__)
+    words = stages.refit(plan, "lora").commands[0]
+    assert words[words.index("--max_epoch") + 1] == str(epochs)

@@ -1,0 +1,164 @@
+"""Systems on lists that were held out: their errors, which of them is used, and why."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from espnet_bayeslm.adaptation.parts import Parts
+from espnet_bayeslm.adaptation.plan import CONTROL, FIRST, Plan, System
+from espnet_bayeslm.evaluation.wer import Counted
+from espnet_bayeslm.report.counted_outputs import SCALES
+from espnet_bayeslm.report.table import Table
+from espnet_bayeslm.rescoring.list_worker import NOT_USED
+from espnet_bayeslm.rescoring.scales import read_scales
+from espnet_bayeslm.utils.files import read_yaml_mapping
+
+MOST = 0.75
+"""Bootstrap probability of more errors than a simpler LM, above which an LM is not used."""
+RULE = (
+    "Each row replaces the simpler one before it, unless it has more errors than one without an LM,"
+    f" or more than a simpler LM with a probability (bootstrap) above {MOST}; an LM whose weight is"
+    " 0 replaces none."
+)
+
+
+class Result(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        name: Its name.
+        errors: Errors of lists that its weights were not tuned on.
+        wer: The same in %.
+        p: Of the test against the row before; None of the first.
+        system: The system; None for the first pass and the control.
+        perplexity: Of the references, per word; None where it is not measured.
+        unused: Why no LM is used; empty where one is.
+        more: Name of a row before -> probability (bootstrap) of more errors than it has.
+    """
+
+    name: str
+    errors: int
+    wer: float
+    p: Optional[float] = None
+    system: Optional[System] = None
+    perplexity: Optional[float] = None
+    unused: str = ""
+    more: Mapping[str, float] = {}
+
+    @property
+    def config(self) -> Optional[str]:
+        """Configuration of its adapter; None without one."""
+        return None if self.system is None else self.system.config
+
+
+def read_results(plan: Plan, systems: Sequence[System]) -> List[Result]:
+    """Rows of the table: the first pass, its scores tuned, and the systems."""
+    content = json.loads(plan.scores.read_text("utf-8"))
+    pairs = {(pair["a"], pair["b"]): pair for pair in content["significance"]["pairs"]}
+    of_names: Dict[str, Optional[System]] = {FIRST: None, CONTROL: None}
+    of_names.update((system.name, system) for system in systems)
+    rows: List[Result] = []
+    for name, system in of_names.items():
+        counts, before = content[name], [row.name for row in rows]
+        more = {other: pairs[other, name]["bootstrap"]["worsening"] for other in before}
+        p = pairs[before[-1], name]["mapsswe"]["p"] if before else None
+        row = Result(name, counts["errors"], counts["wer"], p, system, more=more)
+        if system is not None:
+            perplexity, unused = read_perplexity(plan, system), why_unused(plan, system)
+            row = row._replace(perplexity=perplexity, unused=unused)
+        rows.append(row)
+    return rows
+
+
+def read_perplexity(plan: Plan, system: System) -> Optional[float]:
+    """Perplexity per word of the references: of the mixture, where the LM is not alone.
+
+    That of the LM as it is stands in its first row alone.
+    """
+    if system.in_context and system.config is None:
+        return None
+    content = read_yaml_mapping(plan.measures(system.config))
+    perplexity: float = content["mixture"]["perplexity_without_oov"]
+    return perplexity
+
+
+def why_unused(plan: Plan, system: System) -> str:
+    """Reason why the weights of all lists use no LM; empty where they use one."""
+    path = plan.rescored(system) / SCALES
+    if read_scales(path).uses_lm:
+        return ""
+    said = read_yaml_mapping(path)["tuning"].get("unused", "")
+    return f"{NOT_USED} ({said})" if said else NOT_USED
+
+
+def chosen_row(rows: Sequence[Result]) -> Result:
+    """The row that is used, by `RULE`."""
+    plain = [row for row in rows if row.system is None]
+    used = min(plain, key=lambda row: row.errors)
+    fewest = used.errors
+    for row in rows:
+        if row.system is None or row.unused or row.errors > fewest:
+            continue
+        if used.system is None or row.more[used.name] <= MOST:
+            used = row
+    return used
+
+
+def gains_table(
+    rows: Sequence[Result], used: Result, parts: Parts, counted: Optional[Counted]
+) -> str:
+    """Table in Markdown, and what is used and why, in words."""
+    cells = []
+    for row in rows:
+        perplexity = "" if row.perplexity is None else f"{row.perplexity:.1f}"
+        p = "" if row.p is None else f"{row.p:.2g}"
+        lm = "" if row.system is None else "not used" if row.unused else "used"
+        cells.append([row.name, perplexity, f"{row.wer:.2f}", p, lm])
+    header = ("held-out lists", "perplexity", "WER %", "p against the row above", "LM")
+    return "\n".join(
+        [
+            Table("", header, cells, counted=counted).markdown(),
+            f"Each of {len(parts.part_of)} lists is scored by an LM that did not see its reference"
+            f" (adapters of {parts.count} parts, by {parts.units}), and rescored with weights that"
+            " were tuned on others. Perplexity per word of sentences by themselves, </s> counted.",
+            *notes(rows, used),
+            f"Used: {used.name}." if used.system else f"Used: {used.name}; {why_none(rows)}.",
+            RULE,
+            "",
+        ]
+    )
+
+
+def notes(rows: Sequence[Result], used: Result) -> List[str]:
+    """Lines that explain rows which a reader may wonder at."""
+    without = f"its lists are weighed as those of {CONTROL}"
+    lines = [f"{row.name}: {row.unused}; {without}." for row in rows if row.unused]
+    measured = [row for row in rows if row.perplexity is not None]
+    lowest = min(measured, key=lambda row: row.perplexity or 0.0)
+    if lowest.name != used.name and lowest.config != used.config:
+        lines.append(
+            f"{lowest.name} has the lowest perplexity, and that does not decide: the lists hold no"
+            " better hypotheses that it prefers, or other scores find them already."
+        )
+    return lines
+
+
+def why_none(rows: Sequence[Result]) -> str:
+    """Line that says why no LM is used."""
+    if all(row.unused for row in rows if row.system is not None):
+        return NOT_USED
+    return "no LM is used: held-out lists have more errors with it"
+
+
+def kept_scales(plan: Plan, rows: Sequence[Result], used: Result) -> Dict[str, Any]:
+    """Content of the scales.yaml of the row that is used."""
+    if used.name == FIRST:
+        return {"features": {"is_first": 1.0}}
+    first = next(row.system for row in rows if row.system is not None)
+    content = read_yaml_mapping(plan.rescored(used.system or first) / SCALES)
+    content.pop("files", None)
+    if used.system is None:
+        kept = {name: content[name] for name in ("tuned_on", "counted") if name in content}
+        content = {**content["control"], **kept}
+    return content

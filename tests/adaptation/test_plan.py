@@ -1,0 +1,85 @@
+"""Command lines of an adaptation: who reads which text, and what each score depends on."""
+
+import pytest
+
+from espnet_bayeslm.adaptation.plan import CONTROL, Plan
+
+CONTEXT = {"context": "previous", "recording_of": "(.)"}
+
+
+def options(words):
+    """{option: values} of a command line."""
+    found = {}
+    for name, value in zip(words[1::2], words[2::2], strict=True):
+        found.setdefault(name.removeprefix("--"), []).append(value)
+    return found
+
+
+@pytest.fixture
+def plan(tmp_path):
+    return Plan(
+        tmp_path,
+        "hf:lm",
+        ["lora", "bayes_lora"],
+        parts=3,
+        others=["exp/mine"],
+        ngrams=["a.arpa"],
+        counting={"unit": "char", "ignore_words": "noise", "normalize": "lower"},
+        context=CONTEXT,
+    )
+
+
+def test_an_adapter_learns_all_parts_but_one_and_is_measured_on_this_one(plan):
+    for config in plan.configs:
+        steps = plan.adapters(config)
+        for part, step in enumerate(steps, 1):
+            ((tool, *_),) = step.commands
+            given = options(step.commands[0])
+            assert tool == "train" and given["from"] == ["hf:lm"]
+            assert given["train_text"] == [f"{plan.folder}/data/adapt{part}.txt"]
+            assert given["valid_text"] == [f"{plan.folder}/data/valid{part}.txt"]
+            assert given["exp"] == [str(plan.exp(config, part))]
+            assert given["patience"] == ["0"] and given["context"] == ["256"]
+        assert len(steps) == 3
+    refit = options(plan.refit("lora", 2).commands[0])
+    assert refit["train_text"] == [f"{plan.folder}/data/adapt.txt"]
+    assert refit["max_epoch"] == ["2"] and "patience" not in refit
+    assert refit["exp"] == [f"{plan.folder}/lora"]
+
+
+@pytest.mark.parametrize("config", [None, "lora"])
+def test_weights_and_scores_are_of_lms_that_did_not_see_the_lists(plan, config):
+    """Nothing that measures reads a training text, and adapters are named for each utterance."""
+    (measuring,) = plan.measuring(config).commands
+    system = next(s for s in plan.systems("lora") if s.config == config)
+    for words in (measuring, *plan.rescoring(system).commands):
+        given = options(words)
+        assert not any(
+            "adapt" in value for name in ("text", "nbest") for value in given.get(name, ())
+        )
+        assert given.get("utt2lm") == (None if config is None else [str(plan.utt2lm("lora"))])
+        assert given["lm"][1:] == ["exp/mine"] and given["ngram"] == ["a.arpa"]
+    assert options(measuring)["text"] == [f"{plan.folder}/data/tune.text"]
+
+
+def test_lists_are_rescored_in_folds_with_all_that_counts(plan):
+    for system in plan.systems("lora"):
+        given = options(plan.rescoring(system).commands[0])
+        assert given["folds"] == ["5"]
+        assert given["nbest"] == [f"{plan.folder}/data/tune.jsonl"]
+        assert given["tune_ref"] == [f"{plan.folder}/data/tune.ref"]
+        assert given["weights"] == [str(plan.measures(system.config))]
+        assert given.get("context") == (["previous"] if system.in_context else None)
+        assert given["normalize"] == ["lower"] and given["unit"] == ["char"]
+
+
+def test_the_control_is_tuned_without_the_lm_as_it_is(plan):
+    systems = plan.systems("bayes_lora")
+    score, report = map(options, plan.evaluation(systems).commands)
+    names = [value.split("=")[0] for value in score["hyp"]]
+    assert names == [CONTROL, "as it is", "as it is, in context", "adapted, in context"]
+    assert score["hyp"][0] == f"{CONTROL}={plan.rescored(systems[0])}/text_without_lm"
+    for value, system in zip(score["hyp"][1:], systems, strict=True):
+        assert value == f"{system.name}={plan.rescored(system)}/text"
+    assert score["ref"] == report["ref"] == [f"{plan.folder}/data/tune.ref"]
+    assert score["unit"] == ["char"] and score["ignore_words"] == ["noise"]
