@@ -47,6 +47,10 @@ CUTS = {
         [*SPECIAL, "<|en|>", *(p.replace("▁", "Ġ") for p in PIECES), "<sos/eos>"],
         {text: cut for text, cut in ((SENTENCES[2], "<|en|> Ġthe Ġremote Ġis Ġon Ġthe Ġtable"),)},
     ),
+    "byte fallback": (
+        [*SPECIAL, "▁", "▁we", *(f"<0x{ord(letter):02X}>" for letter in LETTERS), "<sos/eos>"],
+        {SENTENCES[1]: "▁ <0x79> <0x65> <0x73> ▁we ▁ <0x63> <0x6F> <0x75> <0x6C> <0x64>"},
+    ),
 }
 """Sort of tokens -> the token list, and each sentence in these tokens."""
 
