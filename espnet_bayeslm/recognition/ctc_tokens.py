@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import json
-from typing import Any, List, Optional, Sequence
+import re
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
-from espnet_bayeslm.scoring.token_words import TokenWords
+import numpy as np
+
+from espnet_bayeslm.scoring.token_words import BYTE, TokenWords
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, unpacked_text
 
 BLANK = "<blank>"
-BLANKS = (BLANK, "<blk>", "<ctc_blank>", "<eps>", "<pad>", "[PAD]", "")
-"""Names of the blank, the surest first."""
-OTHER_BLANKS = ("_", "-")
-"""Names of the blank where they are the first token."""
+BLANKS = (BLANK, "<blk>", "<ctc_blank>", "<eps>", "<epsilon>", "<pad>", "")
+"""Names of the blank, the surest first; in capitals or square brackets too."""
+FIRST_BLANKS, LAST_BLANKS = ("_", "-", "blank"), ("blank",)
+"""Names of the blank where they are the first or the last token."""
+UNKNOWN = re.compile(r"[<\[]unk[>\]]", re.IGNORECASE)
+UNKNOWN_TEXT = "\u2047"
+"""How unknown text is written, as sentencepiece and pyctcdecode do."""
+NO_COLUMN = re.compile(r"#\d+|</?s>")
+"""Tokens at the end of a list that may have no column: icefall's `#0`, and added ones."""
+NO_TEXT = re.compile(r"[<\[(].*[>\])]|[^\w\s]+|_+")
+"""Tokens that are no letters and no word: perhaps the blank."""
 FORMS = (
     "Give a token, or a token and its id, on each line; or the JSON of vocab.json, of a list of"
     " labels or of pyctcdecode's alphabet."
 )
+VOCABULARY, ADDED = "vocab.json", "added_tokens.json"
 NUM_FIELDS = 2
 
 
@@ -41,34 +53,57 @@ class CTCTokens:
     """
 
     def __init__(self, tokens: Sequence[str], blank: Optional[str] = None, *, lower: bool = False):
+        _check_tokens(tokens, blank)
         self.tokens = list(tokens)
-        if len({*tokens}) < len(tokens):
-            twice = next(token for n, token in enumerate(tokens) if token in tokens[:n])
-            raise InputError(f"the token {twice!r} comes twice, and each was expected once")
-        if blank is not None and blank not in tokens:
-            raise InputError(
-                f"--blank {blank!r} is none of the {len(tokens)} tokens",
-                remedy="Leave it out where the blank has no token and is the last column.",
-            )
+        self._is_named = blank is not None
+        blank = _blank(tokens) if blank is None else blank
         self.has_blank = blank is not None
+        self._blank_name = "the last column" if blank is None else repr(blank)
         if blank is None:
-            names = [name for name in BLANKS if name in tokens]
-            names += [name for name in OTHER_BLANKS if tokens[:1] == [name]]
-            self.has_blank = bool(names)
-            blank = names[0] if names else BLANK
-        if not self.has_blank:
-            self.tokens.append(blank)
-        self.blank = self.tokens.index(blank)
+            self.tokens.append(BLANK)
+        self.blank = len(tokens) if blank is None else self.tokens.index(blank)
         self.tokens[self.blank] = BLANK
         self.words = TokenWords(self.tokens, lower=lower)
-        if self.words.is_bytes:
-            raise InputError(
-                f"the {len(tokens)} tokens are bytes, and pieces of text were expected",
-                remedy="Give a recogniser whose tokens are letters or sentencepieces.",
-            )
+        for n, token in enumerate(self.tokens):
+            if UNKNOWN.fullmatch(token):
+                self.words.texts[n] = self.words.letters(UNKNOWN_TEXT)
+        self._num_needed = len(self.tokens)
+        while NO_COLUMN.fullmatch(self.tokens[self._num_needed - 1]):
+            self._num_needed -= 1
         pairs = zip(self.words.opens, self.words.texts, strict=True)
         self.spoken = [bool(opens or text) for opens, text in pairs]
+        self.spoken[self._num_needed :] = [False] * (len(self.tokens) - self._num_needed)
         self.spoken[self.blank] = True
+
+    def fitted(self, log_probs: np.ndarray) -> np.ndarray:
+        """Ln P of each token at each frame, (T, V): -inf of tokens without a column.
+
+        Args:
+            log_probs: Ln P of each column, (T, number of columns).
+
+        Raises:
+            InputError: There are more or fewer columns, or another token seems to be the blank.
+        """
+        columns = log_probs.shape[1]
+        if self._num_needed <= columns < len(self.tokens):
+            more = ((0, 0), (0, len(self.tokens) - columns))
+            log_probs = np.pad(log_probs, more, constant_values=-np.inf)
+        self.check_columns(log_probs.shape[1])
+        if not self._is_named:
+            self._check_blank(np.bincount(log_probs.argmax(axis=1), minlength=len(self.tokens)))
+        return log_probs
+
+    def _check_blank(self, wins: np.ndarray) -> None:
+        """Raise an InputError where a token that is no text wins most frames, and the blank few."""
+        best = int(wins.argmax())
+        token, is_gap = self.tokens[best], self.words.opens[best] and not self.words.texts[best]
+        no_text = NO_TEXT.fullmatch(token) and not (is_gap or BYTE.fullmatch(token))
+        if no_text and wins[best] > 10 * wins[self.blank] + 2:
+            raise InputError(
+                f"the token {token!r}, which is no text, wins {wins[best]} of {wins.sum()} frames,"
+                f" and the blank ({self._blank_name}) {wins[self.blank]}: most were expected",
+                remedy=f"Give --blank {token!r} if that is the blank, else --blank with its name.",
+            )
 
     def check_columns(self, columns: int) -> None:
         """Raise an InputError where logits have another number of columns."""
@@ -87,42 +122,123 @@ class CTCTokens:
         )
 
 
+def _check_tokens(tokens: Sequence[str], blank: Optional[str]) -> None:
+    """Raise an InputError where a token comes twice, or the blank is none of them."""
+    if len({*tokens}) < len(tokens):
+        twice = next(token for n, token in enumerate(tokens) if token in tokens[:n])
+        raise InputError(f"the token {twice!r} comes twice, and each was expected once")
+    if blank is not None and blank not in tokens:
+        raise InputError(
+            f"--blank {blank!r} is none of the {len(tokens)} tokens",
+            remedy="Leave it out where the blank has no token and is the last column.",
+        )
+
+
+def _blank(tokens: Sequence[str]) -> Optional[str]:
+    """The token that is the blank by its name; None: there is none."""
+    names: Dict[str, str] = {}
+    for token in tokens:
+        names.setdefault(re.sub(r"[<\[]\|?(\w+)\|?[>\]]", r"<\1>", token.lower()), token)
+    found = [names[name] for name in BLANKS if name in names]
+    found += [token for token in tokens[:1] if token.lower() in FIRST_BLANKS]
+    found += [token for token in tokens[-1:] if token.lower() in LAST_BLANKS]
+    return found[0] if found else None
+
+
+def tokens_of_labels(labels: Any) -> List[str]:
+    """Tokens of labels in order, or of a mapping from ids or to ids.
+
+    Raises:
+        InputError: They are no tokens, or ids are not 0, 1, ...
+    """
+    if isinstance(labels, Mapping):
+        rows = list(labels.items())
+        if all(type(label) is int for label in labels):
+            rows = [(token, number) for number, token in rows]
+        labels = _by_id("labels", rows) if _are_ids(number for _, number in rows) else [labels]
+    labels = list(labels)
+    other = [label for label in labels if not isinstance(label, str)]
+    if other:
+        raise InputError(
+            f"labels: {str(other[0])[:80]!r} is no token",
+            remedy="Give a list of tokens, or a dict of tokens and their ids.",
+        )
+    return labels
+
+
+def _are_ids(values: Iterable[Any]) -> bool:
+    """True if all are numbers of columns."""
+    return all(type(value) is int for value in values)
+
+
 def read_tokens(path: PathLike) -> List[str]:
     """Tokens in the order of their ids.
 
     The file is a list with a token, or a token and its id, on each line; or JSON: {token: id} as
-    `vocab.json` of wav2vec2, a list of labels, or pyctcdecode's alphabet.
+    `vocab.json` of wav2vec2 (with `added_tokens.json` beside it), a list of labels, or
+    pyctcdecode's alphabet. Of a folder it is `vocab.json` or `tokens.txt`.
 
     Raises:
         InputError: The file holds no tokens in one of these forms, or ids are not 0, 1, ...
     """
-    first = next((line for _, line in read_lines(path)), "")
-    if first.startswith(("{", "[")) and first.strip() not in ("[PAD]", "[UNK]"):
-        return _json_tokens(path)
+    path = _file_of(Path(path))
     lines = [line for _, line in read_lines(path)]
+    if lines and lines[0].startswith(("{", "[")):
+        try:
+            return _json_tokens(path, json.loads("\n".join(lines)))
+        except json.JSONDecodeError as error:
+            # a list may begin with [PAD], or with a bracket
+            if any(re.search(r'"[^"\s]', line) for line in lines[:2]):
+                raise InputError(f"not JSON ({error})", path=path, remedy=FORMS) from error
     rows = [line.rsplit(maxsplit=1) for line in lines]
     if rows and all(len(row) == NUM_FIELDS and row[1].isdecimal() for row in rows):
         return _by_id(path, [(token, int(number)) for token, number in rows])
     for number, line in enumerate(lines, 1):
         if line.split() != [line] and line not in ("", " "):
-            raise InputError(f"{line[:80]!r} is no token", path=path, line=number, remedy=FORMS)
+            problem = f"{line[:80]!r} is no token"
+            raise InputError(problem, path=path, line=number, remedy=FORMS)
     if not lines:
         raise InputError("no tokens", path=path, remedy=FORMS)
     return lines
 
 
-def _json_tokens(path: PathLike) -> List[str]:
-    """Tokens of a JSON file."""
-    try:
-        content: Any = json.loads(unpacked_text(path))
-    except ValueError as error:
-        raise InputError(f"not JSON ({error})", path=path, remedy=FORMS) from error
+def _file_of(path: Path) -> Path:
+    """A file of tokens, or the one in a folder."""
+    names = (VOCABULARY, "tokens.txt")
+    files = [path / name for name in names if (path / name).is_file()]
+    if path.is_dir() and not files:
+        raise InputError(f"a folder without {' or '.join(names)}", path=path, remedy=FORMS)
+    return files[0] if files else path
+
+
+def _json_tokens(path: Path, content: Any) -> List[str]:
+    """Tokens of the content of a JSON file."""
     if isinstance(content, dict) and isinstance(content.get("labels"), list):
         content = content["labels"]
-    if isinstance(content, dict) and all(type(number) is int for number in content.values()):
-        return _by_id(path, list(content.items()))
+    if content and isinstance(content, dict) and all(type(c) is dict for c in content.values()):
+        if len(content) != 1:
+            problem = f"vocabularies of {len(content)} languages ({', '.join(content)[:80]})"
+            remedy = "Write the JSON of the one that the recogniser used to a file."
+            raise InputError(f"{problem}, and one was expected", path=path, remedy=remedy)
+        (content,) = content.values()
+    if isinstance(content, dict) and _are_ids(content.values()):
+        return _by_id(path, list({**content, **_added(path)}.items()))
     if not isinstance(content, list) or not all(isinstance(token, str) for token in content):
         raise InputError("tokens and ids were expected in it", path=path, remedy=FORMS)
+    return content
+
+
+def _added(path: Path) -> Dict[str, int]:
+    """Ids of the tokens in `added_tokens.json`, beside `vocab.json`."""
+    file = path.with_name(ADDED)
+    if path.name != VOCABULARY or not file.is_file():
+        return {}
+    try:
+        content = json.loads(unpacked_text(file))
+    except ValueError as error:
+        raise InputError(f"not JSON ({error})", path=file, remedy=FORMS) from error
+    if not isinstance(content, dict) or not _are_ids(content.values()):
+        raise InputError("tokens and ids were expected in it", path=file, remedy=FORMS)
     return content
 
 

@@ -13,8 +13,10 @@ import numpy as np
 from espnet_bayeslm.utils.errors import InputError, one_line
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
 
-SUM_ERROR = 1e-3
+SUM_ERROR = 0.1
 """Rows of probabilities sum to one within so much."""
+EQUAL = 1e-6
+"""Logits of a frame are alike that differ by so much of the largest one, at most."""
 BAD_FILES = (
     *(OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, struct.error, zlib.error),
     *(AssertionError, RuntimeError, TypeError),  # of kaldiio
@@ -81,17 +83,26 @@ def log_probs_of(logits: Any) -> np.ndarray:
     """Ln P of each token at each frame, (T, V) float64, of logits, ln P or probabilities.
 
     Logits are normalised, which leaves log-probabilities as they are. Rows of probabilities, none
-    below zero and each with the sum 1, are taken for such.
+    below zero and each with a sum near 1, are taken for such. Frames whose tokens are all alike,
+    as of padding, say nothing: they are left out, and T is smaller.
 
     Args:
         logits: (T, V), of NumPy or torch.
 
     Raises:
-        InputError: It is no matrix of numbers, there is no frame, or a frame has NaN, +inf, or
-            -inf only.
+        InputError: It is no matrix of numbers, there is no frame that says anything, or a frame has
+            NaN, +inf, or -inf only.
     """
     values = _checked(logits)
     top = values.max(axis=1, keepdims=True)
+    says = (top - values.min(axis=1, keepdims=True) > EQUAL * np.abs(top))[:, 0]
+    if not says.any():
+        raise InputError(
+            f"all tokens are alike in each of the {len(values)} frames, and one was expected to"
+            " lead",
+            remedy="Leave the utterance out, or look at the recogniser.",
+        )
+    values, top = values[says], top[says]
     if values.min() >= 0 and np.abs(values.sum(axis=1) - 1).max() < SUM_ERROR:
         with np.errstate(divide="ignore"):
             values = np.log(values)
@@ -102,6 +113,8 @@ def log_probs_of(logits: Any) -> np.ndarray:
 
 def _checked(logits: Any) -> np.ndarray:
     """Logits, (T, V) float64, of which each frame has a finite maximum."""
+    if hasattr(logits, "detach"):
+        logits = logits.detach().cpu().double().numpy()  # NumPy has no bfloat16
     try:
         values = np.asarray(logits)
     except ValueError:  # rows of unequal length

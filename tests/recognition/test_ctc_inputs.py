@@ -74,6 +74,13 @@ def test_tokens_that_make_no_words(tokens, part):
         ([" ", "a", "-"], None, 3),
         ([" ", "a", "b"], None, 3),
         ([" ", "a", "~"], "~", 2),
+        (["a", "<PAD>", "|"], None, 1),
+        (["<s>", "a", "[blank]", "<pad>"], None, 2),
+        (["|", "a", "<|blank|>"], None, 2),
+        (["|", "a", "blank"], None, 2),
+        (["BLANK", "|", "a"], None, 0),
+        (["|", "blank", "a"], None, 3),
+        (["-", "<pad>", "a", "|"], None, 1),
     ],
 )
 def test_the_blank_is_found(tokens, blank, place):
@@ -93,6 +100,78 @@ def test_tokens_that_do_not_fit():
         CTCTokens(["<pad>", " ", "a"], "x")
 
 
+def winners(*columns, size):
+    """Ln P of frames, each with a column that wins."""
+    rows = np.random.default_rng(0).normal(0, 1, (len(columns), size))
+    rows[np.arange(len(columns)), list(columns)] += 12.0
+    return log_probs_of(rows)
+
+
+@pytest.mark.parametrize(
+    "tokens, best, name",
+    [
+        (["<s>", "<pad>", "</s>", "|", "a"], 0, "'<pad>'"),
+        (["<blank>", "<unk>", "<|nospeech|>", "\u2581", "a"], 2, "'<blank>'"),
+        (["<pad>", "<unk>", "|", "a"], 1, "'<pad>'"),
+        (["<pad>", "<void>", "|", "a"], 1, "'<pad>'"),
+        (["<pad>", "\u2205", "|", "a"], 1, "'<pad>'"),
+        (["_", "[sil]", "|", "a"], 1, "'_'"),
+        (["</s>", "|", "a", "b"], 0, "the last column"),
+    ],
+)
+def test_another_token_that_seems_to_be_the_blank(tokens, best, name):
+    """One that is no text and wins most frames; its name and the blank's are told."""
+    found, letter = CTCTokens(tokens), tokens.index("a")
+    wins = [best, letter, letter, best, letter, best, best]
+    log_probs = winners(*wins, size=len(found.tokens))
+    with pytest.raises(InputError) as error:
+        found.fitted(log_probs)
+    assert f"the token {tokens[best]!r}, which is no text, wins 4 of 7 frames" in str(error.value)
+    assert f"the blank ({name}) 0" in str(error.value)
+    # it is named, the blank wins too, or it wins one frame or two
+    CTCTokens(tokens, tokens[best]).fitted(winners(*wins, size=len(tokens)))
+    for others in ([*wins, found.blank], [best, letter, best]):
+        found.fitted(winners(*others, size=len(found.tokens)))
+
+
+@pytest.mark.parametrize(
+    "tokens, best",
+    [
+        (["<pad>", "|", "a"], 1),
+        (["<pad>", "<space>", "a"], 1),
+        (["<pad>", "\u2581", "a"], 1),
+        (["<pad>", "|", "a"], 2),
+        (["<pad>", "\u2581a", "<0xC3>"], 2),
+    ],
+)
+def test_tokens_of_text_are_not_taken_for_the_blank(tokens, best):
+    CTCTokens(tokens).fitted(winners(best, best, best, best, size=len(tokens)))
+
+
+@pytest.mark.parametrize(
+    "tokens", [["<blk>", "\u2581a", "b", "#0", "#1"], ["|", "a", "[PAD]", "<s>", "</s>"]]
+)
+def test_tokens_at_the_end_that_have_no_column(tokens):
+    found = CTCTokens(tokens)
+    for missing in (0, 1, 2):
+        log_probs = winners(0, 1, 2, size=len(tokens) - missing)
+        fitted = found.fitted(log_probs)
+        np.testing.assert_array_equal(fitted[:, : len(tokens) - missing], log_probs)
+        assert fitted.shape[1] == len(tokens) and (fitted[:, len(tokens) - missing :] < -1e9).all()
+    assert found.spoken[-2:] == [False, False] and all(found.spoken[:3])
+    for size in (2, 6):
+        with pytest.raises(InputError, match=f"{size} columns, and 5 were expected"):
+            found.fitted(winners(0, size=size))
+
+
+@pytest.mark.parametrize("unknown", ["[UNK]", "<unk>", "[unk]"])
+@pytest.mark.parametrize("other", ["|", "<0xC3>"])
+def test_unknown_text_is_written_as_a_mark(unknown, other):
+    """As pyctcdecode and sentencepiece write it."""
+    words = CTCTokens(["<pad>", unknown, "a", other]).words
+    assert words.word(words.texts[2] + words.texts[1]) == "a\u2047"
+
+
 @pytest.mark.parametrize(
     "text, expected",
     [
@@ -102,6 +181,10 @@ def test_tokens_that_do_not_fit():
         ("[PAD]\na\n[UNK]\n", ["[PAD]", "a", "[UNK]"]),
         (json.dumps({"<pad>": 0, "|": 1, "a": 2}), ["<pad>", "|", "a"]),
         (json.dumps([" ", "a"]), [" ", "a"]),
+        ("[PAD] 0\n| 1\na 2\n", ["[PAD]", "|", "a"]),
+        ("[UNK]\n[PAD]\n|\n", ["[UNK]", "[PAD]", "|"]),
+        ("{\n}\na\n", ["{", "}", "a"]),
+        (json.dumps({"eng": {"<pad>": 0, "|": 1}}), ["<pad>", "|"]),
         (json.dumps({"labels": ["", " ", "a"], "is_bpe": False}, indent=1), ["", " ", "a"]),
     ],
 )
@@ -118,7 +201,10 @@ def test_files_of_tokens(text, expected, tmp_path):
         ("a 0\nb 2\n", "no token has the id 1"),
         ("a 0\nb 0\n", "no token has the id 1"),
         ('{"a": 0, "b"', "not JSON"),
-        ('{"eng": {"a": 0}}', "tokens and ids were expected"),
+        ("[PAD] 0\n[UNK] 2\n", "no token has the id 1"),
+        ('{\n "a": 0,\n "b"', "not JSON"),
+        ('{"eng": {"a": 0}, "fra": {"b": 0}}', "vocabularies of 2 languages (eng, fra)"),
+        ('{"eng": {"a": "b"}}', "tokens and ids were expected"),
         ("[1, 2]", "tokens and ids were expected"),
     ],
 )
@@ -127,6 +213,27 @@ def test_bad_files_of_tokens(text, part, tmp_path):
     with pytest.raises(InputError) as error:
         read_tokens(tmp_path / "tokens")
     assert part in str(error.value) and str(error.value).startswith(str(tmp_path / "tokens"))
+
+
+def test_tokens_of_a_folder_and_added_ones(tmp_path):
+    with pytest.raises(InputError, match=r"a folder without vocab.json or tokens.txt"):
+        read_tokens(tmp_path)
+    (tmp_path / "tokens.txt").write_text("<blk> 0\na 1\n")
+    assert read_tokens(tmp_path) == ["<blk>", "a"]
+    (tmp_path / "vocab.json").write_text(json.dumps({"|": 0, "a": 1, "[PAD]": 2}))
+    added = tmp_path / "added_tokens.json"
+    for content, expected in (({"</s>": 4, "<s>": 3}, ["<s>", "</s>"]), ({"a": 1}, [])):
+        added.write_text(json.dumps(content))
+        for path in (tmp_path, tmp_path / "vocab.json"):
+            assert read_tokens(path) == ["|", "a", "[PAD]", *expected]
+    for content, part in (
+        ('{"<s>": 9}', "vocab.json: no token has the id 3"),
+        ('["<s>"]', "added_tokens.json: tokens and ids were expected"),
+        ('{"<s>"', "added_tokens.json: not JSON"),
+    ):
+        added.write_text(content)
+        with pytest.raises(InputError, match=part):
+            read_tokens(tmp_path)
 
 
 def test_files_of_logits(tmp_path):
@@ -183,12 +290,37 @@ def test_bad_files_of_logits(tmp_path):
         ([[0.0, np.nan], [0.0, 1.0]], "logit of frame 0 is nan"),
         ([[0.0, 1.0], [0.0, np.inf]], "logit of frame 1 is inf"),
         ([[0.0, 1.0], [-np.inf, -np.inf]], "logit of frame 1 is -inf"),
+        (np.zeros((3, 2)), "all tokens are alike in each of the 3 frames"),
     ],
 )
 def test_bad_logits(logits, part):
     with pytest.raises(InputError) as error:
         log_probs_of(logits)
     assert part in str(error.value)
+
+
+@pytest.mark.parametrize("value", [0.0, -100.0, 1e-10, np.log(1 / 5), 7.0])
+@pytest.mark.parametrize("form", ["logits", "ln P", "probabilities"])
+def test_frames_that_say_nothing_are_left_out(form, value):
+    """As padding after, before and between frames does: all tokens are alike."""
+    logits = np.random.default_rng(0).normal(0, 3, (6, 5))
+    expected = log_probs_of(logits)
+    rows = {"logits": logits, "ln P": expected, "probabilities": np.exp(expected)}[form]
+    nothing = np.full((4, 5), value) * (1 + 1e-8 * np.arange(5))  # rounded
+    for parts in ([rows, nothing], [nothing, rows], [rows[:2], nothing, rows[2:], nothing]):
+        for dtype, error in ((np.float64, 1e-9), (np.float32, 1e-5)):
+            found = log_probs_of(np.concatenate(parts).astype(dtype))
+            np.testing.assert_allclose(found, expected, atol=error)
+
+
+@pytest.mark.parametrize("total", [0.91, 0.995, 1.005, 1.09])
+def test_probabilities_that_do_not_quite_sum_to_one(total):
+    expected = log_probs_of(np.random.default_rng(0).normal(0, 3, (6, 5)))
+    np.testing.assert_allclose(log_probs_of(np.exp(expected) * total), expected, atol=1e-9)
+    # logits of any sum, and ln P, are normalised
+    np.testing.assert_allclose(log_probs_of(expected + np.log(total)), expected, atol=1e-9)
+    logits = np.random.default_rng(1).uniform(0, 1, (6, 9))
+    np.testing.assert_allclose(log_probs_of(logits), log_probs_of(logits - 5), atol=1e-9)
 
 
 def test_files_of_hotwords(tmp_path):
