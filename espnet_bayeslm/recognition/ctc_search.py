@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import math
+import threading
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
@@ -25,6 +26,7 @@ MOST_BEGUN = 1 << 24
 """Above the number of first letters of words in one search."""
 KEPT_BEGUN = 500_000
 """First letters of words that are kept from one utterance to the next, at most."""
+_ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,9 +119,16 @@ class CTCSearch:
     def __call__(self, log_probs: np.ndarray) -> List[FoundText]:
         """Hypotheses of an utterance, the best first, each text once.
 
+        One search runs at a time, since searches share first letters of words and LMs.
+
         Args:
             log_probs: Ln P of each token at each frame, (T, V).
         """
+        with _ONE_AT_A_TIME:
+            return self._found(log_probs)
+
+    def _found(self, log_probs: np.ndarray) -> List[FoundText]:
+        """Hypotheses of an utterance."""
         if len(self._begun.letters) > KEPT_BEGUN:
             self._begun = BegunWords(self._fusion, self._tokens.words.texts)
         utterance = UtteranceSearch(self._tokens, self._begun, self._fusion, self._options)
@@ -153,7 +162,7 @@ class UtteranceSearch:
         self._options, self._fusion, self._begun = options, fusion, begun
         self._blank, self._size = tokens.blank, len(tokens.tokens)
         self._opens = np.array(tokens.words.opens)
-        self._histories = WordHistories(fusion)
+        self._histories = WordHistories(fusion, tokens.words)
         # text -> its words, the last one complete
         self._finished: Dict[int, int] = {}
         # a sentence begins as after a blank

@@ -137,21 +137,21 @@ def read_hotwords(
             continue
         try:
             value = weight if own is None else float(own)
-            check_letters(phrase, words)
+            written = letters_of(phrase, words)
             Hotwords({phrase: value})
         except ValueError as error:
             problem = str(error)
             if not isinstance(error, InputError):
                 problem = f"the weight {own!r} is no number. Write WORDS :WEIGHT, or WORDS"
             raise InputError(problem, path=path, line=number) from None
-        weights[phrase] = value
+        weights[written] = value
     if not weights:
         raise InputError("no hotwords", path=path, remedy="Put one on each line.")
     return Hotwords(weights)
 
 
-def check_letters(phrase: str, words: TokenWords) -> None:
-    """Raise an InputError where no token has a letter of a hotword."""
+def letters_of(phrase: str, words: TokenWords) -> str:
+    """Hotword in the letters of tokens; an InputError where no token has one of its letters."""
     missing = words.missing_letters("".join(phrase.split()))
     if missing:
         other = missing.swapcase()
@@ -162,3 +162,4 @@ def check_letters(phrase: str, words: TokenWords) -> None:
         raise InputError(
             f"the hotword {phrase!r} has {missing!r}, and no token has such letters", remedy=advice
         )
+    return " ".join(map(words.letters, phrase.split()))

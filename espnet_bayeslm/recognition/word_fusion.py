@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import math
+import unicodedata
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from espnet_bayeslm.recognition.hotwords import Hotwords, HotwordState
 from espnet_bayeslm.scoring.mixture_scorer import MixtureScorer
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
+from espnet_bayeslm.scoring.token_words import TokenWords
 from espnet_bayeslm.scoring.word_scores import END, WordScorer
 
 LN_10 = math.log(10.0)
@@ -30,7 +32,7 @@ NO_PHRASE = HotwordState()
 
 
 class Vocabulary:
-    """Words that a search knows."""
+    """Words that a search knows, as the tokens write them."""
 
     def __init__(self, words: Iterable[str]):
         self.words = frozenset(words)
@@ -77,7 +79,7 @@ class WordFusion:
                 return gain
         if self.vocabulary is None:
             return -self.lm_weight * LETTER_COST * len(letters) if self.scorers else 0.0
-        if not letters or self.vocabulary.begins(letters):
+        if self.vocabulary.begins(letters):
             return 0.0
         return self.unk_score_offset * max(1.0, len(letters) / LONG)
 
@@ -165,19 +167,23 @@ def with_values(array: np.ndarray, start: int, values: Sequence[float]) -> np.nd
 class WordHistories:
     """Word sequences of one search, each once, with their scores. Number 0 has no words.
 
-    Attributes:
+    Args:
         fusion: The LMs, vocabulary and hotwords.
+        tokens: How the recogniser's tokens make words of letters.
+
+    Attributes:
         scores: Score of each sequence: LM, bonus, unknown words and hotwords, all weighted.
         log_probs: Ln P of each sequence by the LM, without the end.
         hot: The phrases of each sequence.
         in_phrase: True for each sequence in which a phrase of hotwords has begun.
     """
 
-    def __init__(self, fusion: WordFusion):
-        self.fusion = fusion
+    def __init__(self, fusion: WordFusion, tokens: TokenWords):
+        self.fusion, self._tokens = fusion, tokens
         self.scores, self.in_phrase = np.zeros(1), np.zeros(1, bool)
         self.log_probs, self.hot = [0.0], [NO_PHRASE]
         self._last: List[Tuple[int, str]] = [(0, "")]
+        self._numbers: Dict[Tuple[int, str], int] = {}
         self._mixture = MixtureScorer(fusion.scorers, fusion.weights)
         self._states: List[Any] = [self._mixture.begin()]
 
@@ -190,22 +196,41 @@ class WordHistories:
         return tuple(reversed(found))
 
     def add(self, pairs: Sequence[Tuple[int, str]]) -> List[int]:
-        """New sequences, each a sequence and one more word, paid in one call of each LM."""
+        """Sequences, each a sequence and the letters of one more word, paid in one call."""
         fusion, start = self.fusion, len(self._last)
-        log_probs = self._ln_p(pairs)
+        words = [(history, self._written(letters)) for history, letters in pairs]
+        # other letters may write the same word
+        new = {
+            word: letters
+            for word, (_, letters) in zip(words, pairs, strict=True)
+            if word not in self._numbers
+        }
+        log_probs = self._ln_p(list(new))
         scores = []
-        for (history, word), log_prob in zip(pairs, log_probs, strict=True):
+        for ((history, _), letters), log_prob in zip(new.items(), log_probs, strict=True):
             hot = self.hot[history]
-            gain = fusion.complete(hot, word) + fusion.lm_weight * log_prob
+            gain = fusion.complete(hot, letters) + fusion.lm_weight * log_prob
             scores.append(self.scores[history] + gain)
             self.log_probs.append(self.log_probs[history] + log_prob)
-            self.hot.append(fusion.after(hot, word))
-        self._last += pairs
-        self._states += [None] * len(pairs)
+            self.hot.append(fusion.after(hot, letters))
+        self._last += new
+        self._numbers.update(zip(new, range(start, len(self._last)), strict=True))
+        self._states += [None] * len(new)
         self.scores = with_values(self.scores, start, scores)
         in_phrase = [bool(hot.begun) for hot in self.hot[start:]]
         self.in_phrase = with_values(self.in_phrase, start, in_phrase)
-        return list(range(start, len(self._last)))
+        return [self._numbers[word] for word in words]
+
+    def _written(self, letters: str) -> str:
+        """Word of some letters, its accents as an LM knows it."""
+        word = self._tokens.word(letters)
+        forms = [unicodedata.normalize("NFC", word), word, unicodedata.normalize("NFD", word)]
+        if forms[0] == forms[2] or not self.fusion.scorers:
+            return word
+        unknown = zip(*(scorer.unknown(forms) for scorer in self.fusion.scorers), strict=True)
+        return next(
+            (form for form, each in zip(forms, unknown, strict=True) if not all(each)), forms[0]
+        )
 
     def ends(self, histories: Sequence[int]) -> List[float]:
         """Ln P of the sentence's end after each sequence; 0 without an LM."""
