@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+import os
+from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
 
 from espnet_bayeslm.loading.component_options import MixtureOptions
-from espnet_bayeslm.recognition.ctc_lists import fused_lm, search_vocabulary
+from espnet_bayeslm.recognition.ctc_lists import fused_lm, read_unigrams, search_vocabulary
 from espnet_bayeslm.recognition.ctc_search import BeamOptions, CTCSearch
-from espnet_bayeslm.recognition.ctc_tokens import CTCTokens
-from espnet_bayeslm.recognition.hotwords import HOTWORD_WEIGHT, Hotwords, check_letters
+from espnet_bayeslm.recognition.ctc_tokens import CTCTokens, tokens_of_labels
+from espnet_bayeslm.recognition.hotwords import HOTWORD_WEIGHT, Hotwords, letters_of
 from espnet_bayeslm.recognition.logits import log_probs_of
 from espnet_bayeslm.recognition.word_fusion import WordFusion
 from espnet_bayeslm.scoring.cache import uncached
+from espnet_bayeslm.scoring.word_scores import Component
+from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
 DEFAULTS = BeamOptions()
@@ -67,26 +72,26 @@ class CTCDecoder:
             beam_prune_logp: Score of a hypothesis below the best one's, from which on it is
                 dropped.
             token_min_logp: Ln P below which a token is skipped, but for the best one of a frame.
-            hotwords: Words and phrases that are preferred.
+            hotwords: Words and phrases that are preferred; a string is one of them.
             hotword_weight: Weight of each word of them.
 
         Raises:
-            InputError: The logits have NaN or another number of tokens, or no token has a
-                hotword's letters.
+            InputError: The logits have NaN or another number of tokens, another token seems to be
+                the blank, or no token has a hotword's letters.
         """
-        if hasattr(logits, "detach"):
-            logits = logits.detach().cpu().numpy()
-        log_probs = log_probs_of(logits)
-        self._tokens.check_columns(log_probs.shape[1])
-        phrases = dict.fromkeys(" ".join(phrase.split()) for phrase in hotwords or ())
+        log_probs = self._tokens.fitted(log_probs_of(logits))
+        given = [hotwords] if isinstance(hotwords, str) else hotwords or ()
+        phrases = dict.fromkeys(" ".join(phrase.split()) for phrase in given)
         how = (beam_width, beam_prune_logp, token_min_logp, tuple(phrases), hotword_weight)
-        if self._last[0] != how:
-            self._last = (how, self._search(*how))
+        last, search = self._last  # of another thread perhaps
+        if last != how:
+            search = self._search(*how)
+            self._last = (how, search)
         return [
             CTCBeam(
                 " ".join(text.words), text.lm_score, text.hotword_score, text.am_score, text.score
             )
-            for text in self._last[1](log_probs)
+            for text in search(log_probs)
         ]
 
     def decode(self, logits: Any, *args: Any, **kwargs: Any) -> str:
@@ -98,9 +103,7 @@ class CTCDecoder:
     ) -> CTCSearch:
         """Search with some hotwords."""
         fusion = self._fusion
-        given = [phrase for phrase in phrases if phrase]
-        for phrase in given:
-            check_letters(phrase, self._tokens.words)
+        given = [letters_of(phrase, self._tokens.words) for phrase in phrases if phrase]
         if given:
             fusion = dataclasses.replace(fusion, hotwords=Hotwords(dict.fromkeys(given, weight)))
         sizes = BeamOptions(beam_size=width, beam_prune_logp=prune, token_min_logp=least)
@@ -108,12 +111,13 @@ class CTCDecoder:
 
 
 def build_ctcdecoder(
-    labels: Sequence[str],
+    labels: Union[Sequence[str], Mapping[Any, Any]],
     kenlm_model_path: Optional[PathLike] = None,
-    unigrams: Optional[Iterable[str]] = None,
+    unigrams: Optional[Union[PathLike, Iterable[str]]] = None,
     alpha: float = 0.5,
     beta: float = 1.5,
     unk_score_offset: float = -10.0,
+    lm_score_boundary: bool = True,
     *,
     lms: Sequence[Any] = (),
     weights: Any = None,
@@ -125,12 +129,15 @@ def build_ctcdecoder(
     """Decoder of the logits of a CTC recogniser, which takes the arguments of pyctcdecode's.
 
     Args:
-        labels: The recogniser's tokens, in the order of the logits' columns.
+        labels: The recogniser's tokens, in the order of the logits' columns, or a mapping between
+            them and their ids.
         kenlm_model_path: An n-gram: an ARPA file or a KenLM binary.
-        unigrams: Known words; None: those of the LMs, if each of them lists its own.
+        unigrams: Known words, or a file of them; None: those of the LMs, if each of them lists its
+            own.
         alpha: Weight of ln P of the LM.
         beta: Score of each word.
         unk_score_offset: Log10 P of an unknown word, beside the LM's.
+        lm_score_boundary: True, since LMs score the sentence's start and end.
         lms: LMs, as `--lm` or `espnet_bayeslm.load` gives them; the n-gram is the last component.
         weights: Weights of several components: `weights.yaml` of `bayeslm interpolate`, or numbers.
         text_form: Form in which pretrained LMs read text, as `--text_form`.
@@ -142,12 +149,21 @@ def build_ctcdecoder(
     Raises:
         InputError: The labels make no words, or an LM cannot be loaded.
     """
-    tokens = CTCTokens(labels, blank, lower=lower)
+    if not lm_score_boundary:
+        problem = "lm_score_boundary is False, and LMs score the sentence's start and end"
+        raise InputError(problem, remedy="Leave it out.")
+    tokens = CTCTokens(tokens_of_labels(labels), blank, lower=lower)
+    if isinstance(unigrams, (str, os.PathLike)):
+        if not os.path.isfile(unigrams):
+            problem = f"unigrams: no file {os.fspath(unigrams)!r}"
+            raise InputError(problem, remedy="Give a list of words, or a file with one a line.")
+        unigrams = read_unigrams(unigrams)
     ngrams = [] if kenlm_model_path is None else [kenlm_model_path]
-    if not ngrams and not lms:
-        return CTCDecoder(tokens, WordFusion())
-    mixture = MixtureOptions(lms=lms, ngrams=ngrams, weights=weights, text_form=text_form)
-    components, shares = fused_lm(mixture, device)
+    components: List[Component] = []
+    shares = np.empty(0)
+    if ngrams or lms:
+        mixture = MixtureOptions(lms=lms, ngrams=ngrams, weights=weights, text_form=text_form)
+        components, shares = fused_lm(mixture, device)
     fusion = WordFusion(
         scorers=[uncached(component.scorer) for component in components],
         weights=shares,

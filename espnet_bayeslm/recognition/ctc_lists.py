@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -42,7 +42,8 @@ class CTCOptions(BeamOptions):
         group=GROUP,
     )
     tokens: Optional[str] = option(
-        "The recogniser's tokens: ESPnet's or k2's tokens.txt, vocab.json, or a list of labels",
+        "The recogniser's tokens: ESPnet's or k2's tokens.txt, vocab.json or its folder, or a list"
+        " of labels",
         None,
         group=GROUP,
     )
@@ -123,15 +124,21 @@ def search_vocabulary(
     if scorers:
         unknown = zip(*(scorer.unknown(words) for scorer in scorers), strict=True)
         words = [word for word, by_each in zip(words, unknown, strict=True) if not all(by_each)]
-    strange = [word for word in words if tokens.words.missing_letters(word)]
+    missing = {word: tokens.words.missing_letters(word) for word in words}
+    strange = [word for word in words if missing[word]]
+    problem = (
+        f"{len(strange)} of the {len(words)} words that the search knows have letters that no token"
+        " has"
+    )
+    if strange:
+        problem += f", as {strange[0]!r} ({missing[strange[0]]})"
     if 2 * len(strange) > len(words) or not words:
-        example = f", as {strange[0]!r}" if strange else ""
         raise InputError(
-            f"{len(strange)} of the {len(words)} words that the search knows have letters that no"
-            f" token has{example}",
-            remedy="Write tokens and words in one case: --lower true, or another LM.",
+            problem, remedy="Write tokens and words in one case: --lower true, or another LM."
         )
-    return Vocabulary(words)
+    if strange:
+        LOG.warning(f"{problem}: they are never found. Write the LM's text in the tokens' letters.")
+    return Vocabulary(tokens.words.letters(word) for word in words if not missing[word])
 
 
 def read_unigrams(path: Optional[PathLike]) -> Optional[List[str]]:
@@ -150,16 +157,35 @@ def best_path(log_probs: np.ndarray, tokens: CTCTokens) -> List[str]:
     return tokens.words.words([token for token, _ in runs if token != tokens.blank])
 
 
-def read_utterances(options: CTCOptions, tokens: CTCTokens) -> Iterator[Utterance]:
-    """Yield the utterances of a file of logits."""
-    assert options.logits is not None
-    for utt, logits in read_logits(options.logits):
+def read_utterances(path: PathLike, tokens: CTCTokens) -> Iterator[Utterance]:
+    """Utterances of a file of logits that can be searched; all are looked at first.
+
+    Raises:
+        InputError: The file cannot be read, or no utterance can be searched.
+    """
+    faults: Dict[str, str] = {}
+    num_utterances = num_frames = num_used = 0
+    for utt, logits in read_logits(path):
+        num_utterances += 1
         try:
-            log_probs = log_probs_of(logits)
-            tokens.check_columns(log_probs.shape[1])
+            num_used += len(tokens.fitted(log_probs_of(logits)))
+            num_frames += len(logits)
         except InputError as error:
-            raise InputError(f"{utt}: {error}", path=options.logits) from None
-        yield utt, log_probs
+            faults[utt] = f"{utt}: {error}"
+    for problem in faults.values():
+        if len(faults) == num_utterances:
+            raise InputError(problem, path=path)
+        LOG.warning(f"{path}: left out: {problem}")
+    if num_used < num_frames:
+        LOG.warning(
+            f"{path}: {num_frames - num_used} of {num_frames} frames are left out: all tokens are"
+            " alike there, as in padding"
+        )
+    return (
+        (utt, tokens.fitted(log_probs_of(logits)))
+        for utt, logits in read_logits(path)
+        if utt not in faults
+    )
 
 
 def ctc_lists(
@@ -180,7 +206,8 @@ def ctc_lists(
         InputError: An input cannot be used, or the LM knows too few of the words.
     """
     tokens = _tokens(options)
-    utterances = read_utterances(options, tokens)
+    assert options.logits is not None
+    utterances = read_utterances(options.logits, tokens)
     components: List[Component] = []
     weights = np.empty(0)
     if mixture.lms or mixture.ngrams:

@@ -1,6 +1,8 @@
 """Lists from CTC logits, `bayeslm nbest --recogniser ctc`, and `build_ctcdecoder` in Python."""
 
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +16,10 @@ from espnet_bayeslm.bin import nbest, rescore
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.ngram.estimation import build_ngram
+from espnet_bayeslm.recognition.ctc_decoder import CTCDecoder
 from espnet_bayeslm.recognition.ctc_lists import search_vocabulary
 from espnet_bayeslm.recognition.ctc_tokens import CTCTokens
+from espnet_bayeslm.recognition.word_fusion import WordFusion
 from espnet_bayeslm.utils.errors import InputError
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -158,8 +162,6 @@ def test_bad_inputs_of_the_tool(folder, refused, tmp_path):
     (tmp_path / "few").write_text("<pad>\n|\na\n")
     message = refused(tokens=tmp_path / "few")
     assert f"{folder}/logits.npz: u2: 19 columns, and 3 were expected for 3 tokens" in message
-    (tmp_path / "bytes").write_text("<pad>\n\u0120a\n")
-    assert f"{tmp_path}/bytes: the 2 tokens are bytes" in refused(tokens=tmp_path / "bytes")
     (tmp_path / "no_blank").write_text("".join(f"{n}\n" for n in "|abcdefghijklmnopqr"))
     assert "Give --blank TOKEN" in refused(tokens=tmp_path / "no_blank")
     for name, rows, part in (
@@ -194,6 +196,44 @@ def test_bad_options_of_the_tool(folder, refused, fails, tmp_path):
     assert "2 LMs with --recogniser pocketsphinx, which takes one" in message
 
 
+@pytest.mark.parametrize(
+    "fault, part",
+    [
+        (lambda rows: np.where(rows == rows[7, 2], np.nan, rows), "frame 7 is nan"),
+        (lambda rows: rows[None], "an array 1x"),
+        (lambda rows: rows[:, 1:], "18 columns, and 19 were expected"),
+        (lambda rows: rows * 0, "all tokens are alike in each of the"),
+    ],
+)
+def test_one_utterance_that_cannot_be_searched(folder, fault, part, tmp_path, caplog, refused):
+    """It is named before the search, and the others' lists are those without it."""
+    with np.load(folder / "logits.npz") as arrays:
+        rows = dict(arrays)
+    np.savez(tmp_path / "some.npz", **{**rows, "u3": fault(rows["u1"])})
+    nbest.main(command(folder, tmp_path / "lists"))
+    expected = read(tmp_path / "lists")
+    caplog.clear()
+    nbest.main(command(folder, tmp_path / "some", logits=tmp_path / "some.npz"))
+    assert read(tmp_path / "some") == expected
+    (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert warning.startswith(f"{tmp_path}/some.npz: left out: u3: ") and part in warning
+    np.savez(tmp_path / "all.npz", **{utt: fault(rows["u1"]) for utt in rows})
+    assert f"all.npz: u2: {warning.split('u3: ')[1]}" in refused(logits=tmp_path / "all.npz")
+
+
+def test_padding_is_left_out_and_told(folder, tmp_path, caplog):
+    nbest.main(command(folder, tmp_path / "lists", ngram=[folder / "3.arpa"]))
+    assert "left out" not in caplog.text
+    with np.load(folder / "logits.npz") as arrays:
+        padded = {utt: np.pad(rows, ((0, 30), (0, 0))) for utt, rows in arrays.items()}
+    np.savez(tmp_path / "padded.npz", **padded)
+    given = {"logits": tmp_path / "padded.npz", "ngram": [folder / "3.arpa"]}
+    nbest.main(command(folder, tmp_path / "padded", **given))
+    assert read(tmp_path / "padded") == read(tmp_path / "lists")
+    num_frames = sum(map(len, padded.values()))
+    assert f"padded.npz: 60 of {num_frames} frames are left out" in caplog.text
+
+
 def test_an_lm_that_knows_too_few_words_is_refused(folder, refused, tmp_path):
     (tmp_path / "text").write_text("zz zq\nqq zz\n" * 5)
     build_ngram(tmp_path / "text", tmp_path / "lm.arpa", order=2, discount_fallback=True)
@@ -219,6 +259,9 @@ def test_known_words(folder, caplog):
     assert known(["the", "that"], "3.arpa").words == {"the"}
     assert known(["the", "that"]).words == {"the", "that"} and known(None) is None
     assert not caplog.text
+    assert known(["the", "señor", "that"]).words == {"the", "that"}
+    assert "1 of the 3 words that the search knows" in caplog.text
+    assert "as 'señor' (ñ): they are never found" in caplog.text
     assert known(["that"], "3.arpa", "llama").words == {"that"}
     assert known(None, "3.arpa", "llama") is None
     assert "llama: no list of its words" in caplog.text and "--unigrams" in caplog.text
@@ -258,11 +301,16 @@ def test_pythons_decoder_takes_hotwords_and_other_lms(folder):
         logits = arrays["u1"]
     plain = espnet_bayeslm.build_ctcdecoder(LABELS)
     assert plain.decode_beams(logits)[0].log_prob is None
+    assert plain.decode_beams(logits, hotwords="red  remote") == plain.decode_beams(
+        logits, hotwords=["red remote"]
+    )
     some = plain.decode_beams(logits, hotwords=["put", "red  remote"], hotword_weight=3.0)
     assert some[0].hotword_score == 9.0
     assert plain.decode_beams(logits)[0].hotword_score == 0.0
-    tensor = torch.tensor(logits, requires_grad=True)
-    assert plain.decode_beams(tensor) == plain.decode_beams(logits)
+    for dtype in (torch.float32, torch.bfloat16):
+        tensor = torch.tensor(logits, dtype=dtype, requires_grad=True)
+        expected = plain.decode_beams(tensor.detach().double().numpy())
+        assert plain.decode_beams(tensor) == expected
     with pytest.raises(InputError, match="'Quiz'"):
         plain.decode(logits, hotwords=["Quiz"])
     with pytest.raises(InputError, match="18 columns, and 19"):
@@ -273,3 +321,63 @@ def test_pythons_decoder_takes_hotwords_and_other_lms(folder):
     )
     best = mixed.decode_beams(logits, beam_width=10)[0]
     assert best.text == TEXTS["u1"] and best.log_prob < 0
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        tuple(LABELS),
+        dict(enumerate(LABELS)),
+        {label: n for n, label in sorted(enumerate(LABELS), reverse=True)},
+        np.array(LABELS),
+    ],
+)
+def test_labels_of_pythons_decoder(folder, labels):
+    with np.load(folder / "logits.npz") as arrays:
+        expected = espnet_bayeslm.build_ctcdecoder(LABELS).decode_beams(arrays["u1"])
+        assert espnet_bayeslm.build_ctcdecoder(labels).decode_beams(arrays["u1"]) == expected
+
+
+@pytest.mark.parametrize("lm", [None, "3.arpa"])
+def test_known_words_of_pythons_decoder(folder, lm):
+    """They rule other words out, with and without an LM, in a list and in a file."""
+    labels = [*"abdefhiklmnoprstu", " "]
+    logits = spoken("the red remote", LABELS, margin=9.0, noise=0.1)
+    logits = np.concatenate([logits[:, 2:], logits[:, 1:2], logits[:, :1]], axis=1)
+    rows = logits.argmax(1) == labels.index("d")
+    logits[rows, labels.index("m")] = logits[rows].max(1) + 0.5
+    lm = lm and folder / lm
+    decode = espnet_bayeslm.build_ctcdecoder(labels).decode(logits)
+    assert decode == "the rem remote"
+    known = (folder / "known").read_text().split()
+    for unigrams in (known, folder / "known", str(folder / "known")):
+        decoder = espnet_bayeslm.build_ctcdecoder(labels, lm, unigrams, lm_score_boundary=True)
+        assert decoder.decode(logits) == "the red remote"
+
+
+@pytest.mark.parametrize("hotwords", [[None], [None, ["red"], ["mud"]]])
+def test_threads_that_share_a_decoder(folder, hotwords, monkeypatch):
+    """Each call gives the beams that it gives alone, whatever hotwords others have."""
+    utterances = [spoken(text, LABELS, seed=n, margin=3.0) for n, text in enumerate(TRAINED[:4])]
+    calls = [(logits, hot) for logits in utterances for hot in hotwords]
+
+    def beams(call, decoder=None):
+        decoder = decoder or espnet_bayeslm.build_ctcdecoder(LABELS, folder / "3.arpa")
+        return decoder.decode_beams(call[0], beam_width=5, hotwords=call[1])
+
+    alone = [beams(call) for call in calls]
+
+    def yielding(function):
+        """Let other threads run first."""
+        return lambda *args: [time.sleep(0), function(*args)][1]
+
+    for name in ("ahead", "complete"):
+        monkeypatch.setattr(WordFusion, name, yielding(getattr(WordFusion, name)))
+    last = property(
+        yielding(lambda self: self.last), lambda self, value: setattr(self, "last", value)
+    )
+    monkeypatch.setattr(CTCDecoder, "_last", last, raising=False)
+    shared = espnet_bayeslm.build_ctcdecoder(LABELS, folder / "3.arpa")
+    beams(calls[-1], shared)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda call: beams(call, shared), calls * 2)) == alone * 2
