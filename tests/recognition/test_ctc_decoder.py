@@ -59,6 +59,7 @@ def test_accents_that_are_letters_of_their_own(form, tmp_path, caplog):
     best = decoder.decode_beams(logits)[0]
     scorer = NgramScorer(tmp_path / "2.arpa")
     assert best.text == expected
+    assert best.lm_score == pytest.approx(best.logit_score + best.log_prob + 3 * 1.5)
     assert best.log_prob == pytest.approx(scorer.word_scores([expected.split()])[0].log_probs.sum())
     assert "no token has" not in caplog.text
 
@@ -83,6 +84,7 @@ def test_letters_of_several_bytes(tmp_path):
     ways = [p for words, p in paths.items() if [*map(known.words.word, words)] == ["the", "café"]]
     (found,) = [beam for beam in beams if beam.text == "the café"]
     assert found.logit_score == pytest.approx(np.logaddexp.reduce(ways), abs=1e-3)
-    best = build_ctcdecoder(labels, tmp_path / "2.arpa").decode_beams(logits)[0]
+    best = build_ctcdecoder(labels, tmp_path / "2.arpa", alpha=1.0).decode_beams(logits)[0]
+    assert best.lm_score == pytest.approx(best.logit_score + best.log_prob + 2 * 1.5)
     (scores,) = NgramScorer(tmp_path / "2.arpa").word_scores([["the", "café"]])
     assert best.text == "the café" and best.log_prob == pytest.approx(scores.log_probs.sum())
