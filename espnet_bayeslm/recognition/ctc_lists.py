@@ -137,7 +137,7 @@ def search_vocabulary(
             problem, remedy="Write tokens and words in one case: --lower true, or another LM."
         )
     if strange:
-        LOG.warning(f"{problem}: they are never found. Write the LM's text in the tokens' letters.")
+        LOG.warning(f"{problem}: they are never found. Write them in the tokens' letters.")
     return Vocabulary(tokens.words.letters(word) for word in words if not missing[word])
 
 
@@ -161,7 +161,7 @@ def read_utterances(path: PathLike, tokens: CTCTokens) -> Iterator[Utterance]:
     """Utterances of a file of logits that can be searched; all are looked at first.
 
     Raises:
-        InputError: The file cannot be read, or no utterance can be searched.
+        InputError: The file cannot be read, or most utterances cannot be searched.
     """
     faults: Dict[str, str] = {}
     num_utterances = num_frames = num_used = 0
@@ -173,8 +173,9 @@ def read_utterances(path: PathLike, tokens: CTCTokens) -> Iterator[Utterance]:
         except InputError as error:
             faults[utt] = f"{utt}: {error}"
     for problem in faults.values():
-        if len(faults) == num_utterances:
-            raise InputError(problem, path=path)
+        if 2 * len(faults) > num_utterances:
+            more = f" ({len(faults)} of {num_utterances} utterances cannot be searched)"
+            raise InputError(problem + more * (num_utterances > 1), path=path)
         LOG.warning(f"{path}: left out: {problem}")
     if num_used < num_frames:
         LOG.warning(
