@@ -120,7 +120,7 @@ def gains_table(
         [
             Table("", header, cells, counted=counted).markdown(),
             f"Each of {len(parts.part_of)} lists is scored by an LM that did not see its reference"
-            f" (adapters of {parts.count} parts, by {parts.units}), and rescored with weights that"
+            f" (adapters of {parts.number} parts, by {parts.units}), and rescored with weights that"
             " were tuned on others. Perplexity per word of sentences by themselves, </s> counted.",
             *notes(rows, used),
             f"Used: {used.name}." if used.system else f"Used: {used.name}; {why_none(rows)}.",
@@ -156,9 +156,9 @@ def kept_scales(plan: Plan, rows: Sequence[Result], used: Result) -> Dict[str, A
     if used.name == FIRST:
         return {"features": {"is_first": 1.0}}
     first = next(row.system for row in rows if row.system is not None)
-    content = read_yaml_mapping(plan.rescored(used.system or first) / SCALES)
+    content: Dict[str, Any] = read_yaml_mapping(plan.rescored(used.system or first) / SCALES)
     content.pop("files", None)
     if used.system is None:
-        kept = {name: content[name] for name in ("tuned_on", "counted") if name in content}
-        content = {**content["control"], **kept}
+        kept = {"tuned_on", "counted"} & content.keys()
+        content = {**content["control"], **{name: content[name] for name in kept}}
     return content

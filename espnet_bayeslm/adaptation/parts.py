@@ -25,12 +25,12 @@ class Parts(NamedTuple):
 
     Attributes:
         part_of: Utterance id -> number of its part, from 1.
-        count: How many parts there are.
+        number: How many parts there are.
         units: What is in one part as a whole: `recordings`, `speakers` or `utterances`.
     """
 
     part_of: Mapping[str, int]
-    count: int
+    number: int
     units: str
 
     def only(self, part: int, refs: Mapping[str, Sequence[str]]) -> List[str]:

@@ -187,7 +187,8 @@ def write_data(plan: Plan, options: AdaptOptions, data: Data) -> None:
     more = [learnt(read_more(path), *how) for path in options.texts]
     write_texts(plan, data.parts, data.lists, data.refs, said, more, data.order)
     used = [] if options.nbest is None else [*plan.others, *plan.ngrams]
-    check_same_files(plan, [plan.lm, plan.base or "", *map(str, plan.configs), *used])
+    given = [plan.lm, plan.base, options.ignore_words, *plan.configs, *used]
+    check_same_files(plan, [str(name) for name in given if name])
 
 
 def ready(plan: Plan, data: Data, pool: Pool) -> Plan:
@@ -195,7 +196,7 @@ def ready(plan: Plan, data: Data, pool: Pool) -> Plan:
     form, rate = measured(pool, plan)
     adapting = _sentences(plan.data("adapt.txt"))
     configs = plan.configs or tried(len(adapting))
-    plan = dataclasses.replace(plan, text_form=form, configs=configs, parts=data.parts.count)
+    plan = dataclasses.replace(plan, text_form=form, configs=configs, parts=data.parts.number)
     for config in configs:
         write_utt2lm(plan, data.parts, config)
     (plan.folder / "weights").mkdir(exist_ok=True)
@@ -296,14 +297,14 @@ def announce(
     hypotheses = sum(len(hyp.words) for item in data.lists for hyp in item.hypotheses)
     parts = data.parts
     # each part is left out once, and is read after each epoch; then all are learnt
-    passes = (parts.count - 1) * TRAINING + 1 + TRAINING
+    passes = (parts.number - 1) * TRAINING + 1 + TRAINING
     epochs = min(USUAL_EPOCHS, plan.max_epoch) * math.ceil(len(plan.configs) / workers)
     # systems, of which those in context score the lists twice
     read = (5 if plan.context else 2) * SHARED * hypotheses / min(workers, 2)
     minutes = STARTING + (epochs * passes * sum(map(len, adapting)) + read) / rate / 60
     LOG.info(
         "%d lists of %d parts; %s stay whole. About %.0f minutes on %d process%s",
-        *(len(data.lists), parts.count, parts.units, minutes, workers, "es" * (workers > 1)),
+        *(len(data.lists), parts.number, parts.units, minutes, workers, "es" * (workers > 1)),
     )
 
 

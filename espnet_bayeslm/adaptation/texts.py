@@ -11,7 +11,7 @@ from espnet_bayeslm.adaptation.parts import Parts
 from espnet_bayeslm.adaptation.plan import Plan
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.text_checks import warn_leakage, warn_of_spelling
-from espnet_bayeslm.evaluation.transcripts import read_transcripts
+from espnet_bayeslm.evaluation.transcripts import has_words, read_transcripts
 from espnet_bayeslm.evaluation.wer import Counting, check_same_utterances
 from espnet_bayeslm.nbest.formats import CheckedLists, write_nbest
 from espnet_bayeslm.nbest.segments import PlaceOf, recordings
@@ -23,8 +23,9 @@ from espnet_bayeslm.utils.folders import staged
 from espnet_bayeslm.utils.log import LOG
 
 Refs = Mapping[str, Sequence[str]]
-SOME = 50
-"""References that the last training reads after each epoch, whose figure nothing depends on."""
+VALID, SOME = 100, 20
+"""Most references of its part by which the epochs of a training are chosen, and those that the last
+training reads, on whose figure nothing depends."""
 
 
 def checked_input(
@@ -62,7 +63,7 @@ def checked_input(
 
 def _check_words(refs: Refs, path: PathLike) -> None:
     """Raise an InputError where no reference has words."""
-    if not any(refs.values()):
+    if not has_words(refs.values()):
         raise InputError("no references with words", path=path, remedy="Give --ref FILE.")
 
 
@@ -108,12 +109,13 @@ def write_texts(
             f"{utt} {' '.join(words)}".rstrip() + "\n" for utt, words in refs.items()
         ),
     }
-    for part in range(1, parts.count + 1):
-        own = [item for item in lists if parts.part_of[item.utt] == part]
+    for part in range(1, parts.number + 1):
+        own = [item for item in lists if parts.part_of[item.utt] == part and said[item.utt]]
         rest = [item for item in lists if parts.part_of[item.utt] != part]
-        files[f"valid{part}.txt"], files[f"adapt{part}.txt"] = text(own), text(rest) + others
+        files[f"valid{part}.txt"] = text(own[:VALID])
+        files[f"adapt{part}.txt"] = text(rest) + others
     _keep(plan.data(""), files)
-    for part in range(1, parts.count + 1):
+    for part in range(1, parts.number + 1):
         heard = [said[utt] for utt in parts.only(part, refs)]
         what = f"the references of part {part}"
         warn_leakage(heard, plan.data(f"adapt{part}.txt"), what=what)

@@ -100,7 +100,8 @@ def scored_by_own_lms(
             "--utt2lm is for a --keyed text, whose words an --lm scores without --context",
             remedy="Give --keyed true and --lm, and leave out --unit and --context.",
         )
-    known, of_lms = read_utt2lm(options.utt2lm or ""), {}
+    known = read_utt2lm(options.utt2lm or "")
+    of_lms: Dict[Any, List[str]] = {}
     for key in sentences:
         of_lms.setdefault(known.get(key, options.lms[0]), []).append(key)
     rows: Dict[str, List[WordScores]] = {}

@@ -27,7 +27,7 @@ def test_a_recording_is_in_one_part(names):
     utts = [item.utt for item in lists]
     parts = divide(utts, whole_units(lists))
     assert sorted(parts.part_of) == sorted(utts)
-    assert {*parts.part_of.values()} == {*range(1, parts.count + 1)}
+    assert {*parts.part_of.values()} == {*range(1, parts.number + 1)}
     if len({*names}) > 1:
         assert parts.units == "recordings"
         assert len({(item.recording, parts.part_of[item.utt]) for item in lists}) == len({*names})
