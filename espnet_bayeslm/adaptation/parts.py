@@ -14,7 +14,7 @@ from espnet_bayeslm.nbest.segments import Units
 from espnet_bayeslm.rescoring.feature_tuning import LISTS_PER_WEIGHT, folds
 from espnet_bayeslm.utils.errors import InputError
 
-PARTS, PARTS_OF_LITTLE, LITTLE = 2, 4, 200
+PARTS, PARTS_OF_LITTLE, LITTLE = 2, 3, 200
 """Number of parts, and the number below so many sentences, whose halves would train too little."""
 LEAST_LISTS = 2 * LISTS_PER_WEIGHT * 5 // 4
 """Lists without which no weights of a score and an LM could be tuned on four of five folds."""

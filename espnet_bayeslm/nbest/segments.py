@@ -195,7 +195,7 @@ def _own_place(item: NBest) -> Segment:
 
 
 class Units(NamedTuple):
-    """What stays whole where lists are divided.
+    """Units that stay whole where lists are divided.
 
     Attributes:
         name: `recordings`, `speakers` or `utterances`.

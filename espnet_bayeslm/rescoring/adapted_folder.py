@@ -78,7 +78,7 @@ def _filled(given: Any, folder: Path, content: Mapping[str, Any]) -> Any:
     if unknown := sorted(map(str, set(content) - set(known))):
         raise InputError(f"unknown: {', '.join(unknown)[:80]}; expected {', '.join(known)}")
     if told:
-        LOG.info("%s: used: %s", folder, "; ".join(told))
+        (LOG.info if len(told) == 1 else LOG.warning)("%s: used: %s", folder, "; ".join(told))
     usual = {field.name: field.default for field in dataclasses.fields(given)}
     fields = {**known, **BROUGHT}
     twice = [

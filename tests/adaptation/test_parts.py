@@ -34,7 +34,7 @@ def test_a_recording_is_in_one_part(names):
     assert divide(utts, whole_units(lists)) == parts
 
 
-@pytest.mark.parametrize(("count", "expected"), [(LITTLE - 1, 4), (LITTLE, 2)])
+@pytest.mark.parametrize(("count", "expected"), [(LITTLE - 1, 3), (LITTLE, 2)])
 def test_little_text_has_more_parts_of_one_size(count, expected):
     lists = lists_of([None] * count)
     parts = divide([item.utt for item in lists], whole_units(lists))

@@ -87,7 +87,7 @@ def adapted(lists, tiny, tmp_path_factory):
         segments=str(lists / "segments"),
         context="previous",
         normalize="lower",
-        max_epoch=2,
+        max_epoch=1,
         workers=2,
         precision="float32",
         output=str(output),
@@ -183,7 +183,7 @@ def test_weights_that_were_tuned_with_parts_belong_to_the_adapter_of_all(adapted
 
 
 @pytest.mark.parametrize("used", [FIRST, CONTROL])
-def test_without_an_lm_nothing_is_read_and_scored(used, adapted, lists, tmp_path, capfd):
+def test_without_an_lm_nothing_is_read_and_scored(used, adapted, lists, tmp_path, caplog, capsys):
     """The folder says why, the lists are those of its scales, and no LM need be there."""
     options = AdaptOptions(source="hf:lm", normalize="lower", output=str(tmp_path))
     shutil.copytree(adapted / "rescored", tmp_path / "rescored")
@@ -196,8 +196,7 @@ def test_without_an_lm_nothing_is_read_and_scored(used, adapted, lists, tmp_path
     assert content["used"] == used and content["note"] == NOT_USED and "lm" not in content
     words = ["--nbest", lists / "dev.jsonl", "--adapted", tmp_path, "--output", tmp_path / "out"]
     rescore([str(word) for word in [*words, "--decision", "mbr", "--write_best", 1]])
-    said = capfd.readouterr()
-    assert f"used: {used}; {NOT_USED}" in said.err
+    assert f"used: {used}; {NOT_USED}" in caplog.text
     expected = [
         f"{i.utt} {' '.join(i.hypotheses[0].words)}" for i in read_nbest(lists / "dev.jsonl")
     ]
@@ -207,7 +206,7 @@ def test_without_an_lm_nothing_is_read_and_scored(used, adapted, lists, tmp_path
         assert len(expected) == NUM_LISTS
     else:
         assert (tmp_path / "out" / "text").read_text().splitlines() == expected
-        assert "as it came" in said.out
+        assert "as it came" in capsys.readouterr().out
     assert not (tmp_path / "out" / "lmwt.nn").exists()
 
 
@@ -323,7 +322,7 @@ def test_the_number_of_sentences_chooses_the_adapter(lists, tiny, tmp_path, monk
     refs = (lists / "ref").read_text().splitlines(keepends=True)[:20]
     (tmp_path / "ref").write_text("".join(refs))
     chosen = []
-    monkeypatch.setattr(stages, "trained", lambda plan, *_: chosen.append(plan.configs))
+    monkeypatch.setattr(stages, "learn", lambda plan, *_: chosen.append(plan.configs))
     for few in (25, 26):
         monkeypatch.setattr(plans, "FEW", few)
         output = str(tmp_path / str(few))
