@@ -33,9 +33,6 @@ END_MARGIN = 8.0
 # CTC rules an end out whose ln p is below this
 CTC_END = -8.0
 
-# Words after which the prefixes of earlier utterances are forgotten
-MOST_PAID = 500
-
 Payment = Tuple[Any, str]
 """A word, or `END`, after some words, for which the state of the mixture stands."""
 
@@ -158,8 +155,8 @@ class FusionLM(LogProbLM):
         self._encoded: Optional[torch.Tensor] = None
         self.ahead_weight, self.takes_back = ahead_weight, takes_back
         self.end_margin, self.interval = end_margin, interval
-        self._begun: Dict[str, Any] = {}
-        self._num_paid = 0
+        # a search, and the state of the mixture before its first word
+        self._begun: Tuple[Any, Any] = (None, None)
         self._words = TokenWords(tokens)
         self._normalization = Normalization(normalize)
         self._loaded = _Loaded(ComponentOptions(**components), text_forms or {})
@@ -177,13 +174,12 @@ class FusionLM(LogProbLM):
 
     def zero_state(self) -> FusionState:
         """State before the first token."""
-        device = str(self.like.device)
-        if device not in self._begun or self._num_paid > MOST_PAID:
-            # utterances share prefixes that are kept, of one batch too
-            self._begun = {device: self._mixture().begin()}
-            self._num_paid = 0
+        search = self._search, str(self.like.device)
+        if self._begun[0] != search:
+            # utterances of a batch share prefixes
+            self._begun = search, self._mixture().begin()
         ahead = None if self.ahead is None else self.ahead.zero_state()
-        return FusionState(self._begun[device], ahead=ahead)
+        return FusionState(self._begun[1], ahead=ahead)
 
     @torch.no_grad()
     def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
@@ -226,8 +222,10 @@ class FusionLM(LogProbLM):
 
     def forward(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
         """Score each next token, (B, L, V); the state holds the hypotheses."""
-        states = [self.zero_state() for _ in input] if hidden is None else hidden
-        columns = []
+        states, columns = hidden, []
+        if states is None:
+            with self.scoring():  # a new search
+                states = [self.zero_state() for _ in input]
         for tokens in input.unbind(1):
             scores, states = self.advance(tokens, states)
             columns.append(scores)
@@ -321,7 +319,6 @@ class FusionLM(LogProbLM):
         payments = [payment for own in due for payment in own]
         if not payments:
             return [0.0] * len(due)
-        self._num_paid += len(payments)
         states, words = zip(*payments, strict=True)
         log_probs = self._mixture().next_words(states, words)
         totals = np.split(log_probs, np.cumsum([*map(len, due)])[:-1])

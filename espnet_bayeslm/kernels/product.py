@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import functools
 import itertools
+import zlib
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import torch
@@ -142,15 +143,22 @@ def _kept_product(weight: torch.Tensor, search: Optional[int]) -> Product:
     """Product x -> x weight^T, with the packed weights of the last call if they are unchanged."""
     known = _kept.get(weight)
     if known is None or known[0] != search:
-        # any write to the weights changes their product with a vector, whichever way it was done;
-        # to make it costs a fraction of one step
-        probe = torch.arange(1, weight.size(1) + 1, dtype=torch.float64).cos().to(weight)
-        content = weight @ probe
-        is_same = known is not None and content.dtype == known[1].dtype
-        if not is_same or not torch.equal(content, known[1]):
+        content = content_of(weight)
+        if known is None or content != known[1]:
             known = (search, content, _packed_product(weight.detach(), KEEP_ROWS))
         known = _kept[weight] = (search, *known[1:])
     return known[2]
+
+
+def content_of(weight: torch.Tensor) -> Tuple[Any, ...]:
+    """Type, shape and checksum of a matrix on a CPU, of which a write to it changes one.
+
+    The checksum is of all bits: neither a tensor's version, which writes to `.data` leave as it is,
+    nor sums, which rounding and exchanged elements leave, tell so much. It takes the time of some
+    steps of a search, and a search has many.
+    """
+    content = weight.detach().contiguous().view(torch.uint8).numpy()
+    return weight.dtype, tuple(weight.shape), zlib.crc32(content)
 
 
 def weight_gradient(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

@@ -71,9 +71,9 @@ class IncrementalLM(AbsLM):
         ys = ys.masked_fill(ys == 0, self.vocab_size - 1 if self.sos is None else self.sos)
         begins = all(state is None for state in states)
         read = 0 if begins else ys.size(1) - 1
-        # a transducer's hypothesis may still be empty where others are not
-        states = [self.zero_state() if state is None else state for state in states]
         with self.scoring(goes_on=not begins):
+            # a transducer's hypothesis may still be empty where others are not
+            states = [self.zero_state() if state is None else state for state in states]
             for tokens in ys[:, read:].unbind(1):
                 logits, states = self.advance(tokens, states)
         return logits, states

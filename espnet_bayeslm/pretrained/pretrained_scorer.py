@@ -224,6 +224,10 @@ class CausalTreeLM(TreeLM):
 
         return PackedLinears(self.model, "" if self._sampled is None else ".lora_")
 
+    def begin(self) -> None:
+        """Begin a search, before which the weights may have changed."""
+        self._packed.begin()
+
     @contextlib.contextmanager
     def stepping(self, num_samples: int) -> Iterator[None]:
         """Hold evaluation mode, and the weights packed."""

@@ -114,6 +114,7 @@ class PrefixScorer:
         if vocabulary is not None:
             parts = [self._start_end, *(ids for w in vocabulary for ids in self._tokens_of(w))]
             tokens = sorted({token for ids in parts for token in ids} | {*self._reader.start})
+        self._lm.begin()
         search = PrefixSearch({token: n for n, token in enumerate(tokens)})
         first, *others = self._reader.start
         prefix = TokenPrefix(search, None, first)

@@ -140,6 +140,9 @@ class TreeLM:
         """Number of tokens before a root whose keys are kept in its state."""
         return 0
 
+    def begin(self) -> None:
+        """Begin a search, before which the weights may have changed."""
+
     def stepping(self, num_samples: int) -> ContextManager[Any]:
         """Hold all that `step` needs."""
         return self.held()

@@ -160,6 +160,23 @@ def test_hypotheses_of_many_utterances_at_once(sources):
     torch.testing.assert_close(found, torch.cat(alone), atol=1e-4, rtol=0)
 
 
+def test_an_lm_that_changes_between_searches(sources):
+    tokens, cuts = CUTS["pieces"]
+    components = {**sources["causal LM"], "text_form": "lower"}
+    lm = FusionLM(len(tokens), tokens, components, end_margin=1e9).eval()
+    ids = [tokens.index(piece) for piece in cuts[SENTENCES[0]].split()]
+    sequence = torch.tensor([[len(tokens) - 1, *ids]])
+    places, before = (range(len(ids) + 1), [*ids, len(tokens) - 1]), total(lm, ids)
+    for scores in (lambda: total(lm, ids), lambda: lm(sequence, None)[0][0][places].sum().item()):
+        lm._loaded.on("cpu")[0].scorer.lm.model.lm_head.weight.data.mul_(0.8)
+        (expected,) = lm.text_log_probs([ids])
+        assert abs(before - expected) > 0.1
+        assert scores() == pytest.approx(expected, abs=1e-4)
+    # utterances of a batch share prefixes
+    _, (one, other) = lm.batch_score(sequence[:, :1].expand(2, 1), [None, None], None)
+    assert one.words[0].prefix is other.words[0].prefix
+
+
 def test_an_end_that_the_look_ahead_rules_out_costs_nothing(sources, monkeypatch):
     tokens, _ = CUTS["pieces"]
     lm = FusionLM(len(tokens), tokens, sources["n-gram"], ahead=look_ahead(1), end_margin=-1.0)

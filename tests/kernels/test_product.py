@@ -76,6 +76,30 @@ class TestKept:
         with product.keeping_packed(-6):
             assert linear(x.bfloat16(), weight).dtype == torch.bfloat16
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    @pytest.mark.parametrize("change", ["element", "columns", "rows", "order", "one column"])
+    @torch.no_grad()
+    def test_no_change_is_missed(self, change, dtype):
+        """Of small integers, whose sums round nothing away, and which changes may leave."""
+        torch.manual_seed(0)
+        weight = torch.nn.Parameter(torch.randint(-3, 4, (512, 512)).to(dtype))
+        x, values = torch.randn(5, 512).to(dtype), weight.data
+        with product.keeping_packed(-7):
+            linear(x, weight)
+        if change == "element":
+            values[7, 10] += 1
+        elif change == "columns":
+            values[:, [3, 4]] = values[:, [4, 3]]
+        elif change == "rows":
+            values[[3, 4]] = values[[4, 3]]
+        elif change == "order":  # the sums of rows stay
+            values.copy_(values.flip(1))
+        else:
+            values[::20, 10] += 0.25
+        with product.keeping_packed(-8):
+            found = linear(x, weight)
+        torch.testing.assert_close(found, F.linear(x, weight), rtol=1e-2, atol=1e-2)
+
     def test_gradients_are_not_lost(self, calls):
         weight = torch.nn.Parameter(torch.randn(512, 512))
         with product.keeping_packed(-5):

@@ -2,14 +2,18 @@
 
 import pytest
 import torch
+from peft import LoraConfig
+from tiny_models import write_adapter, write_model
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+import espnet_bayeslm
 from espnet_bayeslm.kernels import plain
 from espnet_bayeslm.pretrained import packed_linears
 from espnet_bayeslm.pretrained.packed_linears import PackedLinears
 from espnet_bayeslm.pretrained.pretrained_scorer import CausalTreeLM
 from espnet_bayeslm.scoring.prefixes import PrefixSearch, TokenPrefix
+from espnet_bayeslm.scoring.word_scores import END
 
 SIZE = 160  # matrices of fewer than 2^14 elements are not packed
 
@@ -77,3 +81,95 @@ def test_steps_have_the_scores_of_whole_texts():
                 log_probs, (node.state,) = lm.step([node], 0)
             found.append(log_probs[0])
     torch.testing.assert_close(torch.stack(found), expected, atol=1e-4, rtol=1e-4)
+
+
+def _merge(model):
+    model.merge_adapter()
+
+
+def _write_data(model):
+    model.lm_head.weight.data.mul_(0.7)  # leaves the tensor's version as it is
+
+
+def _replace_data(model):
+    model.lm_head.weight.data = model.lm_head.weight.data * 0.7
+
+
+def _replace_layer(model):
+    torch.manual_seed(3)
+    model.base_model.model.model.layers[0].mlp.down_proj = nn.Linear(2 * SIZE, SIZE)
+
+
+def _replace_bias(model):
+    layer = model.base_model.model.model.layers[0].mlp.down_proj
+    layer.bias = nn.Parameter(torch.linspace(-3, 3, SIZE))
+
+
+def _load(model):
+    model.load_state_dict({k: 0.9 * v for k, v in model.state_dict().items()})
+
+
+def _add_adapter(model):
+    config = LoraConfig(r=2, target_modules=["q_proj", "down_proj"], init_lora_weights=False)
+    model.add_adapter("second", config)
+    model.set_adapter("second")
+
+
+def _round(model):
+    model.to(torch.bfloat16)
+
+
+CHANGES = [_merge, _write_data, _replace_data, _replace_layer, _replace_bias, _load, _add_adapter]
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory):
+    """Return the folder of a causal LM with large layers, and of an adapter of it."""
+    folder = tmp_path_factory.mktemp("lm")
+
+    def config(size):
+        options = {"mlp_bias": True, "num_hidden_layers": 1, "num_attention_heads": 4}
+        sizes = {"hidden_size": SIZE, "intermediate_size": 2 * SIZE}
+        return LlamaConfig(vocab_size=size, **sizes, **options)
+
+    write_model(folder / "base", config, scale=2.0)
+    lora = LoraConfig(r=2, target_modules=["q_proj", "up_proj"])
+    write_adapter(folder / "base", folder / "adapter", lora)
+    return f"hf:{folder}/adapter"
+
+
+@pytest.mark.parametrize("change", [*CHANGES, _round])
+def test_a_search_after_a_change_has_the_changed_weights(change, adapted):
+    """Whatever changes them; the scores are those of whole sentences, which need no packing."""
+    trained = espnet_bayeslm.load(adapted, text_form="lower,special,blank")
+    scorer, words = trained.scorer, ["so", "we", "could"]
+
+    def searched():
+        state, found = scorer.begin(), []
+        for word in [*words, END]:
+            found += scorer.next_words([state], [word]).tolist()
+            state = state if word == END else scorer.after(state, word)
+        return found
+
+    before = searched()
+    with torch.no_grad():
+        change(trained.model)
+    found, expected = searched(), scorer.word_scores([words])[0].log_probs
+    tolerance = 0.1 if change is _round else 1e-3
+    assert found == pytest.approx(expected, abs=tolerance)
+    if change not in (_merge, _round):
+        assert before != pytest.approx(expected, abs=0.01)
+
+
+def test_weights_that_stay_are_packed_once(monkeypatch):
+    calls, layers = [], nn.Sequential(nn.Linear(SIZE, SIZE), nn.Linear(SIZE, SIZE))
+    pack = packed_linears.product
+    monkeypatch.setattr(packed_linears, "product", lambda w, *a: calls.append(w) or pack(w, *a))
+    packed = PackedLinears(layers)
+    for begins, count in ((False, 2), (True, 2), (True, 3), (False, 3)):
+        if begins:
+            packed.begin()
+        with packed.used():
+            assert len(calls) == count
+        if begins:
+            layers[1].weight.data[3, 4] += 1.0
