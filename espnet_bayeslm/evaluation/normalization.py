@@ -233,6 +233,9 @@ STEPS: Mapping[str, TextFunction] = {
     "punct": punct,
 }
 
+# Steps that read more than a word at once, such as `5 %` or `three million`
+BEYOND_A_WORD = frozenset({"whisper", "numbers"})
+
 
 class Normalization:
     """Steps that are applied to the words of hypotheses, references and text.
@@ -252,6 +255,18 @@ class Normalization:
             )
         self.steps = tuple(name for name in STEPS if name in names)
         self._kept = frozenset(kept)
+
+    def check_by_word(self, where: str) -> None:
+        """Raise an InputError if a step reads more than a word; `where` words come one by one."""
+        wider = [name for name in self.steps if name in BEYOND_A_WORD]
+        if wider:
+            rest = ",".join(name for name in self.steps if name not in wider)
+            raise InputError(
+                f"{where}: --normalize {','.join(wider)} reads the words around a word, and a search"
+                " has each word by itself",
+                remedy=f"Leave it out{f': --normalize {rest}' if rest else ''}; rescore the lists"
+                " of the search with it.",
+            )
 
     def words(self, words: Sequence[str]) -> Words:
         """Words as the steps leave them; markup between the words stays."""

@@ -89,9 +89,12 @@ def write_fusion(
             validation text that the recogniser's configuration names.
 
     Raises:
-        InputError: The recogniser's tokens make no words, an LM is missing or knows too few of the
-            words, weights are missing, or the look-ahead has other tokens.
+        InputError: The recogniser's tokens make no words, `normalize` reads more than a word, an LM
+            is missing or knows too few of the words, weights are missing, or the look-ahead has
+            other tokens.
     """
+    normalization = Normalization(normalize)
+    normalization.check_by_word("--format fusion")
     config, tokens = recogniser_config(asr_exp)
     check_target(folder, sources=[lm for lm in options.lms if Path(str(lm)).exists()])
     if sentences is None:
@@ -99,7 +102,7 @@ def write_fusion(
     components = part_of(ComponentOptions, options).components()
     names, digests = [c.name for c in components], [c.fingerprint for c in components]
     weights = exported_weights(options.weights, names, digests)
-    read = [Normalization(normalize).words(words) for words in sentences]
+    read = [normalization.words(words) for words in sentences]
     forms = _text_forms(options, components, read)
     for component in components:
         _check_words(component, read, options.max_oov_rate)

@@ -116,8 +116,8 @@ class FusionLM(LogProbLM):
             LM reads the words of several tokens in the time of one.
 
     Raises:
-        InputError: The tokens make no words, a component is missing or has changed, or the
-            look-ahead has other tokens.
+        InputError: The tokens make no words, `normalize` reads more than a word, a component is
+            missing or has changed, or the look-ahead has other tokens.
     """
 
     # ESPnet's transducer search asks for it
@@ -159,6 +159,7 @@ class FusionLM(LogProbLM):
         self._begun: Tuple[Any, Any] = (None, None)
         self._words = TokenWords(tokens)
         self._normalization = Normalization(normalize)
+        self._normalization.check_by_word("lm fusion")
         self._loaded = _Loaded(ComponentOptions(**components), text_forms or {})
         found = self._loaded.on("cpu")
         self.weights = check_weights(weights if weights is not None else [1.0], len(found))

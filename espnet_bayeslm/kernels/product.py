@@ -157,7 +157,7 @@ def content_of(weight: torch.Tensor) -> Tuple[Any, ...]:
     nor sums, which rounding and exchanged elements leave, tell so much. It takes the time of some
     steps of a search, and a search has many.
     """
-    content = weight.detach().contiguous().view(torch.uint8).numpy()
+    content: Any = weight.detach().contiguous().view(torch.uint8).numpy()
     return weight.dtype, tuple(weight.shape), zlib.crc32(content)
 
 

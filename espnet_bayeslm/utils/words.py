@@ -17,8 +17,10 @@ def lower_case(text: str) -> str:
     dotless i (U+0131), and a sigma at the end of a word. Text in NFC stays in NFC.
     """
     lowered = _SECOND_DOT.sub(r"\1", text.lower())
-    is_composed = unicodedata.is_normalized("NFC", text)
-    return unicodedata.normalize("NFC", lowered) if is_composed else lowered
+    if unicodedata.is_normalized("NFC", text):
+        return unicodedata.normalize("NFC", lowered)
+    # a word is written alike beside words in NFC and others
+    return lowered if " " not in text else " ".join(map(lower_case, text.split(" ")))
 
 
 def turkish_lower_case(text: str) -> str:

@@ -226,6 +226,12 @@ def test_a_configuration_without_components(sources):
             FusionLM(3, tokens, components)
 
 
+def test_a_fusion_that_was_written_with_a_step_that_reads_more_than_a_word(sources):
+    tokens, _ = CUTS["pieces"]
+    with pytest.raises(InputError, match="lm fusion: --normalize numbers reads the words around"):
+        FusionLM(len(tokens), tokens, sources["n-gram"], normalize="numbers,lower")
+
+
 def test_copies_share_their_components(sources):
     lm = FusionLM(len(CUTS["pieces"][0]), CUTS["pieces"][0], sources["n-gram"])
     (component,) = lm._loaded.on("cpu")
@@ -311,6 +317,7 @@ def test_what_espnet_loads(how, sources, asr_exp, ahead, tmp_path):
         ({"ahead": "words"}, "are no tokens of"),
         ({"ahead": "letters"}, "ids stand for other tokens"),
         ({"normalize": "upper"}, "unknown step 'upper'"),
+        ({"normalize": "lower,numbers"}, "--format fusion: --normalize numbers reads the words"),
         ({"subtract_lm": "words", "subtract_weight": -0.2}, "--subtract_lm with --format fusion"),
     ],
 )

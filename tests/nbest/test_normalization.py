@@ -7,9 +7,11 @@ import unicodedata
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from oracles.lattice_paths import all_paths, random_lattice
 
-from espnet_bayeslm.evaluation.normalization import STEPS, Normalization
+from espnet_bayeslm.evaluation.normalization import BEYOND_A_WORD, STEPS, Normalization
 from espnet_bayeslm.nbest.formats import normalized
 from espnet_bayeslm.nbest.lattice import normalized_lattice, restored_lattice
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
@@ -89,6 +91,78 @@ def test_twice_is_once(steps):
     text = "Well, I'm 21 — “fine”, don't $5.50 the 2nd it's 7% O'Neill re-do"
     once = apply(steps, text)
     assert apply(steps, once) == once
+
+
+SIGNS = [
+    "a",
+    "I",
+    "J",
+    "Σ",
+    "İ",
+    "ß",
+    "ﬁ",
+    "½",
+    "㎞",
+    "％",
+    "´",
+    "\u00a0",
+    "\u3000",
+    "\u200c",
+    "\u200d",
+]
+SIGNS += [
+    "\u0301",
+    "\u030c",
+    "\u0307",
+    "\u0323",
+    "\ufe0f",
+    "\u20e3",
+    "❤",
+    "1",
+    "0",
+    "5",
+    "%",
+    "$",
+    "€",
+]
+SIGNS += [
+    "'",
+    "’",
+    "n't",
+    "'ll",
+    "can",
+    "won't",
+    "let's",
+    "gonna",
+    ".",
+    ",",
+    "-",
+    ":",
+    "(",
+    "<",
+    "_",
+]
+WORDS = st.lists(st.lists(st.sampled_from(SIGNS), min_size=1, max_size=4).map("".join), max_size=5)
+
+
+@settings(deadline=None, max_examples=300)
+@given(WORDS, st.sets(st.sampled_from(sorted(STEPS.keys() - BEYOND_A_WORD)), min_size=1))
+@example(["J\u030c", "e\u0301"], {"lower"})  # one word in NFC beside another that is not
+def test_steps_that_read_no_more_than_a_word(words, steps):
+    normalization = Normalization(",".join(steps))
+    normalization.check_by_word("a search")
+    words = " ".join(words).split()
+    assert normalization.words(words) == normalization.each(words)
+
+
+@pytest.mark.parametrize("text", ["$3 million", "5 % of", "3 €"])
+def test_a_step_that_reads_the_words_around_a_word_is_refused_in_a_search(text):
+    numbers = Normalization("lower,punct,numbers")
+    assert numbers.words(text.split()) != numbers.each(text.split())
+    with pytest.raises(InputError, match=r"numbers reads .* --normalize lower,punct; rescore"):
+        numbers.check_by_word("a search")
+    with pytest.raises(InputError, match="Leave it out; rescore"):
+        Normalization("whisper").check_by_word("a search")
 
 
 def test_whispers_own_where_it_is_installed():
