@@ -262,8 +262,8 @@ class Normalization:
         if wider:
             rest = ",".join(name for name in self.steps if name not in wider)
             raise InputError(
-                f"{where}: --normalize {','.join(wider)} reads the words around a word, and a search"
-                " has each word by itself",
+                f"{where}: --normalize {','.join(wider)} reads the words around a word, and a"
+                " search has each word by itself",
                 remedy=f"Leave it out{f': --normalize {rest}' if rest else ''}; rescore the lists"
                 " of the search with it.",
             )

@@ -35,7 +35,7 @@ from espnet_bayeslm.loading.export import (
 from espnet_bayeslm.loading.token_text import check_ngram
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.loading.weights_file import forms_of_weights
-from espnet_bayeslm.pretrained.text_forms import first_sentences
+from espnet_bayeslm.pretrained.text_forms import AUTO, first_sentences
 from espnet_bayeslm.recognition.recognisers import ASR_FILES, check_one_speaker
 from espnet_bayeslm.scoring.perplexity import UnknownWords
 from espnet_bayeslm.scoring.unknown_words import mending_lines
@@ -179,7 +179,8 @@ def _text_forms(
 ) -> Dict[str, str]:
     """Form in which each pretrained LM reads text, by its name."""
     worker = ComponentWorker(components, None, forms_of_weights(options.weights, components))
-    facts = worker.facts(first_sentences(sentences) or None)
+    # a form that is named in part does without sentences
+    facts = worker.facts(first_sentences(sentences) or (None if options.text_form == AUTO else ()))
     if facts is None:
         names = ", ".join(c.name for c in components if c.pretrained is not None)
         raise InputError(

@@ -49,8 +49,9 @@ class LMOptions(ToolOptions):
     text_form: str = option(
         "Form in which pretrained LMs read the text, FORM[,MARKS[,BLANK]]: as_is, lower or sentence"
         " (capitals and a full stop); newline or special (the tokenizer's own marks of start and"
-        " end); blank or no_blank (before the first word); auto: for each LM the form of --scales"
-        " or --weights, else the form of lowest perplexity on the first sentences",
+        " end); blank or no_blank (before the first word); parts that are left out: as the LM's"
+        " tokenizer begins a text; auto: for each LM the form of --scales or --weights, else the"
+        " form of lowest perplexity on the first sentences",
         AUTO,
         check=TextForm.parse,
         metavar="FORM",

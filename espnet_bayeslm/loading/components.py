@@ -243,7 +243,7 @@ class ComponentWorker:
     kept: Sequence[KeptForm]
 
     def facts(self, sentences: Optional[Sentences] = None) -> Optional[ComponentFacts]:
-        """Facts of the components; None if a form is yet to be chosen by sentences.
+        """Facts of the components; None if a form is open, and sentences are wanted.
 
         A pretrained LM reads text in its own form, else in the first that is kept, else in the one
         that the sentences choose.
@@ -252,7 +252,9 @@ class ComponentWorker:
         known = {kept.name: kept.form for kept in reversed(self.kept)}
         lms: Dict[str, Any] = {c.name: c.pretrained for c in self.components}
         lms = {name: lm for name, lm in lms.items() if lm is not None}
-        if sentences is None and any(lms[name].chooses for name in lms.keys() - known.keys()):
+        if sentences is None and any(
+            lm.is_open and not (lm.chooses and name in known) for name, lm in lms.items()
+        ):
             return None
         given = {name: known.get(name) if lm.chooses else None for name, lm in lms.items()}
         forms = {n: str(lm.prepare(sentences or (), given[n]).form) for n, lm in lms.items()}

@@ -57,6 +57,8 @@ LOGIT_TOLERANCE = 1e-3
 # Words of the first sentences, which all text forms read; the most -ln p of them, in that of the
 # best form, with which a form reads the others too. Of 12 forms on three texts 3 or 4 do.
 FEW_WORDS, CLEARLY_WORSE = 100, 1.05
+# A warning tells of a perplexity that is so many times what other marks and blanks have
+COSTLY = 1.5
 
 
 WINDOWS = {
@@ -372,23 +374,23 @@ class PretrainedScorer(LMScorer):
 
     Attributes:
         chooses: True if sentences choose the form, unless one is known from an earlier choice.
+        is_open: True if sentences choose the form, or tell what its unnamed parts cost.
     """
 
     reader: Reader
 
     def __init__(self, lm: CausalLM, **options: Any):
         self._readers = [lm.reader] if lm.reader else candidates(lm.tokenizer, lm.text_form)
-        self.chooses = len(self._readers) > 1
+        self.is_open = len(self._readers) > 1
+        self.chooses = self.is_open and lm.text_form == AUTO
         tree_lm = CausalTreeLM(lm.model, lm.sampled, lm.name)
         super().__init__(lm, self._readers[0], tree_lm, **options)
         self._is_chosen = False
-        if lm.reader and lm.text_form != AUTO:
-            given, own = TextForm.parse(lm.text_form), lm.reader.form
-            if given != own:
-                LOG.warning(
-                    f"{lm.name}: --text_form {given}, and the adapter was trained with --text_form"
-                    f" {own}, in which it reads the text"
-                )
+        if lm.reader and not lm.reader.form.has(lm.text_form):
+            LOG.warning(
+                f"{lm.name}: --text_form {lm.text_form}, and the adapter was trained with"
+                f" --text_form {lm.reader.form}, in which it reads the text"
+            )
 
     def prepare(self, sentences: Sequence[Sequence[str]], form: Optional[str] = None) -> Reader:
         """Reader of the text form: of the `form` if one is given, which was chosen before.
@@ -401,6 +403,8 @@ class PretrainedScorer(LMScorer):
             self.reader = Reader(self.lm.tokenizer, TextForm.parse(form))
         elif form is None and is_first and self.chooses:
             self.reader = self.choose(sentences, self._readers)
+        elif form is None and is_first and self.is_open:
+            self._check_unnamed(sentences)
         self._is_chosen = True
         if is_first and not self.tree_lm.takes_trees:
             LOG.info(f"{self.name}: its model reads no prefix trees; padded batches are used")
@@ -428,6 +432,19 @@ class PretrainedScorer(LMScorer):
             f" {_perplexity(max(costs.values()), some[:few])})"
         )
         return best
+
+    def _check_unnamed(self, sentences: Sequence[Sequence[str]]) -> None:
+        """Warn if the parts of the form that have no name make a few sentences much less likely."""
+        some, own = first_sentences(sentences, FEW_WORDS), self._readers[0]
+        costs = {r: self._cost(r, [r.encode(words) for words in some]) for r in self._readers}
+        self.reader, best = own, min(costs, key=costs.__getitem__)
+        count = sum(len(words) + 1 for words in some)
+        if costs[own] > costs[best] + count * math.log(COSTLY):
+            LOG.warning(
+                f"{self.name}: --text_form {self.lm.text_form} is {own.form} (perplexity"
+                f" {_perplexity(costs[own], some)}), and {best.form} has"
+                f" {_perplexity(costs[best], some)}: give --text_form {best.form}"
+            )
 
     def _cost(self, reader: Reader, encoded: Sequence[Encoded]) -> float:
         """-ln p of sentences as a reader has encoded them."""

@@ -66,8 +66,9 @@ class TextForm(NamedTuple):
     def parse(cls, value: str, name: str = "--text_form") -> TextForm:
         """Form of a value `FORM[,MARKS[,BLANK]]`, the inverse of `str`.
 
-        The marks are `newline` where the value lacks them; a blank stands before the first word
-        unless the value says `no_blank`.
+        The marks are `newline` where the value lacks them, and a blank stands before the first word
+        unless the value says `no_blank`: this holds for a training. Where an LM reads text, they
+        are its tokenizer's (`candidates`).
 
         Raises:
             InputError: A part of the value is unknown; `name` is the option's name.
@@ -88,6 +89,11 @@ class TextForm(NamedTuple):
                 )
         form, marks, blank = [*parts, *("as_is", "newline", "blank")[len(parts) :]]
         return cls(form, marks, BLANKS[blank])
+
+    def has(self, value: str) -> bool:
+        """True if the form has all parts that a value of `--text_form` names; `auto` names none."""
+        named = [] if value == AUTO else [part.strip() for part in value.split(",")]
+        return str(self).split(",")[: len(named)] == named
 
     def words(self, words: Sequence[str]) -> Tuple[List[str], str]:
         """Words as the LM reads them, and the punctuation after the last."""
@@ -179,26 +185,30 @@ class Reader(WordReader):
 
 
 def candidates(tokenizer: Any, value: str) -> List[Reader]:
-    """Readers to choose from: of one form if it is given, and for `auto` of all forms.
+    """Readers of all forms that have the parts that a value of `--text_form` names.
 
-    A form without marks has the tokenizer's own marks where the tokenizer has no line break.
+    The first one has the marks and the blank with which the tokenizer itself begins a text.
     """
-    if value == AUTO:
-        tried = [TextForm(f, m, b) for m in MARKS for b in (True, False) for f in FORMS]
-    else:
+    if value != AUTO:
         given = TextForm.parse(value)
-        if "," in value:
+        if value.count(",") == len(given) - 1:
             return [Reader(tokenizer, given)]
-        tried = [given._replace(marks=marks) for marks in MARKS]
-    readers = []
+    tried = [TextForm(f, m, b) for m in MARKS for b in (True, False) for f in FORMS]
+    if tokenizer.bos_token_id in tokenizer("a")["input_ids"][:1]:
+        # an LM that has always seen its own mark first, and the first word right after it
+        tried.sort(
+            key=lambda form: (form.marks != "special", form.marks == "special" and form.blank)
+        )
+    readers, problem = [], "the tokenizer has neither a line break nor a token for ends of text"
     for form in tried:
-        try:
-            readers.append(Reader(tokenizer, form))
-        except InputError:
-            continue  # the tokenizer lacks these marks
+        if form.has(value):
+            try:
+                readers.append(Reader(tokenizer, form))
+            except InputError as error:  # the tokenizer lacks these marks
+                problem = str(error) if "," in value else problem
     if not readers:
-        raise InputError("the tokenizer has neither a line break nor a token for ends of text")
-    return readers if value == AUTO else readers[:1]
+        raise InputError(problem)
+    return readers
 
 
 def training_readers(tokenizer: Any) -> List[Reader]:

@@ -62,7 +62,7 @@ def pretrained(tmp_path):
 def test_a_sentence(name, request, tmp_path):
     (tmp_path / "text").write_text("a b c\n")
     cmd = words(text=tmp_path / "text", lm=request.getfixturevalue(name))
-    cmd += ["--text_form", "lower"] * (name == "pretrained")
+    cmd += ["--text_form", "lower,newline,blank"] * (name == "pretrained")
     pairs = entered(lambda: perplexity.main(cmd))
     assert not {file for file, _ in pairs if file.startswith(("nbest", "training", "rescoring"))}
     check_path(pairs, SENTENCE[name])

@@ -15,7 +15,13 @@ from oracles.lattice_paths import all_paths, random_lattice
 from tiny_models import assert_near, write_model
 from tiny_training import words
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, PreTrainedTokenizerFast
+from tokenizers.processors import TemplateProcessing
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    PreTrainedTokenizerFast,
+)
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import interpolate, perplexity, rescore
@@ -122,6 +128,39 @@ def test_unknown_forms_are_refused_before_an_lm_is_loaded(value, message, model)
         with pytest.raises(InputError, match=re.escape(message)) as caught:
             refuse()
         assert f"--text_form {value}:" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_parts_that_are_not_named_are_those_of_the_lm(adds, tmp_path, caplog):
+    """Of an LM that has always seen its mark first; a warning if its tokenizer writes no mark."""
+    folder = write_model(tmp_path / "lm", scale=1.0)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    lines = [line.lower() for line in TEXT]
+    ids = [torch.tensor([[0, *tokenizer(line)["input_ids"], 0]]) for line in lines]
+    optimizer = torch.optim.Adam(model.parameters(), 0.03)
+    for batch in ids * 15:
+        optimizer.zero_grad()
+        model(batch, labels=batch).loss.backward()
+        optimizer.step()
+    model.save_pretrained(folder)
+    if adds:
+        mark = TemplateProcessing(single="<|end|> $A", special_tokens=[("<|end|>", 0)])
+        tokenizer.backend_tokenizer.post_processor = mark
+    tokenizer.save_pretrained(folder)
+    (tmp_path / "text").write_text("\n".join(lines) + "\n")
+    for value in ("lower", "as_is", "as_is,special", "as_is,newline"):
+        caplog.clear()
+        perplexity.main(words(lm=f"hf:{folder}", text=tmp_path / "text", text_form=value))
+        is_free = not value.endswith("newline")
+        assert ("special,no_blank has" in caplog.text) == (is_free and not adds)
+        for sentences in ([line.split() for line in lines], []):
+            form = espnet_bayeslm.load(folder, text_form=value).scorer.prepare(sentences).form
+            assert form.has(value)
+            assert str(form).endswith("special,no_blank") == (is_free and adds)
+    # without sentences the mark comes first, too
+    form = espnet_bayeslm.load(folder).scorer.prepare([]).form
+    assert form == (TextForm("as_is", "special", False) if adds else TextForm())
 
 
 def test_the_log_names_the_form_that_auto_chose(lm, model, caplog):
