@@ -30,9 +30,9 @@ GAP = ""
 # Sharpness per inverse spread of the totals within a list
 GRID = 2.0 ** np.arange(-4.0, 5.25, 0.25)
 NUM_BINS = 15
-# The log-odds of a confidence of 0 or 1 are taken at this distance from it.
+# The log-odds of a confidence that is nearer to 0 or 1 go on in a straight line.
 NEAREST = 1e-4
-# And for the NCE at this distance
+# The NCE of a confidence that is nearer to 0 or 1 is taken at this distance
 NEAREST_NCE = 1e-7
 
 
@@ -178,9 +178,10 @@ def spread(totals: Sequence[np.ndarray]) -> float:
 
 
 def log_odds(confidences: np.ndarray) -> np.ndarray:
-    """Ln(p / (1 - p)) of each, (n,), in nats; finite for 0 and 1 too."""
+    """Ln(p / (1 - p)) of each, (n,), in nats; finite for 0 and 1 too, and in the order of p."""
     inner = np.clip(confidences, NEAREST, 1.0 - NEAREST)
-    return np.log(inner) - np.log1p(-inner)
+    beyond = (confidences - inner) / (NEAREST * (1.0 - NEAREST))
+    return np.log(inner) - np.log1p(-inner) + beyond
 
 
 def fit_platt(confidences: np.ndarray, correct: np.ndarray) -> Tuple[Platt, float]:

@@ -1,6 +1,7 @@
 """The new best hypothesis, by total score and by minimum Bayes risk, against brute force."""
 
 import gzip
+import math
 import re
 
 import numpy as np
@@ -15,9 +16,12 @@ from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
     SAME_RISK,
     ListPosterior,
+    Platt,
     edit_distances,
     least_risk,
     list_posterior,
+    log_odds,
+    normalized_cross_entropy,
     spread,
     tuned_posterior,
     word_confidences,
@@ -288,6 +292,44 @@ def test_lists_that_say_nothing():
     # half of the words are right, and nothing tells which
     masses = single.scaling.calibrated(np.ones(1))
     assert masses == pytest.approx([0.5], abs=1e-3)
+
+
+def test_very_sure_words_keep_their_order():
+    """From 0 to 1; the log-odds are finite, and their own but for the surest words."""
+    low = np.array([0.0, 1e-12, 1e-9, 1e-6, 9e-5, 1.1e-4, 0.01, 0.3])
+    values = np.array([*low, *(1 - low[::-1])])
+    odds = log_odds(values)
+    for found in (odds, Platt(0.9, 0.1).calibrated(values)):
+        assert np.isfinite(found).all() and (np.diff(found) > 0).all()
+    inner = values[5:-5]
+    np.testing.assert_allclose(odds[5:-5], np.log(inner / (1 - inner)), rtol=1e-12)
+    np.testing.assert_allclose(odds, -odds[::-1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1e-9, 1e-7, 1e-5, 0.4])
+def test_normalized_cross_entropy_of_words_that_were_thought_wrong(confidence):
+    """A confidence below 1e-7 counts as 1e-7; 1 - c of a wrong word is c of a right one."""
+    right = np.array([True, False, True, True])
+    sure = np.array([confidence, 0.2, 0.9, 0.7])
+    entropy = -np.log(0.75) * 0.75 - np.log(0.25) * 0.25
+    cost = -np.log([max(confidence, 1e-7), 0.8, 0.9, 0.7]).mean()
+    assert normalized_cross_entropy(sure, right) == pytest.approx(1 - cost / entropy, rel=1e-9)
+    assert normalized_cross_entropy(1 - sure, ~right) == pytest.approx(1 - cost / entropy, rel=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 11, 40])
+def test_risks_are_those_of_the_surest_words(size):
+    rng = np.random.default_rng(size)
+    values = rng.permutation(np.linspace(0.1, 0.9, size))
+    ref = tuple(map(str, range(size)))
+    words = tuple("wrong" if rng.random() < 0.4 else word for word in ref)
+    tally = ListTally({"u": ref})
+    nbest = NBest("u", (Hypothesis(words),))
+    tally.add(RescoredList(nbest, (0.0,), (values,), 0, masses=values, confidences=values))
+    found, surest = tally.calibration(), [words[n] for n in np.argsort(-values)]
+    for percent in range(10, 101, 10):
+        part = surest[: math.ceil(percent * size / 100)]
+        assert found[f"risk_at_{percent}"] == pytest.approx(part.count("wrong") / len(part))
 
 
 @pytest.mark.parametrize(
