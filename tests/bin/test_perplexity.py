@@ -256,7 +256,10 @@ def test_training_texts_that_are_given_or_an_experiments_own(tmp_path, caplog, m
     (tmp_path / "train").write_text("\n".join(lines))
     own = "".join(f"train-{n:09d} {line}\n" for n, line in enumerate(lines, 1))
     write(tmp_path / "exp" / "data" / "train.txt", own)
-    for given, lms in (([tmp_path / "train"], []), ([], [tmp_path / "exp"])):
+    checkpoint = tmp_path / "exp" / "valid.loss.ave.pth"
+    checkpoint.touch()
+    sources = [([tmp_path / "train"], []), ([], [tmp_path / "exp"])]
+    for given, lms in (*sources, ([], [checkpoint]), ([], [str(checkpoint)])):
         for test in (clean, train[:40]):
             caplog.clear()
             TrainTextOptions(train_texts=given).warn_leakage(lms, test, what="x")

@@ -397,6 +397,14 @@ def test_words_that_an_lm_does_not_know(sources, asr_exp, ahead, tmp_path, fails
     options["text"] = tmp_path / "text"
     assert "words does not know 16 of 16 words" in fails(export.main, words(**options))
     export.main(words(**options, normalize="lower"))
+    # the form is chosen by the text as LMs read it
+    options |= {"text": None, "output": tmp_path / "lower"}
+    export.main(words(**{name: value for name, value in options.items() if value is not None}))
+    upper, lower = (
+        yaml.safe_load((tmp_path / name / "config.yaml").read_text())["lm_conf"]["text_forms"]
+        for name in ("fusion", "lower")
+    )
+    assert upper == lower
 
 
 def test_a_component_that_has_gone_or_changed(sources, asr_exp, ahead, tmp_path):

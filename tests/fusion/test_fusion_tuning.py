@@ -136,6 +136,17 @@ def test_rounds_get_better_and_the_best_one_wins():
     assert max(len(items) for items in tuning.lists.values()) > 2
 
 
+def test_words_of_a_recording_of_which_nothing_is_found_are_errors():
+    """Beside those of the best hypothesis of each other recording."""
+    lists = {"u0": {(5,): Heard(-1.0, 2, -3.0), (6,): Heard(-2.0, 1, -3.0)}, "silent": {}}
+    search = Recogniser(lists, FixedLM(lists))
+    recordings = {utt: lambda utt=utt: utt for utt in lists}
+    refs = {"u0": (), "silent": ("three", "words", "said")}
+    tuning = FusionTuning(search, Recogniser(lists, None), recordings, refs)
+    tuning.run(0)
+    assert [item.errors for item in tuning.rounds] == [2 + 3]
+
+
 @pytest.mark.parametrize("kind", ["lm", "ngram"])
 def test_a_look_ahead_that_stays_scores_each_hypothesis(kind, tmp_path):
     lists = random_lists(2, ahead_stays=True)

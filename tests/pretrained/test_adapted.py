@@ -112,6 +112,19 @@ def test_the_kl_is_the_closed_form(tmp_path):
     assert float(lm.kl()) == pytest.approx(expected, rel=1e-6)
 
 
+def test_the_usual_prior_is_that_of_each_row(tmp_path):
+    """Half of the sum over weights of ln(row's mean square / std^2), where no prior is named."""
+    _, lm = build(tmp_path, uncertainty={"lora_a@*": "bayes", "lora_b@*": "bayes"}, init_std=0.1)
+    expected = 0.0
+    for name, mean in lm.named_parameters():
+        if name.endswith(("lora_A.default.weight", "lora_B.default.weight")):
+            with torch.no_grad():
+                mean.mul_(torch.linspace(0.2, 3, len(mean))[:, None])  # rows of different size
+            squares = (mean.double() ** 2 + 0.01).mean(1)
+            expected += float((squares / 0.01).log().sum()) * mean.size(1) / 2
+    assert float(lm.kl()) == pytest.approx(expected, rel=1e-5)
+
+
 def test_both_factors_start_a_step_of_the_optimizer_wide(tmp_path):
     """The second factor is zero: noise relative to its weights would be that of the floor."""
     _, lm = build(tmp_path, uncertainty={"lora_a@*": "bayes", "lora_b@*": "bayes"})

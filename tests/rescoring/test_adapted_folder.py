@@ -1,0 +1,76 @@
+"""What `rescore --adapted FOLDER` takes of a folder, and which options may not stand beside it."""
+
+import dataclasses
+import shutil
+
+import pytest
+import yaml
+
+from espnet_bayeslm.bin.rescore import RescoreCommand
+from espnet_bayeslm.rescoring.adapted_folder import with_adapted, write_adapted
+from espnet_bayeslm.utils.errors import InputError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder of two LMs, an n-gram, weights and scales, beside an LM outside."""
+    folder = tmp_path / "out"
+    for name in ("out/lora", "out/base", "outside"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("weights.yaml", "scales.yaml", "n.arpa"):
+        (folder / name).touch()
+    lms = [folder / "lora", f"hf:{folder / 'base'}", f"hf:{tmp_path / 'outside'}", "hf:org/name"]
+    files = {name: folder / f"{name}.yaml" for name in ("weights", "scales")}
+    plain = {"normalize": "lower", "unit": "char", "precision": "bfloat16", "context": "previous"}
+    write_adapted(folder, {"lm": lms, "ngram": [folder / "n.arpa"], **files, **plain})
+    return folder
+
+
+def command(folder, **options):
+    return RescoreCommand(nbest="n", output="o", adapted=str(folder), **options)
+
+
+def test_a_folder_brings_what_was_written_wherever_it_lies(folder, tmp_path):
+    copied = tmp_path / "elsewhere" / "copy"
+    shutil.copytree(folder, copied)
+    shutil.rmtree(folder)
+    found = with_adapted(command(copied))
+    lora, base, outside, hub = map(str, found.lms)
+    assert (lora, base) == (str(copied / "lora"), f"hf:{copied / 'base'}")
+    assert (outside, hub) == (f"hf:{(tmp_path / 'outside').resolve()}", "hf:org/name")
+    assert [*map(str, found.ngrams)] == [str(copied / "n.arpa")]
+    assert str(found.weights) == str(copied / "weights.yaml")
+    assert str(found.scales) == str(copied / "scales.yaml")
+    plain = (found.normalize, found.unit, found.precision, found.context)
+    assert plain == ("lower", "char", "bfloat16", "previous") and found.adapted is None
+    # a single LM by hand, without brackets
+    (copied / "adapted.yaml").write_text(yaml.safe_dump({"lm": "hf:base", "ngram": "n.arpa"}))
+    found = with_adapted(command(copied))
+    assert [*map(str, found.lms)] == [f"hf:{copied / 'base'}"]
+    assert [*map(str, found.ngrams)] == [str(copied / "n.arpa")]
+
+
+GIVEN = {
+    "lms": ["hf:other"],
+    "ngrams": ["other.arpa"],
+    "weights": "0.5,0.5",
+    "scales": "scales.yaml",
+    "normalize": "punct",
+    "unit": "char",
+    "precision": "bfloat16",
+    "recording_of": "^(a)",
+    "text_form": "lower",
+    "tune_ref": "text",
+    "lmwt": 3.0,
+    "word_penalty": 0.5,
+    "subtract_lms": ["hf:other"],
+}
+NAMES = {"lms": "lm", "ngrams": "ngram", "subtract_lms": "subtract_lm"}
+
+
+@pytest.mark.parametrize("field", GIVEN)
+def test_options_for_which_the_folder_stands_are_refused(field, folder):
+    """Weights and scales were tuned with what the folder brings, and with nothing else."""
+    options = dataclasses.replace(command(folder), **{field: GIVEN[field]})
+    with pytest.raises(InputError, match=rf"brings its own .*--{NAMES.get(field, field)}\b"):
+        with_adapted(options)
