@@ -53,7 +53,7 @@ class ExportOptions(SubtractOptions):
     )
     normalize: str = option(
         "Steps that a word of the recogniser goes through before the LMs read it, as of `bayeslm"
-        " rescore`",
+        " rescore`, without those that read several words (numbers, whisper)",
         "",
         group=FUSION,
     )

@@ -1,5 +1,6 @@
 """Tests of linear layers with packed weights: they are the model's own, and only while used."""
 
+import numpy as np
 import pytest
 import torch
 from peft import LoraConfig
@@ -159,6 +160,23 @@ def test_a_search_after_a_change_has_the_changed_weights(change, adapted):
     assert found == pytest.approx(expected, abs=tolerance)
     if change not in (_merge, _round):
         assert before != pytest.approx(expected, abs=0.01)
+
+
+def test_a_decoder_of_ctc_logits_after_a_change(adapted):
+    """From one utterance to the next."""
+    trained = espnet_bayeslm.load(adapted, text_form="lower,special,blank")
+    labels, text = ["_", " ", *"abcdefghijklmnopqrstuvwxyz"], "so we could"
+    decoder = espnet_bayeslm.build_ctcdecoder(
+        labels, lms=[trained], blank="_", text_form="lower,special,blank"
+    )
+    logits = np.full((len(text), len(labels)), -30.0)
+    logits[range(len(text)), [labels.index(letter) for letter in text]] = 0.0
+    for change in (lambda _: None, _write_data, _merge):
+        with torch.no_grad():
+            change(trained.model)
+        best = decoder.decode_beams(logits)[0]
+        assert best.text == text
+        assert best.log_prob == pytest.approx(trained.score(text), abs=1e-3)
 
 
 def test_weights_that_stay_are_packed_once(monkeypatch):
