@@ -15,7 +15,7 @@ import dataclasses
 import itertools
 import math
 from collections import defaultdict
-from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -196,7 +196,7 @@ class WerDifference:
         improvement: Probability that B is better than A: the share of the replicates in which it
             makes fewer errors.
         level: Probability of the interval, half of the rest lying on each side.
-        worsening: Probability that B is worse than A: the share of replicates with more errors; nan
+        worsening: Probability that B is worse than A: the share of replicates with more errors; None
             where a file does not say it.
     """
 
@@ -205,7 +205,7 @@ class WerDifference:
     high: float
     improvement: float
     level: float = LEVEL
-    worsening: float = math.nan
+    worsening: Optional[float] = None
 
 
 def replicate_totals(

@@ -39,7 +39,10 @@ COUNTED = Counted(normalize=("lower",), text_forms={"lm": "as_is"}, tuned_on="de
 def result(z, errors_b, words=100):
     """Return the results of A (20 errors), B and an oracle, with this Z."""
     pair = SystemPair(
-        "a", "b", Mapsswe(30, z / 10, 1.5, z, 0.04), WerDifference(0.05, -0.001, 0.1234, 0.975)
+        "a",
+        "b",
+        Mapsswe(30, z / 10, 1.5, z, 0.04),
+        WerDifference(0.05, -0.001, 0.1234, 0.975, worsening=0.01),
     )
     counts = {"a": 20, "b": errors_b, "oracle": 3}
     return Scores({n: ErrorCounts(e, 0, 0, words) for n, e in counts.items()}, [pair])
@@ -122,7 +125,7 @@ def test_json():
     test = {"segments": 30, "mean": 0.28, "std": 1.5, "z": 2.8, "p": 0.04, "significant": True}
     assert pair["mapsswe"] == pytest.approx(test)
     interval = {"difference": 5.0, "low": -0.1, "high": 12.34, "level": 0.95, "improvement": 0.975}
-    assert pair["bootstrap"] == pytest.approx(interval)
+    assert pair["bootstrap"] == pytest.approx({**interval, "worsening": 0.01})
 
 
 def test_identical_outputs(capsys):
