@@ -196,8 +196,8 @@ class WerDifference:
         improvement: Probability that B is better than A: the share of the replicates in which it
             makes fewer errors.
         level: Probability of the interval, half of the rest lying on each side.
-        worsening: Probability that B is worse than A: the share of replicates with more errors; None
-            where a file does not say it.
+        worsening: Probability that B is worse than A: the share of the replicates in which it makes
+            more errors; None where a file does not say it.
     """
 
     difference: float
