@@ -138,19 +138,18 @@ def with_tuned_histories(
 ) -> Options:
     """Options whose scales, tuned in a first pass over the lists, choose the histories of a second.
 
-    In the first pass the scales choose that nobody has tuned. With folds it chooses the histories
-    itself, each by weights that were tuned on other recordings. Its finished blocks are kept beside
-    `output` under a name of their own.
+    The first pass reads each list by itself, whose scores a cache may have. With folds it chooses
+    the histories itself, each by weights that were tuned on other recordings. Its finished blocks
+    are kept beside `output` under a name of their own.
     """
     LOG.info(
-        "--context: the lists are scored twice; tuned weights choose the second time's histories"
+        "--context: the lists are scored twice; weights that were tuned without context choose the"
+        " histories"
     )
     kept = None if output is None else f"{os.fspath(output)}.untuned"
-    with scored_lists(pool, lists, options, tunes=True, output=kept, **where) as (
-        scored,
-        weighting,
-    ):
-        first = tune_and_choose(scored, weighting, options, refs=refs)
+    apart = dataclasses.replace(options, context="none")
+    with scored_lists(pool, lists, apart, tunes=True, output=kept, **where) as (scored, weighting):
+        first = tune_and_choose(scored, weighting, apart, refs=refs)
         scales, said = first.weighting.scales, None
         if options.folds is not None:
             said = {item.nbest.utt: item.words for item in first.lists}

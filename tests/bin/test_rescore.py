@@ -269,7 +269,7 @@ def test_recordings_of_every_source_are_those_of_segments(nbest, point, segments
 
 
 def test_tuned_weights_choose_the_histories(tuning, point, ngram, segments, tmp_path, caplog):
-    """The second time's scores are those of a run with the first time's scales."""
+    """The second time's scores are those of a run with the first time's scales, without context."""
     caplog.set_level("INFO")
     lms = {"lm": point, "ngram": ngram, "weights": "0.7,0.3"}
     given = {**lms, "context": "previous", "segments": segments}
@@ -310,7 +310,7 @@ def test_with_folds_weights_of_other_recordings_choose_the_histories(
     refs, lists = read_transcripts(tuning["tune_ref"]), list(read_nbest(tuning["nbest"]))
     given = {"context": "previous", "segments": segments, "tune_folds": 2, "folds": 2}
     folder = run(**tuning, lm=point, **given, output=tmp_path / "out")
-    options = RescoreOptions(lms=[point], **given)
+    options = RescoreOptions(lms=[point], **{**given, "context": "none"})
     with scored_lists(None, lists, options, tunes=True, ngpu=0) as (scored, weighting):
         first = tune_and_choose(scored, weighting, options, refs=refs)
         held_out = {item.nbest.utt: item.words for item in first.lists}
