@@ -10,8 +10,7 @@ from espnet_bayeslm.adaptation.plan import CONTROL, FIRST, Plan, System
 from espnet_bayeslm.evaluation.wer import Counted
 from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.table import Table
-from espnet_bayeslm.rescoring.list_worker import NOT_USED
-from espnet_bayeslm.rescoring.scales import read_scales
+from espnet_bayeslm.rescoring.scales import NOT_USED, read_scales
 from espnet_bayeslm.utils.files import read_yaml_mapping
 
 MOST = 0.75

@@ -56,8 +56,8 @@ from espnet_bayeslm.rescoring.decision import (
     calibration_text,
 )
 from espnet_bayeslm.rescoring.features import LM
-from espnet_bayeslm.rescoring.list_worker import NO_LMWT, SharedRescoreOptions, scored_lists
-from espnet_bayeslm.rescoring.rescore import tune_and_choose, with_tuned_histories
+from espnet_bayeslm.rescoring.list_worker import NO_LMWT, SharedRescoreOptions
+from espnet_bayeslm.rescoring.rescore import rescored
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
 from espnet_bayeslm.rescoring.tuning import Refs, Tuned, held_out_line
 from espnet_bayeslm.utils.cli import Tool
@@ -227,11 +227,7 @@ def rescore(options: RescoreCommand) -> None:
     tally = ListTally(refs, options.counting)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(workers)
-        if tuning_refs is not None and work.context != "none":
-            work = with_tuned_histories(pool, lists, work, refs=tuning_refs, **where)
-        scoring = scored_lists(pool, lists, work, tunes=tuning_refs is not None, **where)
-        scored, weighting = stack.enter_context(scoring)
-        rescoring = tune_and_choose(scored, weighting, work, refs=tuning_refs)
+        rescoring = stack.enter_context(rescored(pool, lists, work, refs=tuning_refs, **where))
         weighting, tuned = rescoring.weighting, rescoring.tuned
         here = options.tune_ref or options.nbest
         counted = Counted(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, TypeVar
 
 from espnet_bayeslm.pretrained.names import PREFIX
+from espnet_bayeslm.rescoring.scales import NOT_USED, read_scales
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_as, write_yaml
 from espnet_bayeslm.utils.log import LOG
@@ -91,7 +92,16 @@ def _filled(given: Any, folder: Path, content: Mapping[str, Any]) -> Any:
             f"--adapted brings its own LM, weights and form of text: {', '.join(twice)}",
             remedy="Leave out one or the other.",
         )
-    return dataclasses.replace(given, adapted=None, **_values(folder, content))
+    return without_unused_lms(dataclasses.replace(given, adapted=None, **_values(folder, content)))
+
+
+def without_unused_lms(options: Any) -> Any:
+    """Options without their LMs where the scales give these no weight: none is read and scored."""
+    if options.scales is None or read_scales(options.scales).uses_lm:
+        return options
+    if options.lms:
+        LOG.warning(NOT_USED)
+    return dataclasses.replace(options, lms=(), ngrams=(), weights=None, context="none")
 
 
 def _values(folder: Path, content: Mapping[str, Any]) -> Dict[str, Any]:

@@ -42,13 +42,14 @@ from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option, part_of
 
-NOT_USED = "no LM is used: its weight is 0"
 NO_LMWT = "--word_penalty without --lmwt, and lattices have scales of their own"
 
 Block = List[Recording]
 # Hypotheses of a block: enough for full batches, few enough for the memory of any list.
 BLOCK_SIZE = 2000
 
+Histories = Mapping[str, Sequence[str]]
+"""Utterance -> its best hypothesis, from which LMs go on in context."""
 Rows = Tuple[np.ndarray, Tuple[Any, ...]]
 """Ln p of all words of a list, (K, W), and their uncertainty."""
 
@@ -105,9 +106,6 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         MAX_CONTEXT,
         least=0,
     )
-
-    said: Optional[Mapping[str, Sequence[str]]] = None
-    """Utterance -> best hypothesis, from which --context goes on; None: the scales choose it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -169,11 +167,18 @@ class ListWorker(ComponentWorker):
     """Scores blocks of lists under several components; blocks do not depend on each other.
 
     With `context` each LM goes on from the best hypotheses so far of a recording, and n-grams begin
-    each utterance anew. The `first` block of all is for LMs that have to see some sentences.
+    each utterance anew. The best ones are the `histories` of utterances, or what the scales choose.
+    The `first` block of all is for LMs that have to see some sentences.
     """
 
     def __init__(
-        self, options: RescoreOptions, ngpu: int, device: Optional[str], first: Block, tunes: bool
+        self,
+        options: RescoreOptions,
+        ngpu: int,
+        device: Optional[str],
+        first: Block,
+        tunes: bool,
+        histories: Optional[Histories],
     ):
         components, weighting, kept = load_mixture(
             options,
@@ -190,7 +195,7 @@ class ListWorker(ComponentWorker):
         confidence = options.confidence or decision == "mbr"
         weighting = weighting._replace(scales=scales, confidence=confidence)
         super().__init__(components, weighting, kept)
-        self._weighting, self._options = weighting, options
+        self._weighting, self._options, self._histories = weighting, options, histories
         scorers: List[Any] = [c.scorer for c in components]
         # what a cache keeps are scores without context
         self._in_context = options.context != "none"
@@ -243,8 +248,9 @@ class ListWorker(ComponentWorker):
 
     def _said(self, item: ScoredList) -> Sequence[str]:
         """Words from which the utterances after a list go on."""
-        said = self._options.said
-        return choose(item, self._weighting).words if said is None else said[item.nbest.utt]
+        if self._histories is None:
+            return choose(item, self._weighting).words
+        return self._histories[item.nbest.utt]
 
     def _at_once(
         self,
@@ -320,20 +326,22 @@ def scored_lists(
     options: RescoreOptions,
     *,
     tunes: bool,
+    histories: Optional[Histories] = None,
     output: Optional[PathLike] = None,
     **where: Any,
 ) -> Iterator[Tuple[Iterator[ScoredList], Weighting]]:
     """An iterator of lists with the scores of their words, and how these are weighed.
 
-    It is to be read within the block. Scores of finished blocks are kept beside the output. LMs
-    that the scales give no weight are not read. With `utt2lm` all lists are kept in memory.
+    It is to be read within the block. Scores of finished blocks are kept beside the output. In
+    context, LMs go on from the `histories`, or from what the scales choose. With `utt2lm` all lists
+    are kept in memory.
     """
+    where.update(tunes=tunes, histories=histories)
     if not tunes:
         options.check_untuned()
     own = part_of(RescoreOptions, options)
-    own = own if tunes else without_unused_lms(own)
     if own.utt2lm is None:
-        with _scored(pool, lists, own, tunes=tunes, output=output, **where) as found:
+        with _scored(pool, lists, own, output=output, **where) as found:
             yield found
         return
     lists = list(lists)
@@ -343,21 +351,10 @@ def scored_lists(
         of_lm = dataclasses.replace(own, utt2lm=None, lms=(lm, *own.lms[1:]))
         kept = None if output is None else f"{os.fspath(output)}.{number}"
         where["total"] = len(items)
-        with _scored(pool, items, of_lm, tunes=tunes, output=kept, **where) as (found, weighting):
+        with _scored(pool, items, of_lm, output=kept, **where) as (found, weighting):
             scored.update((item.nbest.utt, item) for item in found)
         weightings.append(weighting)
     yield iter([scored[item.utt] for item in lists]), one_weighting(weightings)
-
-
-def without_unused_lms(options: RescoreOptions) -> RescoreOptions:
-    """Options without the LMs, where their scales give no LM a weight and nothing else asks."""
-    scales = options.given_scales()
-    if scales is None or scales.uses_lm or options.uncertainty:
-        return options
-    if options.lms or options.ngrams:
-        LOG.warning(NOT_USED)
-    none: Any = dict(lms=(), ngrams=(), subtract_lms=(), subtract_weights=(), weights=None)
-    return dataclasses.replace(options, **none, scales=scales, context="none", utt2lm=None)
 
 
 def by_lm(lists: Sequence[NBest], options: RescoreOptions) -> Dict[Any, List[NBest]]:
@@ -392,6 +389,7 @@ def _scored(
     own: RescoreOptions,
     *,
     tunes: bool,
+    histories: Optional[Histories],
     ngpu: int,
     device: Optional[str] = None,
     output: Optional[PathLike] = None,
@@ -404,7 +402,7 @@ def _scored(
     # loaded: lists are read as they are asked for
     ready = list(itertools.islice(todo, int(own.self_normalized or in_context)))
     seen = sent_part(ready[0]) if ready and own.self_normalized else []
-    workers = Blocks(pool, ListWorker, own, ngpu, device, seen, tunes)
+    workers = Blocks(pool, ListWorker, own, ngpu, device, seen, tunes, histories)
     # the next lists are read while the workers load the LMs
     ready += itertools.islice(todo, int(pool is not None and not ready))
 
@@ -417,7 +415,7 @@ def _scored(
         workers,
         itertools.chain(ready, todo),
         sentences=first_hypotheses,
-        identity=f"{dataclasses.replace(own, cache=None)} {seen}",
+        identity=f"{dataclasses.replace(own, cache=None)} {histories} {seen}",
         output=output,
         sent=sent_part,
         desc="rescoring",

@@ -25,7 +25,12 @@ from espnet_bayeslm.nbest.formats import normalized
 from espnet_bayeslm.nbest.segments import whole_units
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import RescoredList, ScoredList, choose
-from espnet_bayeslm.rescoring.list_worker import RescoreOptions, SharedRescoreOptions, scored_lists
+from espnet_bayeslm.rescoring.list_worker import (
+    Histories,
+    RescoreOptions,
+    SharedRescoreOptions,
+    scored_lists,
+)
 from espnet_bayeslm.rescoring.scales import Weighting
 from espnet_bayeslm.rescoring.tuning import (
     AS_USUAL,
@@ -116,15 +121,33 @@ def rescore(
         if pool is not None:
             _check_on_workers(given, device)
         where: Any = dict(ngpu=given.ngpu, device=device)
-        if refs is not None and given.context != "none":
-            given = with_tuned_histories(pool, lists, given, refs=refs, **where)
-        scoring = scored_lists(pool, lists, given, tunes=tune, **where)
-        scored, weighting = stack.enter_context(scoring)
+        rescoring = stack.enter_context(rescored(pool, lists, given, refs=refs, **where))
         held = stack.pop_all()
-    rescoring = tune_and_choose(_within(held, scored), weighting, given, refs=refs)
+    rescoring.lists = _within(held, rescoring.lists)
     # where it is never read to its end
     weakref.finalize(rescoring, held.__exit__, GeneratorExit, None, None)
     return rescoring
+
+
+@contextlib.contextmanager
+def rescored(
+    pool: Optional[Pool],
+    lists: Iterable[NBest],
+    options: RescoreOptions,
+    *,
+    refs: Optional[Refs],
+    **where: Any,
+) -> Iterator[Rescoring]:
+    """Lists that are scored, tuned on references where there are some, and chosen from.
+
+    The lists are to be read within the block.
+    """
+    histories = None
+    if refs is not None and options.context != "none":
+        options, histories = with_tuned_histories(pool, lists, options, refs=refs, **where)
+    where.update(tunes=refs is not None, histories=histories)
+    with scored_lists(pool, lists, options, **where) as (scored, weighting):
+        yield tune_and_choose(scored, weighting, options, refs=refs)
 
 
 def with_tuned_histories(
@@ -135,12 +158,12 @@ def with_tuned_histories(
     refs: Refs,
     output: Optional[PathLike] = None,
     **where: Any,
-) -> Options:
+) -> Tuple[Options, Optional[Histories]]:
     """Options whose scales, tuned in a first pass over the lists, choose the histories of a second.
 
     The first pass reads each list by itself, whose scores a cache may have. With folds it chooses
-    the histories itself, each by weights that were tuned on other recordings. Its finished blocks
-    are kept beside `output` under a name of their own.
+    the histories itself, which are returned too, each by weights that were tuned on other
+    recordings. Its finished blocks are kept beside `output` under a name of their own.
     """
     LOG.info(
         "--context: the lists are scored twice; weights that were tuned without context choose the"
@@ -150,14 +173,14 @@ def with_tuned_histories(
     apart = dataclasses.replace(options, context="none")
     with scored_lists(pool, lists, apart, tunes=True, output=kept, **where) as (scored, weighting):
         first = tune_and_choose(scored, weighting, apart, refs=refs)
-        scales, said = first.weighting.scales, None
+        scales, histories = first.weighting.scales, None
         if options.folds is not None:
-            said = {item.nbest.utt: item.words for item in first.lists}
+            histories = {item.nbest.utt: item.words for item in first.lists}
     LOG.info("--context: after the first time the scales are %s", scales)
     # what was asked for may have been refused by the tuning
     confidence = options.confidence or options.decision == "mbr"
-    own: Any = dict(scales=scales, decision=scales.decision, confidence=confidence, said=said)
-    return dataclasses.replace(options, **own)
+    own: Any = dict(scales=scales, decision=scales.decision, confidence=confidence)
+    return dataclasses.replace(options, **own), histories
 
 
 def tune_and_choose(

@@ -44,6 +44,9 @@ from espnet_bayeslm.utils.files import PathLike, read_yaml_as
 from espnet_bayeslm.utils.log import LOG
 
 
+NOT_USED = "no LM is used: its weight is 0"
+
+
 @dataclasses.dataclass(frozen=True)
 class Scales:
     """Weights of the scores of a hypothesis.
@@ -231,7 +234,9 @@ class Weighting(NamedTuple):
         return {name: digest for name, digest in known.items() if digest}
 
     def warn_untuned(self) -> None:
-        """Warn where scales are applied that were tuned with other LMs, or without a posterior."""
+        """Warn where scales use no LM, were tuned with other LMs, or without a posterior."""
+        if len(self.names) and not self.scales.uses_lm:
+            LOG.warning(NOT_USED)
         then, now = self.scales.fingerprints, self.digests
         if then and any(self.fingerprints) and {*then.values()} != {*now.values()}:
             known, given = ", ".join(sorted(then)), ", ".join(sorted(now))

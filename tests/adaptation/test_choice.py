@@ -16,7 +16,7 @@ from espnet_bayeslm.adaptation.choice import (
 )
 from espnet_bayeslm.adaptation.parts import Parts
 from espnet_bayeslm.adaptation.plan import CONTROL, FIRST, Plan, System
-from espnet_bayeslm.rescoring.list_worker import NOT_USED
+from espnet_bayeslm.rescoring.scales import NOT_USED
 
 AS_IT_IS, IN_CONTEXT = System("as it is"), System("as it is, in context", None, True)
 ADAPTED = System("adapted", "lora")

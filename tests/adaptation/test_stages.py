@@ -23,7 +23,7 @@ from espnet_bayeslm.bin.rescore import main as rescore
 from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.quickstart.demo import SHIPPED
-from espnet_bayeslm.rescoring.list_worker import NOT_USED
+from espnet_bayeslm.rescoring.scales import NOT_USED
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping
 

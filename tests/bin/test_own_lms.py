@@ -91,17 +91,13 @@ def test_wrong_uses_are_refused(own_lms, point, nbest, ngram, tmp_path, refused)
 
 @pytest.mark.parametrize("features", [{"is_first": 1.0}, {"am_score": 0.1, "words": 0.5}])
 def test_an_lm_of_weight_0_is_neither_read_nor_scored(features, nbest, ngram, tmp_path, caplog):
-    """The choice is that of the same scales with the LM's score beside."""
-    scales = tmp_path / "scales.yaml"
-    lists = {"nbest": nbest / "test", "ref": nbest / "test.ref", "scales": scales}
-    scales.write_text(yaml.safe_dump({"features": features}))
-    found = run(**lists, lm="no/such/lm", output=tmp_path / "a")
-    assert "no LM is used: its weight is 0" in caplog.text
-    scales.write_text(yaml.safe_dump({"features": {**features, "log_prob": 0.0}}))
-    assert run(**lists, lm="no/such/lm", output=tmp_path / "b")
-    scales.write_text(yaml.safe_dump({"features": {**features, "log_prob": 1e-12}}))
-    scored = run(**lists, ngram=ngram, output=tmp_path / "c")
-    for folder in (found, tmp_path / "b"):
-        assert (folder / "text").read_text() == (scored / "text").read_text()
-        assert not (folder / "lmwt.nn").exists()
-    assert (scored / "lmwt.nn").exists()
+    """Of an adapted folder; the choice is that of its scales beside an LM that is named."""
+    lists, scales = {"nbest": nbest / "test", "ref": nbest / "test.ref"}, tmp_path / "scales.yaml"
+    (tmp_path / "adapted.yaml").write_text("lm: [no/such/lm]\nscales: scales.yaml\n")
+    for number, zero in enumerate(({}, {"log_prob": 0.0})):
+        scales.write_text(yaml.safe_dump({"features": {**features, **zero}}))
+        found = run(**lists, adapted=tmp_path, output=tmp_path / f"out{number}")
+        scored = run(**lists, ngram=ngram, scales=scales, output=tmp_path / f"scored{number}")
+        assert caplog.text.count("no LM is used: its weight is 0") == 2 * number + 2
+        assert (found / "text").read_text() == (scored / "text").read_text()
+        assert not (found / "lmwt.nn").exists() and (scored / "lmwt.nn").exists()

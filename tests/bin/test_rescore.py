@@ -288,7 +288,7 @@ def test_tuned_weights_choose_the_histories(tuning, point, ngram, segments, tmp_
         tune_folds=2,
     )
     lists = list(read_nbest(tuning["nbest"]))
-    options = with_tuned_histories(None, lists, options, refs=refs, ngpu=0)
+    options, _ = with_tuned_histories(None, lists, options, refs=refs, ngpu=0)
     (tmp_path / "scales.yaml").write_text(yaml.safe_dump(options.scales.content()))
     given["nbest"] = tuning["nbest"]
     once = run(**given, scales=tmp_path / "scales.yaml", output=tmp_path / "once")
