@@ -63,12 +63,13 @@ def with_adapted(options: Options) -> Options:
         raise InputError(
             f"no {OPTIONS_FILE} in it", path=folder, remedy="Give the --output of `bayeslm adapt`."
         )
-    return read_yaml_as(
+    filled = read_yaml_as(
         path,
         lambda content: _filled(given, folder, content),
         problem="not as `bayeslm adapt` writes it",
         remedy="Give the --output of `bayeslm adapt`.",
     )
+    return without_unused_lms(filled)
 
 
 def _filled(given: Any, folder: Path, content: Mapping[str, Any]) -> Any:
@@ -92,7 +93,7 @@ def _filled(given: Any, folder: Path, content: Mapping[str, Any]) -> Any:
             f"--adapted brings its own LM, weights and form of text: {', '.join(twice)}",
             remedy="Leave out one or the other.",
         )
-    return without_unused_lms(dataclasses.replace(given, adapted=None, **_values(folder, content)))
+    return dataclasses.replace(given, adapted=None, **_values(folder, content))
 
 
 def without_unused_lms(options: Any) -> Any:

@@ -43,7 +43,6 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_yaml_as
 from espnet_bayeslm.utils.log import LOG
 
-
 NOT_USED = "no LM is used: its weight is 0"
 
 

@@ -19,6 +19,7 @@ def folder(tmp_path):
         (tmp_path / name).mkdir(parents=True)
     for name in ("weights.yaml", "scales.yaml", "n.arpa"):
         (folder / name).touch()
+    (folder / "scales.yaml").write_text("lmwt: 1\nword_penalty: 0\n")
     lms = [folder / "lora", f"hf:{folder / 'base'}", f"hf:{tmp_path / 'outside'}", "hf:org/name"]
     files = {name: folder / f"{name}.yaml" for name in ("weights", "scales")}
     plain = {"normalize": "lower", "unit": "char", "precision": "bfloat16", "context": "previous"}
