@@ -280,9 +280,6 @@ CASES: Dict[str, Dict[str, Dict[str, Any]]] = {
         "variational@*": {"hidden_output@*": "variational"},
     },
 }
-OPTIONS: Dict[str, Dict[str, Any]] = {
-    "self_normalization": dict(self_normalization=0.1),
-}
 
 
 def make_model(
@@ -379,13 +376,11 @@ def main() -> None:
     print(f"kernels / synchronisations / copies; {BATCH} x {LENGTH} tokens")
     print(f"{'':40}", *(f"{phase:>18}" for phase in PHASES))
     for family in CASES:
-        rows = {name: (case, {}) for name, case in CASES[family].items()}
-        rows |= {name: ({}, conf) for name, conf in OPTIONS.items()}
-        for name, (case, conf) in rows.items():
+        for name, case in CASES[family].items():
             cells = []
             for phase in PHASES:
                 torch.manual_seed(0)
-                c = count(make_model(family, case, model_conf=conf), phase)
+                c = count(make_model(family, case), phase)
                 totals = (c.kernels.total(), c.syncs.total(), c.copies.total())
                 cells.append(f"{' / '.join(map(str, totals)):>18}")
             print(f"{family + ' ' + name:40}", *cells, flush=True)

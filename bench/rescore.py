@@ -3,8 +3,7 @@
 The other ways: (a) one hypothesis at a time; (b) ESPnet's `batchify_nll` in batches of 100, which
 pads to the longest hypothesis of all. They score a sample of each list's hypotheses, since tokens
 per second are compared. "products" is the time of torch.mm for the LM's matrix products over the
-distinct prefixes, and for nothing else. "self-normalised" skips the softmax; the mean of ln Z is
-measured once for all lists, before. Rounds are interleaved and the medians of their ratios are
+distinct prefixes, and for nothing else. Rounds are interleaved and the medians of their ratios are
 printed. Weights are random, and so are the lists without `--nbest`: the values change no time.
 """
 
@@ -38,12 +37,9 @@ from twins import nbest_lists
 
 from espnet_bayeslm.kernels.product import has_onednn
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
-from espnet_bayeslm.scoring.normalizer import measure_normalizer
-from espnet_bayeslm.scoring.sequences import passages_of
-from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM
 
 Ids = Tuple[int, ...]
-OURS, SELF, HALF, PRODUCTS = "prefix tree", "self-normalised", "  in bfloat16", "products"
+OURS, HALF, PRODUCTS = "prefix tree", "  in bfloat16", "products"
 ONE, BATCHIFY = "(a) one at a time", "(b) batchify_nll"
 BATCH = 100
 # Of the memory: hypotheses of one utterance, their words, how many at the end differ
@@ -132,12 +128,9 @@ def measure_speed(shape: str, family: str, lists: Lists, rounds: int) -> None:
     model = make_lm(shape, family, {}).eval()
     espnets = ESPnetLanguageModel(model.lm, SHAPES[shape][0]).eval()
     half = copy.deepcopy(model.lm).to(torch.bfloat16)
-    tree_lm = ESPnetTreeLM(model.lm)
-    normalizer = measure_normalizer(tree_lm, passages_of(tree_lm, lists.all))
     calls: Dict[str, Callable[[], Any]] = {
         OURS: functools.partial(token_log_probs, model.lm, lists.all),
-        SELF: functools.partial(token_log_probs, model.lm, lists.all, normalizer=normalizer),
-        HALF: functools.partial(token_log_probs, half, lists.all, normalizer=normalizer),
+        HALF: functools.partial(token_log_probs, half, lists.all),
         PRODUCTS: products(model.lm, lists.prefixes),
         ONE: functools.partial(one_at_a_time, espnets, lists.some),
         BATCHIFY: functools.partial(batchify, espnets, lists.some),

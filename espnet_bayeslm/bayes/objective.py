@@ -9,7 +9,6 @@ import torch
 
 from espnet_bayeslm.utils.errors import InputError
 
-KL_SCALES = ("elbo", "release")
 REGULARIZERS = ("l1", "l2", "map")
 # exp(-20) = 2e-9 counts as certain; exp(4) is beyond any useful weight.
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 4.0

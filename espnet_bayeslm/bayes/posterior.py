@@ -226,19 +226,13 @@ class Posterior:
         with sample.used():
             yield sample
 
-    def kl(
-        self, *, per_weight: bool = False, known: Optional[Mapping[Block, torch.Tensor]] = None
-    ) -> torch.Tensor:
+    def kl(self, *, known: Optional[Mapping[Block, torch.Tensor]] = None) -> torch.Tensor:
         """KL(posterior || prior) summed over all random weights, in nats, ().
 
-        Args:
-            per_weight: True for the sum of each block's mean over its weights.
-            known: The KL of blocks for which it was computed already.
+        The KL of blocks that is `known` is not computed again.
         """
-        terms = []
-        for block in self._blocks:
-            term = known[block] if known and block in known else block.kind.kl(block)
-            terms.append(term / block.mean.numel() if per_weight else term)
+        known = known or {}
+        terms = [known[b] if b in known else b.kind.kl(b) for b in self._blocks]
         if not terms:
             return next(self.module.parameters()).new_zeros(())
         return torch.stack(terms).sum()
@@ -386,9 +380,9 @@ class Sample:
             for layer in recurrent:
                 _refresh(layer)
 
-    def kl(self, *, per_weight: bool = False) -> torch.Tensor:
+    def kl(self) -> torch.Tensor:
         """KL of the posterior, as `Posterior.kl` gives it."""
-        return self.posterior.kl(per_weight=per_weight, known=self._terms)
+        return self.posterior.kl(known=self._terms)
 
     def token_kl(self) -> Optional[torch.Tensor]:
         """KL of the latent outputs of the last forward pass, in nats, summed over them.

@@ -85,14 +85,13 @@ def load_components(
     *,
     context: int = 0,
     max_context: int = MAX_CONTEXT,
-    self_normalized: bool = False,
     unit: str = "word",
 ) -> List[Component]:
     """LMs, n-grams, and LMs and n-grams that are subtracted, which score words.
 
     LMs read `context` sentences of a text before each sentence. A Transformer reads at most
-    `max_context` tokens before an utterance again. With `self_normalized` one number is taken for
-    every context's ln Z. By the `unit` token the LMs' own tokens are scored.
+    `max_context` tokens before an utterance again. By the `unit` token the LMs' own tokens are
+    scored.
     """
     if not options.lms and not options.ngrams:
         raise InputError("no LM", remedy="Give --lm EXP and/or --ngram ARPA, each repeatable.")
@@ -108,7 +107,6 @@ def load_components(
         num_samples=options.num_samples,
         max_context=max_context,
         context=context,
-        self_normalized=self_normalized,
         unit=unit,
     )
     components = [LOADERS[kind](source, options, device, **reading) for kind, source in sources]
@@ -127,11 +125,10 @@ def _espnet_lm(
 ) -> Component:
     """Component of an ESPnet LM: its folder or checkpoint, or what `load` returned."""
     is_loaded = not isinstance(lm, (str, os.PathLike))
-    # self-normalised scores are not kept: they depend on the sentences that come first
-    if options.cache is not None and not is_loaded and not reading["self_normalized"]:
+    if options.cache is not None and not is_loaded:
         config, checkpoint = find_files(lm)
         digest = fingerprint(config, checkpoint, read_config(config))
-        kept = {key: reading[key] for key in ("num_samples", "self_normalized", "context")}
+        kept = {key: reading[key] for key in ("num_samples", "context")}
         kept["unk_size"] = options.unk_size
         if unit != "word":
             kept["unit"] = unit

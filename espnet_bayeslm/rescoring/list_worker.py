@@ -94,9 +94,6 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         " other have one name, that of their folder",
         None,
     )
-    self_normalized: bool = option(
-        "Use the mean ln Z in every context, without a softmax (LMs with self_normalization)", False
-    )
     uncertainty: bool = option(
         "Write how uncertain the first uncertain LM is of each word (uncertainty.ndjson)", False
     )
@@ -168,7 +165,6 @@ class ListWorker(ComponentWorker):
 
     With `context` each LM goes on from the best hypotheses so far of a recording, and n-grams begin
     each utterance anew. The best ones are the `histories` of utterances, or what the scales choose.
-    The `first` block of all is for LMs that have to see some sentences.
     """
 
     def __init__(
@@ -176,7 +172,6 @@ class ListWorker(ComponentWorker):
         options: RescoreOptions,
         ngpu: int,
         device: Optional[str],
-        first: Block,
         tunes: bool,
         histories: Optional[Histories],
     ):
@@ -186,7 +181,6 @@ class ListWorker(ComponentWorker):
             scales=options.scales,
             # scales that choose the histories have the weights of subtracted LMs
             tunes=tunes and options.scales is None,
-            self_normalized=options.self_normalized,
             max_context=options.max_context,
         )
         decision = options.decision or weighting.scales.decision
@@ -200,11 +194,6 @@ class ListWorker(ComponentWorker):
         # what a cache keeps are scores without context
         self._in_context = options.context != "none"
         self._scorers = [*map(uncached, scorers)] if self._in_context else scorers
-        if options.self_normalized:
-            items = [item for recording in first for item in recording]
-            for scorer in map(uncached, self._scorers):
-                if scorer.self_normalized:
-                    scorer.prepare([hyp.words for item in items for hyp in item.hypotheses])
         self._uncertain: Any = None
         if options.uncertainty:
             loaded = map(uncached, self._scorers)
@@ -398,11 +387,10 @@ def _scored(
     """Lists with scores as `scored_lists` yields them, all by the same LMs."""
     in_context = own.context != "none"
     todo = blocks(lists, own.place_of or (place_finder() if in_context else None))
-    # taken only where an LM sees it before it scores, or recordings are to be known before LMs are
-    # loaded: lists are read as they are asked for
-    ready = list(itertools.islice(todo, int(own.self_normalized or in_context)))
-    seen = sent_part(ready[0]) if ready and own.self_normalized else []
-    workers = Blocks(pool, ListWorker, own, ngpu, device, seen, tunes, histories)
+    # taken only where recordings are to be known before LMs are loaded: lists are read as they are
+    # asked for
+    ready = list(itertools.islice(todo, int(in_context)))
+    workers = Blocks(pool, ListWorker, own, ngpu, device, tunes, histories)
     # the next lists are read while the workers load the LMs
     ready += itertools.islice(todo, int(pool is not None and not ready))
 
@@ -415,7 +403,7 @@ def _scored(
         workers,
         itertools.chain(ready, todo),
         sentences=first_hypotheses,
-        identity=f"{dataclasses.replace(own, cache=None)} {histories} {seen}",
+        identity=f"{dataclasses.replace(own, cache=None)} {histories}",
         output=output,
         sent=sent_part,
         desc="rescoring",

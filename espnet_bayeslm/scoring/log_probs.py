@@ -7,7 +7,7 @@ summed in blocks.
 from __future__ import annotations
 
 import math
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence
 
 import numpy as np
 import torch
@@ -27,19 +27,6 @@ PACKED = 192
 LOGIT_ROWS = 128
 
 
-def log_probs_of_logits(
-    logits: torch.Tensor, targets: torch.Tensor
-) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Ln p of one token after each context, and the context's ln Z, in float32 or better.
-
-    The logits are (..., V), the targets and both results (...).
-    """
-    # half precision would lose the sum
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    log_z = logits.logsumexp(-1)
-    return logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - log_z, log_z
-
-
 def log_probs_of_outputs(
     outputs: torch.Tensor,
     contexts: torch.Tensor,
@@ -47,7 +34,6 @@ def log_probs_of_outputs(
     weight: Optional[torch.Tensor] = None,
     bias: Optional[torch.Tensor] = None,
     *,
-    log_z: Optional[float] = None,
     openings: Optional[torch.Tensor] = None,
 ) -> torch.Tensor:
     """Ln p of one token after each of some contexts, (N,), in float32 or better.
@@ -60,13 +46,11 @@ def log_probs_of_outputs(
         targets: Tokens, (N,).
         weight: (V, M); None: the outputs are logits.
         bias: (V,); None: zero.
-        log_z: Constant that replaces every context's ln Z; None: ln Z is computed.
         openings: True for the tokens that end the word before them; or None. A tokenizer may have
             fewer or more tokens than its model.
     """
     dtype = torch.promote_types(outputs.dtype, torch.float32)
     masses: Any = None
-    z: Any = log_z
     if openings is not None:
         size = outputs.size(1) if weight is None else len(weight)
         openings = F.pad(openings, (0, size - len(openings))).to(outputs.device)
@@ -76,8 +60,7 @@ def log_probs_of_outputs(
         logits = outputs if weight is None else F.linear(outputs, weight, bias)
         found = logits[contexts, targets].to(dtype)
         blocks = logits.split(LOGIT_ROWS)
-        if log_z is None:
-            z = torch.cat([rows.to(dtype).logsumexp(1) for rows in blocks])
+        z = torch.cat([rows.to(dtype).logsumexp(1) for rows in blocks])
         if openings is not None:
             masses = torch.cat([rows[:, openings].to(dtype).logsumexp(1) for rows in blocks])
     else:
@@ -88,14 +71,13 @@ def log_probs_of_outputs(
         found = torch.cat(parts)
         if openings is not None:
             masses = log_normalizers(outputs, weight[openings], bias[openings])
-        if log_z is None:
-            # the two parts cost what the whole costs
-            rest = slice(None) if openings is None else ~openings
-            z = log_normalizers(outputs, weight[rest], bias[rest])
-            z = z if masses is None else torch.logaddexp(masses, z)
+        # the two parts cost what the whole costs
+        rest = slice(None) if openings is None else ~openings
+        z = log_normalizers(outputs, weight[rest], bias[rest])
+        z = z if masses is None else torch.logaddexp(masses, z)
     if openings is not None:
         found = torch.stack([found, masses[contexts]])
-    return found - (z if log_z is not None else z[contexts])
+    return found - z[contexts]
 
 
 def word_sums(

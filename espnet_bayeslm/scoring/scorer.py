@@ -36,7 +36,6 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 
 if TYPE_CHECKING:
-    from espnet_bayeslm.scoring.normalizer import Normalizer
     from espnet_bayeslm.scoring.prefixes import WordState
     from espnet_bayeslm.scoring.uncertainty import Uncertainty
 
@@ -73,8 +72,6 @@ class LMScorer(WordScorer):
         tree_lm: Computes ln p of tokens.
         num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
             mean.
-        self_normalized: True if one number is taken for every context's ln Z: the mean over a
-            subset of the contexts of the first sentences that are scored.
         max_context: Tokens before an utterance that are read again, at most; of an LM that keeps
             their keys, between half and twice as many are read on from.
         context: Number of sentences of a text before each sentence that the LM reads first; 0:
@@ -82,7 +79,6 @@ class LMScorer(WordScorer):
         unk_size: Number of words that share the probability of `<unk>`.
 
     Attributes:
-        normalizer: Mean of ln Z and its spread, once they are known; may be set before.
         log_unk_size: Cost of each `<unk>`, since words share its probability, in nats.
     """
 
@@ -93,7 +89,6 @@ class LMScorer(WordScorer):
         tree_lm: TreeLM,
         *,
         num_samples: int = 0,
-        self_normalized: bool = False,
         max_context: int = MAX_CONTEXT,
         context: int = 0,
         unk_size: float = 1.0,
@@ -102,9 +97,7 @@ class LMScorer(WordScorer):
             raise unk_size_error(unk_size)
         self.name, self.lm = lm.name, lm
         self.reader, self.tree_lm = reader, tree_lm
-        self.num_samples, self.self_normalized = num_samples, self_normalized
-        self.max_context, self.context = max_context, context
-        self.normalizer: Optional[Normalizer] = None
+        self.num_samples, self.max_context, self.context = num_samples, max_context, context
         self.log_unk_size = math.log(unk_size)
         self._prefixes: Any = None
 
@@ -116,18 +109,6 @@ class LMScorer(WordScorer):
     def check_plain(self, sentences: Sequence[Sequence[str]]) -> None:
         """Raise an InputError if most sentences are in tokens already."""
         check_is_plain(sentences, self.reader.is_token, name=self.name)
-
-    def prepare(self, sentences: Sequence[Sequence[str]]) -> Any:
-        """Measure ln Z on these sentences, where one number is taken for it and none is known."""
-        if self.self_normalized and self.normalizer is None:
-            from espnet_bayeslm.scoring.normalizer import measure_normalizer
-
-            passages = [self._passage(self.reader.encode(words)) for words in sentences]
-            self.normalizer = measure_normalizer(
-                self.tree_lm,
-                passages or [self._passage(self.reader.encode([]))],
-                num_samples=self.num_samples,
-            )
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence; a word is OOV where a token of it is `<unk>`."""
@@ -306,13 +287,8 @@ class LMScorer(WordScorer):
         if not encoded:
             return []
         openings = self.reader.openings
-        normalizer = self.normalizer if self.self_normalized else None
         found = self.tree_lm.log_probs(
-            passages,
-            num_samples=self.num_samples,
-            openings=openings,
-            log_z=None if normalizer is None else normalizer.mean,
-            states=states,
+            passages, num_samples=self.num_samples, openings=openings, states=states
         )
         ends = np.cumsum([len(item.ids) for item in encoded])
         tokens = np.split(np.concatenate(found, axis=-1), ends[:-1], axis=-1)

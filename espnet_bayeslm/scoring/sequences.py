@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.scoring import MAX_TOKENS
-from espnet_bayeslm.scoring.normalizer import Normalizer
 from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM, Passage
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
@@ -21,7 +20,6 @@ def score_hypotheses(
     *,
     max_tokens: int = MAX_TOKENS,
     num_samples: int = 0,
-    normalizer: Optional[Normalizer] = None,
 ) -> List[List[float]]:
     """Ln P(hypothesis, `</s>`), in nats, for each hypothesis of each utterance.
 
@@ -33,18 +31,13 @@ def score_hypotheses(
             another package gets a quarter of it, padding counted, since it holds all logits.
         num_samples: Number of weight samples over which each token's probability is averaged, the
             same samples for all hypotheses; 0: the posterior mean.
-        normalizer: Normalizer (`measure_normalizer`) whose mean is taken for the ln Z of every
-            context, which then is not computed (self-normalised scoring).
 
     Raises:
         InputError: A token is no integer or out of the vocabulary, or the LM has no weights to
             sample.
     """
     flat = [ids for utterance in hypotheses for ids in utterance]
-    found = token_log_probs(
-        lm, flat, max_tokens=max_tokens, num_samples=num_samples, normalizer=normalizer
-    )
-    scores = iter(found)
+    scores = iter(token_log_probs(lm, flat, max_tokens=max_tokens, num_samples=num_samples))
     return [[float(next(scores).sum()) for _ in utterance] for utterance in hypotheses]
 
 
@@ -54,7 +47,6 @@ def token_log_probs(
     *,
     max_tokens: int = MAX_TOKENS,
     num_samples: int = 0,
-    normalizer: Optional[Normalizer] = None,
     openings: Optional[torch.Tensor] = None,
 ) -> List[np.ndarray]:
     """(n + 1,) float64 ln p of the n tokens and `</s>` of each sequence, in nats.
@@ -66,10 +58,7 @@ def token_log_probs(
     tree_lm = ESPnetTreeLM(lm, max_tokens=max_tokens)
     passages = passages_of(tree_lm, sequences)
     LOG.info("scoring %d distinct of %d token sequences", len(set(passages)), len(passages))
-    if normalizer is not None:
-        tree_lm.require("self-normalised scoring")
-    log_z = None if normalizer is None else normalizer.mean
-    return tree_lm.log_probs(passages, num_samples=num_samples, openings=openings, log_z=log_z)
+    return tree_lm.log_probs(passages, num_samples=num_samples, openings=openings)
 
 
 def passages_of(tree_lm: ESPnetTreeLM, sequences: Sequence[Any]) -> List[Passage]:

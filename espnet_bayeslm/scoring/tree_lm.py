@@ -236,7 +236,6 @@ class TreeLM:
         *,
         num_samples: int = 0,
         openings: Optional[torch.Tensor] = None,
-        log_z: Optional[float] = None,
         states: Sequence[Any] = (),
     ) -> List[np.ndarray]:
         """Ln p of the scored tokens of each passage, given all tokens before, (scored,) float64.
@@ -249,7 +248,6 @@ class TreeLM:
                 0: the posterior mean.
             openings: (V,) bool, True for the tokens that end the word before them. With it results
                 are (2, scored): the second row is ln P(one of these tokens) in the same contexts.
-            log_z: Constant in place of every context's ln Z (self-normalised scoring).
             states: State before each root, None or one for each sample; none: as at a text's start.
         """
         samples = self.samples(num_samples)
@@ -258,7 +256,7 @@ class TreeLM:
             for index, sample in enumerate(samples):
                 before = [None if state is None else state[index] for state in states]
                 with sample:
-                    for passage, values in self._scored(passages, openings, log_z, before):
+                    for passage, values in self._scored(passages, openings, before):
                         if not np.isfinite(values).all():
                             raise diverged_error()
                         known = found.get(passage)
@@ -270,7 +268,6 @@ class TreeLM:
         self,
         passages: Sequence[Passage],
         openings: Optional[torch.Tensor] = None,
-        log_z: Optional[float] = None,
         states: Sequence[Any] = (),
     ) -> Iterator[Tuple[Passage, np.ndarray]]:
         """Yield each distinct passage with its scores, with the weights as they are now."""
@@ -296,8 +293,9 @@ class TreeLM:
             both, where = np.unique(known, return_inverse=True)
             after = [torch.from_numpy(x).to(rows.device) for x in divmod(both, self.vocab_size)]
             weights = () if self.decoder is None else (self.decoder.weight, self.decoder.bias)
-            how: Any = dict(log_z=log_z, openings=openings)
-            log_probs = log_probs_of_outputs(torch.cat(outputs), *after, *weights, **how)
+            log_probs = log_probs_of_outputs(
+                torch.cat(outputs), *after, *weights, openings=openings
+            )
             values = log_probs.to("cpu", torch.float64).numpy()
             ends = np.cumsum([passage.scored for passage in done])
             yield from zip(done, np.split(values[..., where], ends[:-1], axis=-1), strict=True)

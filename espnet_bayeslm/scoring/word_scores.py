@@ -66,12 +66,10 @@ class WordScorer:
     Attributes:
         name: Name in tables.
         is_uncertain: True if something in its LM is random.
-        self_normalized: True if one number, of the first sentences, is taken for each ln Z.
     """
 
     name: str
     is_uncertain: bool = False
-    self_normalized: bool = False
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence (words without `<s>`, `</s>`), in order."""

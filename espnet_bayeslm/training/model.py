@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -12,19 +12,21 @@ from espnet2.torch_utils.device_funcs import force_gatherable
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Sample, kl_per_token
-from espnet_bayeslm.bayes.objective import KL_SCALES, REGULARIZERS, penalty
+from espnet_bayeslm.bayes.objective import REGULARIZERS, penalty
 from espnet_bayeslm.kinds.architectures import ArchitectureLog
 from espnet_bayeslm.lm import UncertainLM
-from espnet_bayeslm.scoring.log_probs import log_probs_of_logits
 from espnet_bayeslm.training.loss_check import LossCheck
-from espnet_bayeslm.training.nll import batch_logits, batch_nll, lowered, token_batch
+from espnet_bayeslm.training.nll import batch_nll, lowered, token_batch
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import check_least
 
 # What `prior` is in place of a checkpoint where the prior's means are zero.
 ZERO_PRIOR = "zero"
 # And where they are the weights that the point-estimate phase ends with.
 START_PRIOR = "start"
+# Options that are no longer there -> the value that says what is done now
+REMOVED = {"kl_scale": "elbo", "self_normalization": 0}
 
 
 def check_known(valid: Sequence[str], **options: Optional[str]) -> None:
@@ -68,8 +70,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
         ignore_id: The padding token.
         kl_weight: Factor of the KL; 1 is the exact bound.
         kl_warmup_epochs: Number of Bayesian epochs over which the factor of the KL rises linearly.
-        kl_scale: `elbo`: KL / num_train_tokens. `release`: the weight that the authors' code
-            gives it, the mean over a parameter's weights divided by the number of batches.
         num_samples: Samples of the weights per training step, K in Eq. 21.
         num_train_tokens: Tokens of the training text with `</s>`; the LM task counts them.
         prior: Checkpoint of the point-estimate model that is the prior's mean, or `zero`
@@ -86,8 +86,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
             None: `optim` trains both.
         architecture_lr: Rate of Adam for the architecture weights of a search. None: `optim`
             trains them.
-        self_normalization: Factor of half the variance of ln Z over a batch's tokens, added to the
-            loss: `rescore --self_normalized` then needs no softmax (Chen et al. 2016).
         autocast: Precision of the products in training, `bfloat16` (on a CPU too) or null.
         warmup_epochs: Largest number of point-estimate epochs (no samples, no KL) before the
             Bayesian phase, which starts from the best of them; with `prior: start` this is the
@@ -96,6 +94,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         min_iters_per_epoch: Smallest number of batches in an epoch. A text with fewer is read
             several times in an epoch, since Adam moves a weight by a given amount per step, however
             small the text is. ESPnet's `--num_iters_per_epoch` overrides it.
+        **removed: Options of `REMOVED`, with which old configurations still load for scoring.
     """
 
     @typechecked
@@ -106,7 +105,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
         ignore_id: int = 0,
         kl_weight: float = 1.0,
         kl_warmup_epochs: int = 0,
-        kl_scale: str = "elbo",
         num_samples: int = 1,
         num_train_tokens: Optional[int] = None,
         prior: Optional[str] = None,
@@ -114,12 +112,16 @@ class BayesLanguageModel(ESPnetLanguageModel):
         regularizer_weight: Union[float, int, None] = None,
         posterior_lr: Union[float, int, None] = 0.01,
         architecture_lr: Union[float, int, None] = 0.003,
-        self_normalization: Union[float, int] = 0.0,
         autocast: Optional[str] = None,
         warmup_epochs: int = 0,
         min_iters_per_epoch: int = 0,
+        **removed: Any,
     ):
         super().__init__(lm, vocab_size, ignore_id)
+        if unknown := removed.keys() - REMOVED.keys():
+            raise TypeError(f"unexpected options: {', '.join(sorted(unknown))}")
+        for name in [name for name, value in removed.items() if value != REMOVED[name]]:
+            LOG.warning(f"model_conf {name} was removed: scores are the same, training is not")
         if not isinstance(lm, UncertainLM):
             raise InputError(
                 f"model bayes_lm needs an LM of espnet_bayeslm, got {type(lm).__name__}"
@@ -128,10 +130,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
             self.sos, self.eos = lm.sos, lm.eos
         # What ESPnet's lm_inference reads
         self.sos_ids, self.eos_id = [self.sos], self.eos
-        check_known(KL_SCALES, kl_scale=kl_scale)
         check_least(1, num_samples=num_samples, num_train_tokens=num_train_tokens)
         check_least(0, kl_weight=kl_weight, kl_warmup_epochs=kl_warmup_epochs)
-        check_least(0, self_normalization=self_normalization)
         # read by the task, which makes the epochs
         check_least(0, min_iters_per_epoch=min_iters_per_epoch)
         check_regularizer(regularizer, regularizer_weight, lm)
@@ -139,14 +139,14 @@ class BayesLanguageModel(ESPnetLanguageModel):
             if rate is not None and not 0 < rate < math.inf:
                 raise InputError(f"{name} {rate}: expected a number above 0, or null")
         check_known(("null", "bfloat16"), autocast=autocast or "null")
-        self.self_normalization, self.autocast = self_normalization, autocast
+        self.autocast = autocast
         self.posterior_lr, self.architecture_lr = posterior_lr, architecture_lr
         self.architecture_log = ArchitectureLog(lm)
         self.regularizer = regularizer
         self.regularizer_weight = regularizer_weight
         self._map_means: Dict[str, torch.Tensor] = {}
         self.full_kl_weight, self.kl_warmup_epochs = kl_weight, kl_warmup_epochs
-        self.kl_weight, self.kl_scale, self.num_samples = kl_weight, kl_scale, num_samples
+        self.kl_weight, self.num_samples = kl_weight, num_samples
         self.num_train_tokens = num_train_tokens
         self.warmup_epochs, self.prior = warmup_epochs, prior
         self.warming = False
@@ -186,30 +186,27 @@ class BayesLanguageModel(ESPnetLanguageModel):
             )
         return self.num_train_tokens
 
-    def kl_term(self, num_tokens: torch.Tensor, sample: Optional[Sample] = None) -> torch.Tensor:
+    def kl_term(self, sample: Optional[Sample] = None) -> torch.Tensor:
         """The weights' KL term of the loss in nats per token, ().
 
-        It is not a number in evaluation where the size of the training text is not known.
-        `num_tokens` of the batch matter to `kl_scale: release`; with `sample` some of the KL is
-        known.
+        It is not a number in evaluation where the size of the training text is not known. With
+        `sample` some of the KL is known.
         """
+        device = next(self.lm.parameters()).device
         if self.warming:
-            return num_tokens.new_zeros((), dtype=torch.float32)
+            return torch.zeros((), device=device)
         # 1: of a KL that is zero
         num_train_tokens = self._known_tokens() if self.lm.posterior.blocks() else 1
         if num_train_tokens is None:
-            return torch.full_like(num_tokens, float("nan"), dtype=torch.float32)
+            return torch.full((), float("nan"), device=device)
         raw = self._raw_kl
         if raw is None:
             # Autocast would take squares and exponentials of a million weights in half precision.
-            with torch.autocast(num_tokens.device.type, enabled=False):
-                by_weight = self.kl_scale == "release"
-                raw = (sample or self.lm.posterior).kl(per_weight=by_weight)
+            with torch.autocast(device.type, enabled=False):
+                raw = (sample or self.lm.posterior).kl()
         if not self.training:
             # The weights stay as they are during validation.
             self._raw_kl = raw.detach()
-        if self.kl_scale == "release":
-            return raw * (self.kl_weight * num_tokens / num_train_tokens)
         return kl_per_token(raw, num_train_tokens=num_train_tokens, weight=self.kl_weight)
 
     def start_epoch(self, number: int) -> None:
@@ -240,11 +237,10 @@ class BayesLanguageModel(ESPnetLanguageModel):
 
     def _sampled_nll(
         self, text: torch.Tensor, text_lengths: torch.Tensor
-    ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional[torch.Tensor], Sample]:
+    ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Sample]:
         """NLL and latent outputs' KL per token, means over K samples, both ().
 
-        Then the number of tokens, mean and variance of ln Z = ln sum_v exp(logit_v) where the loss
-        has it, and the first sample.
+        Then the number of tokens, and the first sample.
         """
         lengths = self._loss_check.lengths_on_host(text_lengths)
         learns_posterior = self.training and not self.warming
@@ -252,29 +248,19 @@ class BayesLanguageModel(ESPnetLanguageModel):
         num_tokens = (text_lengths + 1).sum()
         batch = token_batch(self, text, text_lengths, lengths)
         total, total_kl = text_lengths.new_zeros(()), text_lengths.new_zeros(())
-        spreads: List[torch.Tensor] = []
         first: Optional[Sample] = None
         for _ in range(draws):
             weight_kl = learns_posterior and first is None
             with self.lm.drawn(weight_kl=weight_kl, token_kl=True) as sample:
-                if self.self_normalization > 0:
-                    logits = batch_logits(self, batch)
-                    log_probs, log_z = log_probs_of_logits(logits, batch.targets)
-                    total = total - log_probs.sum()
-                    mean = log_z.sum() / max(len(log_z), 1)
-                    variance = (log_z - mean).square().sum() / max(len(log_z), 1)
-                    spreads.append(torch.stack([mean, variance]))
-                else:
-                    total = total + batch_nll(self, batch)
+                total = total + batch_nll(self, batch)
             first = first or sample
             kl = sample.token_kl()
             if kl is not None:
                 # padding has a latent output too, unless only rows that count were computed
                 total_kl = total_kl + (kl if kl.dim() == 1 else batch.counted(kl)).sum()
-        log_z_spread = torch.stack(spreads).mean(0) if spreads else None
         per_token = draws * num_tokens
         assert first is not None
-        return total / per_token, total_kl / per_token, num_tokens, log_z_spread, first
+        return total / per_token, total_kl / per_token, num_tokens, first
 
     def forward(
         self, text: torch.Tensor, text_lengths: torch.Tensor, **kwargs: Any
@@ -288,21 +274,16 @@ class BayesLanguageModel(ESPnetLanguageModel):
 
         Returns:
             The loss per token; `loss`, `nll` and `kl` in nats per token (and `penalty`, with a
-            regularizer), of which in training loss = nll + kl + penalty, and `ppl` = exp(nll);
-            with self_normalization `lnz_mean` and `lnz_std`, and the loss has its term too; the
+            regularizer), of which in training loss = nll + kl + penalty, and `ppl` = exp(nll); the
             number of tokens.
         """
         with lowered(bool(self.autocast and self.training), text.device):
-            nll, latent_kl, num_tokens, log_z, sample = self._sampled_nll(text, text_lengths)
-        costs = [self.kl_term(num_tokens, sample) + self.kl_weight * latent_kl]
+            nll, latent_kl, num_tokens, sample = self._sampled_nll(text, text_lengths)
+        costs = [self.kl_term(sample) + self.kl_weight * latent_kl]
         stats = dict(nll=nll.detach(), kl=costs[0].detach(), ppl=nll.detach().exp())
         if self.regularizer is not None:
             costs.append(self.penalty_term())
             stats["penalty"] = costs[-1].detach()
-        if log_z is not None:
-            mean, variance = log_z
-            stats.update(lnz_mean=mean.detach(), lnz_std=variance.detach().sqrt())
-            costs.append(self.self_normalization / 2 * variance)
         loss = nll
         # the validation loss is the NLL alone
         if self.training:

@@ -55,15 +55,6 @@ def token_batch(
     return batch._replace(targets=batch.counted(targets))
 
 
-def batch_logits(model: ESPnetLanguageModel, batch: TokenBatch) -> torch.Tensor:
-    """Logits of a batch's tokens, (N, V)."""
-    projected = model.lm.outputs(batch.inputs, batch.packing)
-    if projected is None:
-        return batch.counted(model.lm(batch.inputs, None)[0])
-    outputs, weight = projected
-    return F.linear(outputs, weight, model.lm.decoder.bias)
-
-
 def batch_nll(model: ESPnetLanguageModel, batch: TokenBatch) -> torch.Tensor:
     """Sum of -ln p over a batch's tokens, end tokens too, ().
 
@@ -74,7 +65,7 @@ def batch_nll(model: ESPnetLanguageModel, batch: TokenBatch) -> torch.Tensor:
     if projected is not None:
         outputs, weight = projected
         return summed_nll(outputs, weight, model.lm.decoder.bias, batch.targets)
-    logits = batch_logits(model, batch)
+    logits = batch.counted(model.lm(batch.inputs, None)[0])
     # half precision would lose the sum
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return F.cross_entropy(logits, batch.targets, reduction="sum")

@@ -32,7 +32,12 @@ from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.names import PRETRAINED, TOKEN_TYPE
 from espnet_bayeslm.training.batches import MixedSampler, count_tokens, with_sentence_ends
 from espnet_bayeslm.training.ivon import IVON
-from espnet_bayeslm.training.model import START_PRIOR, ZERO_PRIOR, BayesLanguageModel
+from espnet_bayeslm.training.model import (
+    REMOVED,
+    START_PRIOR,
+    ZERO_PRIOR,
+    BayesLanguageModel,
+)
 from espnet_bayeslm.training.optimizer import (
     POSTERIOR,
     adam_groups,
@@ -142,9 +147,16 @@ CHOSEN_BY_NAME = {"optim": optim_classes, "scheduler": scheduler_classes}
 
 def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
     """Check the keys of `lm_conf`, `model_conf`, `optim_conf` or `scheduler_conf`."""
-    valid = [key for key in inspect.signature(cls).parameters if key not in GIVEN_BY_TASK]
-    for key in conf:
-        if key not in valid and key != "ignore_id":
+    parameters = inspect.signature(cls).parameters.values()
+    named = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+    valid = [key for key in named if key not in GIVEN_BY_TASK]
+    for key, value in conf.items():
+        if name == "model" and value != REMOVED.get(key, value):
+            raise InputError(
+                f"model_conf: {key} {value} was removed, no training has it any more",
+                remedy="Leave it out. A trained LM of such a configuration still scores.",
+            )
+        if key not in (*valid, *REMOVED) and key != "ignore_id":
             near = difflib.get_close_matches(str(key), valid, n=1)
             kind = next((kind for kind in KINDS.values() if hasattr(kind, key)), None)
             remedy = ""

@@ -103,7 +103,6 @@ def test_workers_write_what_one_process_writes(lists, engine, segments, tmp_path
     for name, given in {
         "uncertain": {**of_bayes, **more},
         "context": {**lists, **context},
-        "self_normalized": {**lists, "self_normalized": "true"},
     }.items():
         one = contents(run(**given, output=tmp_path / name / "one"))
         assert contents(run(**given, **options, output=tmp_path / name / "two")) == one

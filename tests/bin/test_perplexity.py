@@ -1,6 +1,5 @@
 """`bayeslm perplexity` and `interpolate`: by hand, by ESPnet; names, and texts that leak."""
 
-import dataclasses
 import math
 import random
 import re
@@ -233,20 +232,6 @@ def test_a_loaded_lm_has_the_digest_of_the_files_that_were_loaded(point, plain_t
     assert digest_of(exp) != digest
     (component,) = ComponentOptions(lms=[loaded]).components()
     assert component.fingerprint == loaded.fingerprint == digest
-
-
-def test_the_cache_keeps_no_scores_by_the_ln_z_of_other_sentences(point, tmp_path):
-    """With --self_normalized the sentences that come first give one number for all."""
-    texts = [["a", "b", "c"], ["j"]], [["d", "e"], []]
-    options = ComponentOptions(lms=[point], cache=tmp_path / "cache")
-
-    def scores(options, *texts):
-        (component,) = options.components(self_normalized=True)
-        return [component.scorer.word_scores(text)[0].log_probs for text in texts][-1]
-
-    expected = scores(dataclasses.replace(options, cache=None), texts[1])
-    assert abs(scores(options, *texts) - expected).max() > 1e-3
-    np.testing.assert_array_equal(scores(options, texts[1]), expected)
 
 
 def test_training_texts_that_are_given_or_an_experiments_own(tmp_path, caplog, monkeypatch):

@@ -1,7 +1,6 @@
-"""Scores of token sequences: alone, in context, and without a softmax."""
+"""Scores of token sequences: alone and in context."""
 
 import contextlib
-import logging
 
 import numpy as np
 import pytest
@@ -12,23 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lm_cases import LSTM, SOME, TRANSFORMER, VOCAB, build, make_generic, one_sequence
 from lm_cases import name as case_name
-from test_scorer import SENTENCES, as_words, extend, make, over_ids, score_in_context
+from test_scorer import as_words, extend, over_ids, score_in_context
 from test_uncertainty import token_uncertainty
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.scoring import score_hypotheses, token_log_probs
-from espnet_bayeslm.scoring.normalizer import Normalizer
-from espnet_bayeslm.scoring.normalizer import measure_normalizer as measure
-from espnet_bayeslm.scoring.scorer import History, token_scorer
-from espnet_bayeslm.scoring.sequences import passages_of
-from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM
+from espnet_bayeslm.scoring.scorer import History
 from espnet_bayeslm.utils.errors import InputError
-
-
-def measure_normalizer(lm, sequences, **options):
-    """Return the distribution of ln Z over contexts of sequences of token ids."""
-    tree_lm = ESPnetTreeLM(lm)
-    return measure(tree_lm, passages_of(tree_lm, sequences), **options)
 
 
 def running_log_probs(lm, sequences, *, context):
@@ -95,7 +84,6 @@ def test_an_lm_whose_training_has_diverged():
     for score in (
         lambda: token_log_probs(lm, [[1, 2]]),
         lambda: token_uncertainty(lm, [[1, 2]], num_samples=1),
-        lambda: measure_normalizer(lm, [[1, 2]]),
         lambda: scorer.next_words([scorer.begin()], ["1"]),
     ):
         with pytest.raises(InputError, match="not a finite number"):
@@ -117,10 +105,8 @@ def test_half_precision_sums_probabilities_in_single(name):
     if name == "transformer":
         for found in token_uncertainty(lm, texts, num_samples=1):
             np.testing.assert_allclose(found.entropy, np.log(VOCAB), rtol=1e-5)
-        assert measure_normalizer(lm, texts).mean == pytest.approx(np.log(VOCAB), rel=1e-6)
 
 
-FLAT = Normalizer(0.0, 0.0)
 OURS, RANGE = "needs an LM of espnet_bayeslm, got SequentialRNNLM", "but the LM has 0 to"
 
 
@@ -132,9 +118,6 @@ OURS, RANGE = "needs an LM of espnet_bayeslm, got SequentialRNNLM", "but the LM 
         ("lstm", lambda lm: token_uncertainty(lm, [[1]], num_samples=0), "is 0 where 1 or more"),
         ("espnet", lambda lm: token_uncertainty(lm, [[1]], num_samples=2), f"uncertainty {OURS}"),
         ("espnet", lambda lm: extend(lm, [None], [[1]]), f"context {OURS}"),
-        ("espnet", lambda lm: measure_normalizer(lm, [[1]]), f"self-normalised scoring {OURS}"),
-        ("espnet", lambda lm: token_log_probs(lm, [[1]], normalizer=FLAT), f"scoring {OURS}"),
-        ("lstm", lambda lm: measure_normalizer(lm, [[VOCAB]]), RANGE),
         ("lstm", lambda lm: token_uncertainty(lm, [[VOCAB]], num_samples=2), RANGE),
         ("lstm", lambda lm: score_in_context(lm, [[[VOCAB]]], [None]), RANGE),
         ("lstm", lambda lm: extend(lm, [None], [[-1]]), RANGE),
@@ -302,84 +285,3 @@ def test_empty_input():
     assert token_uncertainty(lm, [], num_samples=2) == []
     with pytest.raises(ValueError):
         score_in_context(lm, [[[1]]], [None, History()])
-
-
-@pytest.fixture(params=["lstm", "bayes", "transformer"])
-def exact_lm(request):
-    return make_lm(request.param).double()
-
-
-@torch.no_grad()
-def log_z(lm, ids):
-    """Return the logits' ln Z of each context of a sequence."""
-    return lm.eval()(torch.tensor([[VOCAB - 1, *ids]]))[0][0].logsumexp(-1).numpy()
-
-
-def test_means_of_contexts_are_taken_from_logits(exact_lm):
-    sequences = sentences(40)
-    values = {
-        tuple(ids[:n]): value for ids in sequences for n, value in enumerate(log_z(exact_lm, ids))
-    }
-    expected = np.array(list(values.values()))
-    found = measure_normalizer(exact_lm, sequences, num_contexts=10_000)
-    # each tree of a batch has a root of its own; here it is one tree
-    np.testing.assert_allclose(found, (expected.mean(), expected.std()), atol=1e-9)
-    assert measure_normalizer(exact_lm, sequences[::-1] * 2, num_contexts=10_000) == found
-    normalizer = measure_normalizer(exact_lm, sequences)
-    exact = token_log_probs(exact_lm, sequences)
-    found = token_log_probs(exact_lm, sequences, normalizer=normalizer)
-    for ids, a, b in zip(sequences, exact, found, strict=True):
-        np.testing.assert_allclose(b, a + log_z(exact_lm, ids) - normalizer.mean, atol=1e-9)
-    total = score_hypotheses(exact_lm, [sequences], normalizer=normalizer)[0]
-    np.testing.assert_allclose(total, [values.sum() for values in found])
-
-
-@pytest.mark.parametrize("num_contexts", [1, 20])
-def test_a_sample_does_not_depend_on_the_order(exact_lm, num_contexts):
-    sequences = sentences(40)
-    found = measure_normalizer(exact_lm, sequences, num_contexts=num_contexts)
-    assert found == measure_normalizer(exact_lm, sequences[::-1], num_contexts=num_contexts)
-    assert found != measure_normalizer(exact_lm, sequences, num_contexts=10_000)
-
-
-def test_draws_share_the_constant():
-    lm = make_lm("bayes").double()
-    normalizer, parts = Normalizer(1.25, 0.1), []
-    for index in range(3):
-        with lm.sampled(index), torch.no_grad():
-            logits = lm.eval()(torch.tensor([[VOCAB - 1, 1, 2]]))[0][0]
-            parts.append(logits[range(3), [1, 2, VOCAB - 1]].numpy() - 1.25)
-    (found,) = token_log_probs(lm, [[1, 2]], num_samples=3, normalizer=normalizer)
-    np.testing.assert_allclose(found, np.log(np.mean(np.exp(parts), axis=0)), atol=1e-9)
-    drawn = measure_normalizer(lm, sentences(40), num_samples=3)
-    assert drawn != measure_normalizer(lm, sentences(40))
-
-
-def test_a_wide_spread_is_a_warning(caplog):
-    lm = make_lm("lstm")
-    with torch.no_grad():
-        lm.encoder.weight.mul_(200)
-        lm.rnn.weight_ih_l0.mul_(20)
-    with caplog.at_level(logging.INFO):
-        found = measure_normalizer(lm, sentences(40))
-    assert found.std > 1
-    assert "train the LM with self_normalization" in caplog.text and "ln Z is" in caplog.text
-
-
-def test_the_scorer_measures_once_and_tells(tmp_path):
-    trained = make("word", tmp_path)
-    scorer = token_scorer(trained, self_normalized=True)
-    assert scorer.normalizer is None
-    scored = scorer.word_scores(SENTENCES)
-    sequences = [trained.ids(words) for words in SENTENCES]
-    assert scorer.normalizer == measure_normalizer(trained.lm, sequences)
-    expected = token_log_probs(trained.lm, sequences, normalizer=scorer.normalizer)
-    for a, b in zip(scored, expected, strict=True):
-        np.testing.assert_allclose(a.log_probs, b)
-    kept = scorer.normalizer
-    (alone,) = scorer.word_scores([["mat"]])
-    assert scorer.normalizer == kept
-    np.testing.assert_allclose(alone.log_probs[0], scorer.word_scores([["mat", "a"]])[0][0][0])
-    exact = token_scorer(trained)
-    exact.word_scores(SENTENCES)
-    assert exact.normalizer is None

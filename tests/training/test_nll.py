@@ -1,4 +1,4 @@
-"""The NLL of a batch, on real tokens only, is ESPnet's; the variance of ln Z in the loss."""
+"""The NLL of a batch, on real tokens only, is ESPnet's."""
 
 import contextlib
 import math
@@ -95,45 +95,3 @@ def test_a_precision_that_is_missing_is_left_out_and_said_once(monkeypatch, capl
         assert torch.equal(low(*batch())[0], exact(*batch())[0])
     [record] = caplog.records
     assert record.message.startswith("autocast to bfloat16, which this CPU does not have")
-
-
-def build(weight):
-    torch.manual_seed(1)
-    lm = LMS["lstm"]()
-    for parameter in lm.parameters():
-        parameter.data += 0.3 * torch.randn_like(parameter)
-    model = BayesLanguageModel(lm, VOCAB, self_normalization=weight, num_train_tokens=100)
-    return model.double().train()
-
-
-def log_z_by_hand(model):
-    """Return ln Z of every real token, one sentence at a time."""
-    values = [
-        model.lm(torch.tensor([[VOCAB - 1, *ids[:n].tolist()]]))[0][0].logsumexp(-1)
-        for ids, n in zip(*batch(), strict=True)
-    ]
-    return torch.cat(values)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_the_loss_has_half_the_variance(training):
-    plain, model = build(0.0).train(training), build(0.7).train(training)
-    values = log_z_by_hand(model)
-    variance = values.var(unbiased=False)
-    (before, old, _), (loss, stats, _) = plain(*batch()), model(*batch())
-    assert torch.allclose(stats["nll"], old["nll"]) and torch.allclose(stats["ppl"], old["ppl"])
-    assert torch.allclose(stats["lnz_mean"], values.mean())
-    assert torch.allclose(stats["lnz_std"], variance.sqrt())
-    # the validation loss stays the NLL
-    assert torch.allclose(loss - before, 0.35 * training * variance)
-    assert set(stats) - set(old) == {"lnz_mean", "lnz_std"}
-
-
-def test_the_gradient_is_that_of_the_variance():
-    model = build(2.0)
-    parameters = [*model.parameters()]
-    found = torch.autograd.grad(model(*batch())[0], parameters)
-    nll, counts = ESPnetLanguageModel.nll(model, *batch())
-    variance = log_z_by_hand(model).var(unbiased=False)
-    expected = torch.autograd.grad(nll.sum() / counts.sum() + variance, parameters)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-12)
