@@ -234,11 +234,7 @@ def checked_recordings(
 
 
 def recognised(options: NbestOptions) -> Iterator[NBest]:
-    """Yield the N-best list of each recording; one that fails is left out, and named in the log.
-
-    Raises:
-        InputError: All recordings fail.
-    """
+    """Yield the N-best list of each recording; one that fails is left out, and named in the log."""
     recordings = find_recordings(options.audio or "")
     recogniser = recogniser_of(options)
     left_out = LeftOut(len(recordings))

@@ -239,9 +239,6 @@ def difference_of_totals(totals: np.ndarray, drawn: np.ndarray) -> WerDifference
     The totals, (4,), are errors and words of system A, errors and words of system B. The words
     differ only where references have alternations. `drawn`, (num_replicates, 4), has the totals of
     each replicate; one without a word is left out.
-
-    Raises:
-        InputError: The references have no words.
     """
     drawn = drawn[(drawn[:, 1] > 0) & (drawn[:, 3] > 0)]
     if not (totals[1] and totals[3] and len(drawn)):

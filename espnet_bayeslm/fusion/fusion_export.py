@@ -87,11 +87,6 @@ def write_fusion(
         sentences: Sentences of the recogniser's domain, as it writes them. They choose the text
             form of pretrained LMs, and show LMs that do not know the recogniser's words. None: the
             validation text that the recogniser's configuration names.
-
-    Raises:
-        InputError: The recogniser's tokens make no words, `normalize` reads more than a word, an LM
-            is missing or knows too few of the words, weights are missing, or the look-ahead has
-            other tokens.
     """
     normalization = Normalization(normalize)
     normalization.check_by_word("--format fusion")

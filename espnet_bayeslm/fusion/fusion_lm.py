@@ -114,10 +114,6 @@ class FusionLM(LogProbLM):
             0: no CTC is asked.
         interval: Words are paid at each so many tokens of a hypothesis, and before its end: a large
             LM reads the words of several tokens in the time of one.
-
-    Raises:
-        InputError: The tokens make no words, `normalize` reads more than a word, a component is
-            missing or has changed, or the look-ahead has other tokens.
     """
 
     # ESPnet's transducer search asks for it

@@ -59,9 +59,6 @@ class LatentOutput(nn.Module):
 
     Attributes:
         sampling: Sampling options of forward passes; None: they use the mean of z_t.
-
-    Raises:
-        InputError: `latent_dim` is not a number above 0, or `init_std` outside of its range.
     """
 
     kept: torch.Tensor

@@ -53,9 +53,6 @@ def add_whole_posterior(posterior: Posterior, pattern: str = "*") -> None:
     Args:
         posterior: Posterior of the model, before a checkpoint with the buffers is loaded.
         pattern: The names of the parameters that are trained match it.
-
-    Raises:
-        InputError: A parameter has a posterior already; nothing was added.
     """
     for name, _ in posterior.module.named_parameters():
         if is_posterior_key(name):

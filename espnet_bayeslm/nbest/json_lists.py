@@ -185,11 +185,7 @@ def nbest_of(
     keys: Sequence[str],
     ref: str = "ref",
 ) -> NBest:
-    """List of an utterance, with its reference, speaker and other fields.
-
-    Raises:
-        InputError: A field is of another type, or only some hypotheses have a score.
-    """
+    """List of an utterance, with its reference, speaker and other fields."""
     hyps = tuple(hypotheses)
     num_scored = sum(hyp.am_score is not None for hyp in hyps)
     if num_scored not in (0, len(hyps)):

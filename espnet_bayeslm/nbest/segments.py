@@ -52,10 +52,6 @@ def read_segments(path: PathLike) -> Dict[str, Segment]:
 
     Lines are `utterance recording start [end]`, or `utterance start` of one recording. The name of
     a file tells starts from durations and other numbers.
-
-    Raises:
-        InputError: A line of another form, an end before its start, or no line; or lines of two
-            fields in a file whose name has neither `start` nor `segments` in it.
     """
     segments = {}
     is_named = re.search("start|segments", Path(path).name.lower())
@@ -84,11 +80,7 @@ def read_segments(path: PathLike) -> Dict[str, Segment]:
 
 
 def read_utt2spk(path: PathLike) -> Dict[str, str]:
-    """{utterance: speaker} of Kaldi's `utt2spk`.
-
-    Raises:
-        InputError: A line of another form, or no line.
-    """
+    """{utterance: speaker} of Kaldi's `utt2spk`."""
     speakers = {}
     for utt, (line, speaker) in read_keyed_lines(path).items():
         if len(speaker.split()) != 1:
@@ -101,11 +93,7 @@ def read_utt2spk(path: PathLike) -> Dict[str, str]:
 
 
 def read_utt2lm(path: PathLike) -> Dict[str, str]:
-    """{utterance: LM} of a file of lines `utterance LM`.
-
-    Raises:
-        InputError: A line without an LM, or no line.
-    """
+    """{utterance: LM} of a file of lines `utterance LM`."""
     lms = {}
     for utt, (line, lm) in read_keyed_lines(path).items():
         if not lm.strip():
@@ -117,11 +105,7 @@ def read_utt2lm(path: PathLike) -> Dict[str, str]:
 
 
 def id_pattern(pattern: str) -> re.Pattern[str]:
-    """Regular expression of `--recording_of`.
-
-    Raises:
-        InputError: It is none.
-    """
+    """Regular expression of `--recording_of`."""
     try:
         return re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:

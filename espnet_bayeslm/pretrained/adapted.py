@@ -55,9 +55,6 @@ class AdaptedLM(UncertainLM):
     Attributes:
         base: The base model as it was loaded, with its tokenizer.
         reader: Cuts sentences into tokens.
-
-    Raises:
-        InputError: The base model or an option cannot be used, or the base model has changed.
     """
 
     rnn_type = "pretrained"

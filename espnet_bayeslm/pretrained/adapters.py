@@ -56,9 +56,6 @@ def put_on(model: Any, folder: Path, config: Any) -> Any:
         model: The causal LM, which is changed in place.
         folder: The adapter's folder.
         config: The adapter's configuration, by peft.
-
-    Raises:
-        InputError: The adapter does not fit, or has no weights for its own tokens.
     """
     from peft import get_peft_model
 
@@ -156,10 +153,6 @@ def add_adapter(model: Any, conf: Optional[Mapping[str, Any]]) -> Any:
         conf: Options: `r` (rank, default 16), `alpha` (the adapter's product is scaled by
             alpha / r; default 2 r), `dropout` (at the adapter's input) and `target_modules` (names
             of layers, default `all-linear`).
-
-    Raises:
-        InputError: peft is not installed, an option is unknown or out of its range, or no layer has
-            a name of `target_modules`.
     """
     options = {"r": 16, "alpha": None, "dropout": 0.0, "target_modules": "all-linear"}
     if not isinstance(conf or {}, Mapping) or set(conf or {}) - set(options):

@@ -133,10 +133,6 @@ def load_causal_lm(
         precision: One of `PRECISIONS`.
         text_form: As of `CausalLM`.
         base: Base model of an adapter, in place of the one that its configuration names.
-
-    Raises:
-        InputError: It is not found, not whole, not a causal LM, has no tokenizer that fits, or
-            needs code of its own.
     """
     if text_form != AUTO:
         TextForm.parse(text_form)

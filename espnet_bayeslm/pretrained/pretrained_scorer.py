@@ -79,9 +79,6 @@ class CausalTreeLM(TreeLM):
         model: A causal LM of `transformers`, in evaluation mode.
         sampled: (index) -> context that holds a sample of its random weights; None: there are none.
         name: Name of the LM in errors.
-
-    Raises:
-        InputError: The model is not causal.
     """
 
     def __init__(

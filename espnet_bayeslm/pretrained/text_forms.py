@@ -69,9 +69,6 @@ class TextForm(NamedTuple):
         The marks are `newline` where the value lacks them, and a blank stands before the first word
         unless the value says `no_blank`: this holds for a training. Where an LM reads text, they
         are its tokenizer's (`candidates`).
-
-        Raises:
-            InputError: A part of the value is unknown; `name` is the option's name.
         """
         parts = [part.strip() for part in str(value).split(",")]
         if len(parts) > len(VALID):
@@ -116,9 +113,6 @@ class Reader(WordReader):
     Attributes:
         start: Tokens before a sentence.
         end: Tokens after a sentence without punctuation.
-
-    Raises:
-        InputError: The form needs a mark that the tokenizer has not.
     """
 
     def __init__(self, tokenizer: Any, form: TextForm):
@@ -228,9 +222,6 @@ def training_reader(tokenizer: Any, value: str) -> Reader:
     Args:
         tokenizer: A fast tokenizer of `transformers`.
         value: Value of the form.
-
-    Raises:
-        InputError: There is no such form, or the tokenizer lacks the marks.
     """
     form = TextForm.parse(value, "text_form")
     reader = Reader(tokenizer, form)

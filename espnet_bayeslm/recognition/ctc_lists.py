@@ -103,9 +103,6 @@ def search_vocabulary(
 
     They are the unigrams, else the words of the LMs and n-grams, if each of these lists its own. A
     word that no LM and no n-gram knows is left out.
-
-    Raises:
-        InputError: Most of the words have letters that no token has.
     """
     scorers = [uncached(component.scorer) for component in components]
     words = None if unigrams is None else list(dict.fromkeys(unigrams))
@@ -158,11 +155,7 @@ def best_path(log_probs: np.ndarray, tokens: CTCTokens) -> List[str]:
 
 
 def read_utterances(path: PathLike, tokens: CTCTokens) -> Iterator[Utterance]:
-    """Utterances of a file of logits that can be searched; all are looked at first.
-
-    Raises:
-        InputError: The file cannot be read, or most utterances cannot be searched.
-    """
+    """Utterances of a file of logits that can be searched; all are looked at first."""
     faults: Dict[str, str] = {}
     num_utterances = num_frames = num_used = 0
     for utt, logits in read_logits(path):
@@ -202,9 +195,6 @@ def ctc_lists(
         lm_weight: Weight of the LMs.
         size: Hypotheses of a list, at most.
         device: Device of the LMs.
-
-    Raises:
-        InputError: An input cannot be used, or the LM knows too few of the words.
     """
     tokens = _tokens(options)
     assert options.logits is not None

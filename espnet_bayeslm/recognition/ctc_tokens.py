@@ -47,9 +47,6 @@ class CTCTokens:
         blank: Column of the blank.
         words: How the tokens make words.
         spoken: (V,), True for the blank and for each token that is text or stands between words.
-
-    Raises:
-        InputError: A token comes twice, there is no such blank, or the tokens make no words.
     """
 
     def __init__(self, tokens: Sequence[str], blank: Optional[str] = None, *, lower: bool = False):
@@ -80,9 +77,6 @@ class CTCTokens:
 
         Args:
             log_probs: Ln P of each column, (T, number of columns).
-
-        Raises:
-            InputError: There are more or fewer columns, or another token seems to be the blank.
         """
         columns = log_probs.shape[1]
         if self._num_needed <= columns < len(self.tokens):
@@ -146,11 +140,7 @@ def _blank(tokens: Sequence[str]) -> Optional[str]:
 
 
 def tokens_of_labels(labels: Any) -> List[str]:
-    """Tokens of labels in order, or of a mapping from ids or to ids.
-
-    Raises:
-        InputError: They are no tokens, or ids are not 0, 1, ...
-    """
+    """Tokens of labels in order, or of a mapping from ids or to ids."""
     if isinstance(labels, Mapping):
         rows = list(labels.items())
         if all(type(label) is int for label in labels):
@@ -177,9 +167,6 @@ def read_tokens(path: PathLike) -> List[str]:
     The file is a list with a token, or a token and its id, on each line; or JSON: {token: id} as
     `vocab.json` of wav2vec2 (with `added_tokens.json` beside it), a list of labels, or
     pyctcdecode's alphabet. Of a folder it is `vocab.json` or `tokens.txt`.
-
-    Raises:
-        InputError: The file holds no tokens in one of these forms, or ids are not 0, 1, ...
     """
     path = _file_of(Path(path))
     lines = [line for _, line in read_lines(path)]

@@ -73,9 +73,6 @@ class Hotwords:
 
     Attributes:
         most: The most that one phrase pays.
-
-    Raises:
-        InputError: A weight is not above zero.
     """
 
     def __init__(self, weights: Mapping[str, float]):
@@ -124,9 +121,6 @@ def read_hotwords(
         weight: Weight of hotwords without one.
         words: The tokens that must have the hotwords' letters.
         lower: True if hotwords are written in lower case.
-
-    Raises:
-        InputError: A weight is no number above zero, or the tokens lack a letter.
     """
     weights: Dict[str, float] = {}
     for number, line in read_lines(path):

@@ -28,11 +28,7 @@ FORMS = (
 
 
 def read_logits(path: PathLike) -> Iterator[Tuple[str, np.ndarray]]:
-    """Yield (utterance id, logits) of an .npz, an .ark or an .scp, in the order of the file.
-
-    Raises:
-        InputError: The file cannot be read, or holds no matrices.
-    """
+    """Yield (utterance id, logits) of an .npz, an .ark or an .scp, in the order of the file."""
     file = Path(path)
     if not file.is_file():
         raise InputError("no such file of logits", path=path, remedy=FORMS)
@@ -88,10 +84,6 @@ def log_probs_of(logits: Any) -> np.ndarray:
 
     Args:
         logits: (T, V), of NumPy or torch.
-
-    Raises:
-        InputError: It is no matrix of numbers, there is no frame that says anything, or a frame has
-            NaN, +inf, or -inf only.
     """
     values = _checked(logits)
     top = values.max(axis=1, keepdims=True)

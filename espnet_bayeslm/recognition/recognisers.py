@@ -52,11 +52,7 @@ class LeftOut:
         self.errors: Dict[str, InputError] = {}
 
     def add(self, utt: str, path: PathLike, error: Exception) -> None:
-        """Leave out a recording.
-
-        Raises:
-            InputError: None is left.
-        """
+        """Leave out a recording."""
         self.errors[utt] = placed(error, path)
         if len(self.errors) < self.total:
             LOG.warning("%s is left out: %s", utt, self.errors[utt])
@@ -81,9 +77,6 @@ class SphinxSearch:
         lm: N-gram LM in ARPA format; None: PocketSphinx's own.
         dictionary: Pronunciations (`write_dictionary`); None: those of the LM's words.
         size: Hypotheses of a list, at most.
-
-    Raises:
-        InputError: pocketsphinx is missing, or no word of the LM has a pronunciation.
     """
 
     rate = RATE
@@ -219,10 +212,6 @@ class BeamSearch:
 
     Attributes:
         lm: The LM; None without one.
-
-    Raises:
-        InputError: Files are missing, the LM has other tokens, or the recogniser cannot tell the
-            LM's scores apart, or hears several speakers.
     """
 
     def __init__(
@@ -302,9 +291,6 @@ class WhisperSearch:
     Args:
         model: Folder of the model, or its name where the hub's files are in the cache.
         size: Hypotheses of a list, at most, and the beam.
-
-    Raises:
-        InputError: transformers is missing, or the model cannot be read, or has no such language.
     """
 
     def __init__(self, model: PathLike, *, language: str, size: int, device: str = "cpu"):

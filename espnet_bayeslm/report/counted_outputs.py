@@ -24,11 +24,7 @@ COMPARED = {
 
 
 def read_counted(path: PathLike) -> Optional[Counted]:
-    """Facts of how the errors of an output of `bayeslm rescore` were counted; None: not known.
-
-    Raises:
-        InputError: The field `counted` of the scales.yaml beside it is damaged.
-    """
+    """Facts of how the errors of an output of `bayeslm rescore` were counted; None: not known."""
     beside = Path(path).parent / SCALES
     try:
         content = read_yaml_mapping(beside) if beside.is_file() else {}

@@ -50,12 +50,7 @@ def _from(folder: Path, name: str) -> str:
 
 
 def with_adapted(options: Options) -> Options:
-    """Options of a rescoring with those that their folder `adapted` brings.
-
-    Raises:
-        InputError: The folder has no such file, it holds something else, or options are given that
-            it brings.
-    """
+    """Options of a rescoring with those that their folder `adapted` brings."""
     given: Any = options
     folder = Path(given.adapted)
     path = folder / OPTIONS_FILE

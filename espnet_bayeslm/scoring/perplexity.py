@@ -159,11 +159,7 @@ def score_components(
     keyed: bool,
     context: int = 0,
 ) -> List[List[WordScores]]:
-    """Scores of each sentence by each component.
-
-    Raises:
-        InputError: A component knows too few words, or lines that are not `keyed` have ids.
-    """
+    """Scores of each sentence by each component."""
     found, counts = [], []
     for component in components:
         scores = component_scores(component, sentences, context=context)

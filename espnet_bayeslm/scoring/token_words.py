@@ -63,9 +63,6 @@ class TokenWords:
         opens: (V,), True for each token that begins a word, or stands between words.
         texts: (V,), the letters that each token adds to a word; empty for tokens that are no text.
         is_bytes: True if letters are bytes, since some tokens are parts of letters.
-
-    Raises:
-        InputError: The tokens make no words, since they hold the ends of words, or have no letters.
     """
 
     def __init__(self, tokens: Sequence[str], *, lower: bool = False):

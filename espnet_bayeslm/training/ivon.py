@@ -63,9 +63,6 @@ class IVON(torch.optim.Optimizer):
             starts from, of an LM that `optim: ivon` has trained before. Its precision is that
             posterior's, in place of ess * weight_decay, and its mean what is decayed to. The
             smaller `ess`, the more it weighs.
-
-    Raises:
-        InputError: An option is out of its range.
     """
 
     def __init__(

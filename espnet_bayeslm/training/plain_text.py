@@ -134,10 +134,6 @@ def train(**options: Any) -> None:
     Args:
         **options: Fields of `TrainOptions`.
         espnet_options: More options of `espnet2.bin.lm_train`, as words of a command line.
-
-    Raises:
-        InputError: Text, configuration or the trained LM cannot be used, or another process trains
-            in the folder.
     """
     from espnet_bayeslm.training.task import BayesLMTask
     from espnet_bayeslm.training.text import prepare

@@ -199,11 +199,7 @@ def _quoted(path: PathLike) -> str:
 
 @contextlib.contextmanager
 def unpacked_file(path: PathLike) -> Iterator[PathLike]:
-    """Path of a file without compression: `path`, or a temporary file within the block.
-
-    Raises:
-        InputError: The file is compressed in another way, or damaged.
-    """
+    """Path of a file without compression: `path`, or a temporary file within the block."""
     if _suffix_of(path) is None:
         yield path
         return
@@ -324,12 +320,7 @@ def read_yaml_mapping(path: PathLike, *, remedy: str = "") -> Dict[str, Any]:
 def read_yaml_as(
     path: PathLike, make: Callable[[Dict[str, Any]], T], *, problem: str, remedy: str
 ) -> T:
-    """Object that `make` builds from the mapping in a yaml file.
-
-    Raises:
-        InputError: The file holds no mapping, or `make` cannot use it: its own message if it is an
-            InputError, else `problem` with the reason.
-    """
+    """Object that `make` builds from the mapping in a yaml file."""
     content = read_yaml_mapping(path, remedy=remedy)
     try:
         return make(content)

@@ -119,11 +119,7 @@ def leftover_prefix(folder: PathLike) -> str:
 
 
 def _destination(path: PathLike) -> Tuple[Path, Path]:
-    """Folder that `path` is, leads to or will be, and the nearest one to it that is there.
-
-    Raises:
-        InputError: No folder can be written there.
-    """
+    """Folder that `path` is, leads to or will be, and the nearest one to it that is there."""
     target = Path(path)
     if target.is_symlink() and not target.exists():
         raise InputError(
