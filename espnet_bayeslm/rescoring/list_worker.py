@@ -133,7 +133,7 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         return Scales(**known) if known else None
 
     def check_untuned(self) -> None:
-        """Check options of tuning where nothing is tuned: scales of a tuned run hold its weights."""
+        """Check options of tuning where none is done: scales of a tuned run hold its weights."""
         asked = {"--folds": self.folds is not None, "--tune_lms": self.tune_lms}
         names = " and ".join(name for name, is_asked in asked.items() if is_asked)
         if names and self.scales is None:

@@ -133,8 +133,6 @@ REFUSED_BY_RESCORE = [
     ({"lmwt": -3.0}, "lmwt must be positive"),
     ({"scales": "nosuch.yaml"}, "nosuch.yaml: cannot be read"),
     ({"uncertainty": True}, "needs several weight samples, --num_samples is 0"),
-    ({"segments": "x", "recording_of": "y"}, "--segments and --recording_of: two sources"),
-    ({"recording_of": "("}, "--recording_of '(' is not a regular expression"),
     ({"folds": 1}, "--folds 1: expected 2 or more"),
     ({"tune_folds": 0}, "--tune_folds 0: expected 2 or more"),
 ]

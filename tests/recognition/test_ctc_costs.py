@@ -16,7 +16,7 @@ from espnet_bayeslm.scoring.word_scores import WordScorer
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from test_ctc_search import ALPHABET, LETTERS, logits_of, plain_hotword_score, spoken
+from test_ctc_search import LETTERS, logits_of, plain_hotword_score
 
 START = HotwordState()
 
@@ -88,19 +88,6 @@ def test_histories_know_which_phrases_have_begun():
     numbers += histories.add([(numbers[0], "b"), (numbers[1], "a"), (numbers[1], "ab")])
     assert histories.in_phrase[numbers].tolist() == [False, True, False, True, False, False]
     assert histories.scores[numbers].tolist() == [1.0, 0.0, 0.0, 1.0, 4.0, 0.0]
-
-
-def test_letters_of_a_phrases_second_word_guide_the_search():
-    """In a small beam, where each of its letters is a little behind another one."""
-    logits = spoken("dig cabbage", ALPHABET, margin=8.0, noise=0.5)
-    for place in range(14, len(logits), 3):
-        logits[place, ALPHABET.index("j")] = logits[place].max() + 1.2
-    log_probs, tokens = log_probs_of(logits), CTCTokens(ALPHABET)
-    options = BeamOptions(beam_size=4)
-    without = CTCSearch(tokens, WordFusion(), options)(log_probs)
-    assert ("dig", "cabbage") not in [text.words for text in without]
-    fusion = WordFusion(hotwords=Hotwords({"dig cabbage": 12.0}))
-    assert CTCSearch(tokens, fusion, options)(log_probs)[0].words == ("dig", "cabbage")
 
 
 FUSIONS = {

@@ -291,17 +291,21 @@ def test_a_hotword_that_the_logits_nearly_support_wins(arpa, phrase, with_lm):
     assert best.hotword_score == 2.0 * len(phrase.split())
 
 
-def test_letters_of_hotwords_guide_the_search():
-    """Each letter leads the search on: paid at the end, the word would have left the beam."""
-    logits = spoken("cabbage", ALPHABET, margin=8.0, noise=0.5)
-    for place in range(2, len(logits), 3):
+@pytest.mark.parametrize("text, first", [("cabbage", 2), ("dig cabbage", 14)])
+def test_letters_of_hotwords_guide_the_search(text, first):
+    """Each letter leads the search on: paid at the end, the word would have left the beam.
+
+    In a phrase those of its second word, too.
+    """
+    logits = spoken(text, ALPHABET, margin=8.0, noise=0.5)
+    for place in range(first, len(logits), 3):
         logits[place, ALPHABET.index("j")] = logits[place].max() + 1.2
     log_probs, tokens = log_probs_of(logits), CTCTokens(ALPHABET)
     options = BeamOptions(beam_size=4)
     without = CTCSearch(tokens, WordFusion(), options)(log_probs)
-    assert ("cabbage",) not in [text.words for text in without]
-    fusion = WordFusion(hotwords=Hotwords({"cabbage": 12.0}))
-    assert CTCSearch(tokens, fusion, options)(log_probs)[0].words == ("cabbage",)
+    assert tuple(text.split()) not in [found.words for found in without]
+    fusion = WordFusion(hotwords=Hotwords({text: 12.0}))
+    assert CTCSearch(tokens, fusion, options)(log_probs)[0].words == tuple(text.split())
 
 
 def test_whole_texts_with_hotwords_have_their_scores(arpa):
