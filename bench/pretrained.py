@@ -35,6 +35,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from espnet_bayeslm.kernels.product import has_onednn
 from espnet_bayeslm.loading.component_options import ComponentOptions
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.adapters import add_adapter
@@ -290,7 +291,7 @@ def measure_lms(args: argparse.Namespace) -> None:
     print(f"\n{len(lists)} lists\n{'':40} {'CPU s per list':>15} {'MB':>8}")
     for lm in args.lm:
         options = ComponentOptions(lms=[lm], text_form="lower", precision=args.precision)
-        (component,) = options.components()
+        (component,) = load_components(options)
         component.scorer.word_scores(sentences[:1])
         values = [
             cpu_seconds(functools.partial(component.scorer.word_scores, sentences))

@@ -149,7 +149,7 @@ def configuration() -> str:
 
 def kinds() -> str:
     """A section for each kind of uncertainty that has options, with a row for each option."""
-    from espnet_bayeslm.bayes.kinds import KINDS
+    from espnet_bayeslm.bayes.base_kinds import KINDS
     from espnet_bayeslm.utils.options import described_fields
 
     lines = []

@@ -404,7 +404,7 @@ def test_figures_show_their_tables(program):
 
 
 def test_generated_parts_name_every_option_and_key(program):
-    from espnet_bayeslm.bayes.kinds import KINDS
+    from espnet_bayeslm.bayes.base_kinds import KINDS
 
     generated = program("generated")
     tools = generated.tools()

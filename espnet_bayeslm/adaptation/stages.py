@@ -36,7 +36,8 @@ from espnet_bayeslm.adaptation.texts import (
     write_texts,
     write_utt2lm,
 )
-from espnet_bayeslm.engine.pool import EngineOptions, Pool
+from espnet_bayeslm.engine.pool import Pool
+from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import CountingOptions
 from espnet_bayeslm.loading.component_options import RecordingOptions

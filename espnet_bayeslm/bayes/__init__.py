@@ -1,18 +1,19 @@
 """Pure torch: which weights are random, their kinds, samples, divergence and objective."""
 
-from espnet_bayeslm.bayes.kinds import (
+from espnet_bayeslm.bayes.base_kinds import (
+    Block,
     Kind,
     Location,
     Place,
     Position,
     WeightKind,
-    Weights,
     parse_uncertainty,
     register_kind,
 )
 from espnet_bayeslm.bayes.noise import noise_generator, process_rank
 from espnet_bayeslm.bayes.objective import kl_gaussians, kl_per_token
-from espnet_bayeslm.bayes.posterior import Block, Posterior, Sample
+from espnet_bayeslm.bayes.posterior import Posterior, Sample
+from espnet_bayeslm.bayes.weights import Weights
 from espnet_bayeslm.utils.imports import lazy_names
 
 __getattr__ = lazy_names(__name__, {"espnet_bayeslm.kinds.bayes": ["Bayes"]})

@@ -12,71 +12,19 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes.kinds import Rows, Weights, adapt_to_kinds, is_posterior_key, parse_kind
+from espnet_bayeslm.bayes.base_kinds import (
+    MEANS,
+    Block,
+    adapt_to_kinds,
+    is_posterior_key,
+    parse_kind,
+)
 from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
+from espnet_bayeslm.bayes.weights import Weights
 from espnet_bayeslm.utils.errors import InputError
 
 # Options of kinds where neither the kind nor an LM gives them.
 DEFAULTS = {"init_std": 0.01, "init_std_unit": "absolute", "prior_variance": 1.0}
-# Where a module keeps its parameters while a sample is in their place.
-MEANS = "_posterior_means"
-
-
-@dataclasses.dataclass(eq=False)
-class Block:
-    """Rows of a parameter of a module, and their posterior.
-
-    Attributes:
-        path: Name of the module that owns the parameter.
-        owner: The module that owns the parameter.
-        parameter: The parameter's name in it. The parameter is the posterior mean.
-        rows: First row and the one after the last.
-        aliases: Other names of the same parameter in the state_dict; a sample is put there too.
-        key: Prefix of the posterior's tensors in the owner (`KEY_log_std`).
-        location: Location of the rows, as in the configuration.
-        kind: The `WeightKind` of their posterior.
-    """
-
-    path: str
-    owner: nn.Module
-    parameter: str
-    rows: Rows
-    aliases: List[str] = dataclasses.field(default_factory=list)
-    key: str = ""
-    location: str = ""
-    kind: Any = None
-
-    @property
-    def name(self) -> str:
-        """The parameter's name in the state_dict."""
-        return f"{self.path}.{self.parameter}" if self.path else self.parameter
-
-    @property
-    def whole(self) -> torch.Tensor:
-        """The parameter, whose values are means, whatever sample is in its place."""
-        kept = vars(self.owner).get(MEANS, {}).get(self.parameter)
-        return getattr(self.owner, self.parameter) if kept is None else kept
-
-    @property
-    def mean(self) -> torch.Tensor:
-        """The posterior means, a part of the parameter."""
-        whole = self.whole
-        # a single number is one row
-        return whole if self.rows == (0, math.prod(whole.shape[:1])) else whole[slice(*self.rows)]
-
-    @property
-    def std(self) -> torch.Tensor:
-        """Standard deviation of each weight, shaped as the rows, without gradient."""
-        return self.kind.std(self)
-
-    @property
-    def start_std(self) -> float:
-        """The standard deviation at the start of training; nan where it is not known."""
-        return self.kind.start_std(self)
-
-    def tensor(self, suffix: str) -> torch.Tensor:
-        """Tensor that the posterior keeps beside a parameter, as `_log_std`."""
-        return getattr(self.owner, self.key + suffix)
 
 
 class Posterior:

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.bin.perplexity import ScoredTextOptions, print_table
 from espnet_bayeslm.loading.component_options import TrainTextOptions
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.nbest.segments import read_utt2lm
 from espnet_bayeslm.scoring.interpolation import estimate_weights
 from espnet_bayeslm.scoring.perplexity import (
@@ -55,7 +56,7 @@ def interpolate(options: InterpolateOptions) -> None:
     if options.utt2lm is not None:
         components, scores = scored_by_own_lms(options, sentences, device)
     elif options.unit == "token":
-        components = options.components(device, context=context, unit=options.unit)
+        components = load_components(options, device, context=context, unit=options.unit)
         scores = [component_scores(c, lines, context=context) for c in components]
         from espnet_bayeslm.loading.token_text import check_knows
 
@@ -86,7 +87,7 @@ def scored_by_components(
     options: InterpolateOptions, lines: Sequence[Sequence[str]], device: str
 ) -> Tuple[List[Component], List[List[WordScores]]]:
     """Components of the options, and their scores of sentences."""
-    components = options.components(device, context=options.context, unit=options.unit)
+    components = load_components(options, device, context=options.context, unit=options.unit)
     how: Any = dict(max_oov_rate=options.max_oov_rate, keyed=options.keyed)
     return components, score_components(components, lines, **how, context=options.context)
 

@@ -8,7 +8,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Callable, Iterable, List, Mapping, Optional
 
-from espnet_bayeslm.engine.pool import EngineOptions
+from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,

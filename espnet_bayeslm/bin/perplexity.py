@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Mapping, Optional, Sequence
 
-from espnet_bayeslm.engine.pool import EngineOptions
+from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.evaluation.normalization import normalize_option
 from espnet_bayeslm.loading.component_options import (
     PRELOAD,

@@ -7,13 +7,8 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
-from espnet_bayeslm.training.plain_text import (
-    TextOptions,
-    TokenOptions,
-    best_of,
-    parse_training_options,
-    train,
-)
+from espnet_bayeslm.training.plain_text import best_of, parse_training_options, train
+from espnet_bayeslm.training.train_options import TextOptions, TokenOptions
 from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG

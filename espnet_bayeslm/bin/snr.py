@@ -14,6 +14,7 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     summarize_weights,
 )
 from espnet_bayeslm.loading.component_options import ComponentOptions, GPUOptions, LMOptions
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
 from espnet_bayeslm.report.weight_noise import (
     LocationRow,
@@ -65,7 +66,7 @@ def load_uncertain(options: SnrOptions) -> List[Component]:
                 remedy="Give an LM that was trained with `uncertainty`, not from a pretrained LM.",
             )
     of_lms = ComponentOptions(lms=options.lms, max_tokens=options.max_tokens, base=options.base)
-    components = of_lms.components(device_of(options.ngpu))
+    components = load_components(of_lms, device_of(options.ngpu))
     for component in components:
         model = trained_lm(component).lm
         if not (isinstance(model, UncertainLM) and [*model.posterior.blocks(), *model.latents()]):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from espnet_bayeslm.scoring.perplexity import perplexity_text
-from espnet_bayeslm.training.plain_text import TrainOptions, best_of, train
+from espnet_bayeslm.training.plain_text import best_of, train
+from espnet_bayeslm.training.train_options import TrainOptions
 from espnet_bayeslm.utils.cli import Tool
 
 

@@ -15,7 +15,7 @@ from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.fusion.ctc_ends import weights_of_recogniser
 from espnet_bayeslm.lm import FUSION, UNTRAINED
 from espnet_bayeslm.loading.component_options import ComponentOptions, MixtureOptions
-from espnet_bayeslm.loading.components import ComponentWorker, is_ngram
+from espnet_bayeslm.loading.components import ComponentWorker, is_ngram, load_components
 from espnet_bayeslm.loading.experiment import (
     check_token_list,
     config_of,
@@ -94,7 +94,7 @@ def write_fusion(
     check_target(folder, sources=[lm for lm in options.lms if Path(str(lm)).exists()])
     if sentences is None:
         sentences = validation_text(config)
-    components = part_of(ComponentOptions, options).components()
+    components = load_components(part_of(ComponentOptions, options))
     names, digests = [c.name for c in components], [c.fingerprint for c in components]
     weights = exported_weights(options.weights, names, digests)
     read = [normalization.words(words) for words in sentences]

@@ -22,6 +22,7 @@ from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.ngram import LogProbLM
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.loading.component_options import ComponentOptions
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.scoring.mixture_scorer import MixtureScorer
 from espnet_bayeslm.scoring.token_words import TokenWords
 from espnet_bayeslm.scoring.word_scores import END, Component
@@ -74,7 +75,7 @@ class _Loaded:
     def on(self, device: str) -> List[Component]:
         """Components on a device."""
         if device not in self._of_device:
-            found = self._options.components(device)
+            found = load_components(self._options, device)
             for component in found:
                 if component.pretrained is not None:
                     component.pretrained.prepare([], self._text_forms.get(component.name))

@@ -18,7 +18,7 @@ import numpy as np
 from espnet2.utils.yaml_no_alias_safe_dump import yaml_no_alias_safe_dump
 from torch import nn
 
-from espnet_bayeslm.bayes.kinds import KINDS
+from espnet_bayeslm.bayes.base_kinds import KINDS
 from espnet_bayeslm.kinds.search import Search, architecture_weights
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.bayes.kinds import WeightKind
+from espnet_bayeslm.bayes.base_kinds import Block, WeightKind
 from espnet_bayeslm.bayes.objective import (
     LEAST_START,
     LOG_STD_MAX,
@@ -22,7 +22,6 @@ from espnet_bayeslm.bayes.objective import (
     kl_weights,
     start_error,
 )
-from espnet_bayeslm.bayes.posterior import Block
 from espnet_bayeslm.kernels import has_kernel
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option

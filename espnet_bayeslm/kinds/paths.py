@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.bayes.kinds import Rows, key_of
+from espnet_bayeslm.bayes.base_kinds import key_of
+from espnet_bayeslm.bayes.weights import Rows
 from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.kinds.gp import GPActivation
 from espnet_bayeslm.kinds.variational import LatentOutput

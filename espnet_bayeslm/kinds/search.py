@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import Block, Kind, Place, Position, Weights
-from espnet_bayeslm.bayes.kinds import KINDS, Rows, parse_kind
+from espnet_bayeslm.bayes.base_kinds import KINDS, parse_kind
+from espnet_bayeslm.bayes.weights import Rows
 from espnet_bayeslm.kinds.paths import PREFIX, Mixed, mix, mix_at, name_in_path, path_name
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import kl_gaussians
-from espnet_bayeslm.bayes.kinds import Kind, Place
+from espnet_bayeslm.bayes.base_kinds import Kind, Place
 from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.bayes.objective import LEAST_START, MOST_START, clamp_log_std, start_error
 from espnet_bayeslm.kernels.product import linear

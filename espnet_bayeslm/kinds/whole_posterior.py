@@ -7,9 +7,10 @@ from typing import List, Optional
 
 import torch
 
-from espnet_bayeslm.bayes.kinds import WeightKind, Weights, is_posterior_key
+from espnet_bayeslm.bayes.base_kinds import Block, WeightKind, is_posterior_key
 from espnet_bayeslm.bayes.objective import LOG_STD_MIN, clamp_log_std
-from espnet_bayeslm.bayes.posterior import Block, Posterior
+from espnet_bayeslm.bayes.posterior import Posterior
+from espnet_bayeslm.bayes.weights import Weights
 from espnet_bayeslm.kinds.bayes import LOG_STD
 from espnet_bayeslm.utils.errors import InputError
 

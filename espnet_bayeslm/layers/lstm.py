@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import Weights
-from espnet_bayeslm.bayes.kinds import Function
 from espnet_bayeslm.bayes.posterior import is_random, refuse_mean
+from espnet_bayeslm.bayes.weights import Function
 from espnet_bayeslm.kernels import has_kernel
 from espnet_bayeslm.kernels.product import has_onednn, linear, product
 

@@ -12,7 +12,7 @@ from torch import nn
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
-from espnet_bayeslm.bayes.kinds import Function
+from espnet_bayeslm.bayes.weights import Function
 from espnet_bayeslm.layers.transformer import TransformerBlock, attention, sinusoids
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree, TreeAttention

@@ -32,7 +32,7 @@ from espnet_bayeslm.bayes import (
     parse_uncertainty,
     process_rank,
 )
-from espnet_bayeslm.bayes.kinds import NOISE_STEP, adapt_to_kinds, is_posterior_key
+from espnet_bayeslm.bayes.base_kinds import NOISE_STEP, adapt_to_kinds, is_posterior_key
 from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.bayes.posterior import DEFAULTS
 from espnet_bayeslm.kernels.product import linear

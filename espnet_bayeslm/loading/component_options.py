@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, Optional, Sequence, Union
+from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 from espnet_bayeslm.evaluation.text_checks import warn_leakage
 from espnet_bayeslm.nbest.segments import SOURCES, PlaceOf, Segment, id_pattern, place_finder
@@ -15,9 +15,6 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import ToolOptions, option
-
-if TYPE_CHECKING:
-    from espnet_bayeslm.scoring.word_scores import Component
 
 GROUP = "LMs and n-grams"
 PRELOAD = ("espnet_bayeslm.loading.trained_lm",)
@@ -95,12 +92,6 @@ class ComponentOptions(LMOptions):
     cache: Optional[PathLike] = option(
         "A folder that keeps the LMs' word scores", None, group=GROUP
     )
-
-    def components(self, device: str = "cpu", **reading: Any) -> List[Component]:
-        """Components of these options, as `loading.components.load_components` loads them."""
-        from espnet_bayeslm.loading.components import load_components  # imports the LMs' scorers
-
-        return load_components(self, device, **reading)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,8 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.engine.pool import Blocks, Pool
+from espnet_bayeslm.engine.pool import Pool
+from espnet_bayeslm.engine.work import Blocks
 from espnet_bayeslm.loading.component_options import ComponentOptions, MixtureOptions
 from espnet_bayeslm.loading.experiment import find_files, fingerprint, read_config
 from espnet_bayeslm.loading.weights_file import (

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
-from espnet_bayeslm.bayes.kinds import parse_kind
+from espnet_bayeslm.bayes.base_kinds import parse_kind
 from espnet_bayeslm.kinds.search import choices
 from espnet_bayeslm.kinds.whole_posterior import whole_blocks
 from espnet_bayeslm.lm import LMS, MIXTURE

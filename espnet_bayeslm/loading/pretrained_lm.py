@@ -9,7 +9,7 @@ from typing import Optional
 
 from espnet_bayeslm.loading.experiment import find_files, fingerprint, read_config
 from espnet_bayeslm.loading.trained_lm import LoadedLM, load_model
-from espnet_bayeslm.pretrained.causal_lm import CausalLM
+from espnet_bayeslm.pretrained.loaded_lm import CausalLM
 from espnet_bayeslm.pretrained.loaded_weights import check_finite
 from espnet_bayeslm.pretrained.names import ModelNotFound, base_not_found, check_is_base
 from espnet_bayeslm.pretrained.pretrained_scorer import PretrainedScorer

@@ -23,7 +23,7 @@ from espnet2.text.word_tokenizer import WordTokenizer
 
 from espnet_bayeslm import register
 from espnet_bayeslm.bayes import Posterior
-from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
+from espnet_bayeslm.bayes.base_kinds import KINDS, is_posterior_key
 from espnet_bayeslm.lm import LMS, UNTRAINED
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.loading.experiment import (

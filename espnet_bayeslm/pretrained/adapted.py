@@ -14,9 +14,11 @@ from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.lm.packing import Packing
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.pretrained.adapters import add_adapter
-from espnet_bayeslm.pretrained.causal_lm import CausalLM, load_causal_lm
+from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+from espnet_bayeslm.pretrained.loaded_lm import CausalLM
+from espnet_bayeslm.pretrained.loaded_weights import projects_linearly
 from espnet_bayeslm.pretrained.names import is_adapter
-from espnet_bayeslm.pretrained.pretrained_scorer import CausalTreeLM, projects_linearly
+from espnet_bayeslm.pretrained.pretrained_scorer import CausalTreeLM
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
 from espnet_bayeslm.utils.errors import InputError
 

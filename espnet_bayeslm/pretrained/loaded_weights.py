@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Collection, Tuple
 
 import torch
+from torch import nn
 
 from espnet_bayeslm.utils.errors import InputError
 
@@ -17,6 +18,8 @@ COMPUTED = re.compile(
     r"|(^|\.)(inv_freq|position_ids|cos_cached|sin_cached)$"
     r"|^rope_(freqs|factors_long|factors_short)\.weight$"
 )
+# Largest difference of logits by rounding alone, relative to their spread
+LOGIT_TOLERANCE = 1e-3
 POINTER = b"version https://git-lfs"
 
 Shapes = Collection[Tuple[str, Any, Any]]
@@ -94,6 +97,21 @@ def embedding_rows(model: Any) -> int:
     """Number of tokens that a model's embedding and output projection both have."""
     ends = model.get_input_embeddings(), model.get_output_embeddings()
     return min(len(end.weight) for end in ends if end is not None)
+
+
+@torch.no_grad()
+def projects_linearly(causal: Any) -> bool:
+    """True if the logits are the output projection of the last hidden state, and no more."""
+    decoder = causal.get_output_embeddings()
+    if not isinstance(decoder, nn.Linear):
+        return False
+    ids = torch.tensor([[1, 2, 3]], device=decoder.weight.device)
+    hidden = getattr(causal.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
+    if hidden is None or hidden.size(-1) != decoder.in_features:
+        return False
+    expected = causal(input_ids=ids, use_cache=False).logits.float()
+    found = decoder(hidden).float()
+    return bool((found - expected).abs().max() <= LOGIT_TOLERANCE * expected.std())
 
 
 def find_pointer(path: Path) -> str:

@@ -25,10 +25,10 @@ from typing import (
 
 import numpy as np
 import torch
-from torch import nn
 
 from espnet_bayeslm.lm.tree import TokenTree
-from espnet_bayeslm.pretrained.loaded_weights import check_finite
+from espnet_bayeslm.pretrained.loaded_lm import CausalLM
+from espnet_bayeslm.pretrained.loaded_weights import check_finite, projects_linearly
 from espnet_bayeslm.pretrained.text_forms import (
     AUTO,
     Reader,
@@ -43,7 +43,6 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 
 if TYPE_CHECKING:
-    from espnet_bayeslm.pretrained.causal_lm import CausalLM
     from espnet_bayeslm.pretrained.kept_keys import KeptText, KeyValues
     from espnet_bayeslm.pretrained.packed_linears import PackedLinears
     from espnet_bayeslm.scoring.prefixes import TokenPrefix
@@ -52,8 +51,6 @@ if TYPE_CHECKING:
 MAX_NODES = 256
 # Largest difference in nats between a tree and a single sequence, by rounding alone
 TOLERANCE = 1e-2
-# The same of logits, relative to their spread
-LOGIT_TOLERANCE = 1e-3
 # Words of the first sentences, which all text forms read; the most -ln p of them, in that of the
 # best form, with which a form reads the others too. Of 12 forms on three texts 3 or 4 do.
 FEW_WORDS, CLEARLY_WORSE = 100, 1.05
@@ -345,21 +342,6 @@ class CausalTreeLM(TreeLM):
             except (RuntimeError, ValueError, TypeError, IndexError):
                 return False
         return all(np.allclose(alone[p], in_trees[p], atol=TOLERANCE) for p in alone)
-
-
-@torch.no_grad()
-def projects_linearly(causal: Any) -> bool:
-    """True if the logits are the output projection of the last hidden state, and no more."""
-    decoder = causal.get_output_embeddings()
-    if not isinstance(decoder, nn.Linear):
-        return False
-    ids = torch.tensor([[1, 2, 3]], device=decoder.weight.device)
-    hidden = getattr(causal.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
-    if hidden is None or hidden.size(-1) != decoder.in_features:
-        return False
-    expected = causal(input_ids=ids, use_cache=False).logits.float()
-    found = decoder(hidden).float()
-    return bool((found - expected).abs().max() <= LOGIT_TOLERANCE * expected.std())
 
 
 class PretrainedScorer(LMScorer):

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from espnet_bayeslm.engine.pool import LOCAL
+from espnet_bayeslm.engine.work import LOCAL
 from espnet_bayeslm.evaluation.wer import Counted
 from espnet_bayeslm.pretrained.names import PREFIX, find_small_lm
 from espnet_bayeslm.quickstart.perplexity_table import Interval

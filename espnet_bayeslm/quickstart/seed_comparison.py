@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from espnet_bayeslm.configs import find_config
-from espnet_bayeslm.engine.pool import EngineOptions
+from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.evaluation.text_checks import warn_leakage
 from espnet_bayeslm.loading.experiment import check_exp
 from espnet_bayeslm.quickstart.perplexity_table import (

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from espnet_bayeslm.bayes.kinds import KINDS, Kind
+from espnet_bayeslm.bayes.base_kinds import KINDS, Kind
 from espnet_bayeslm.kinds.architectures import (
     HISTORY,
     ArchitectureWeights,

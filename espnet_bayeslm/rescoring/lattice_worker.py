@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, Mapping, Option
 
 import numpy as np
 
-from espnet_bayeslm.engine.pool import Blocks, Pool
+from espnet_bayeslm.engine.pool import Pool
+from espnet_bayeslm.engine.work import Blocks
 from espnet_bayeslm.loading.component_options import SubtractOptions
 from espnet_bayeslm.loading.components import (
     ComponentWorker,

@@ -10,7 +10,8 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Seque
 
 import numpy as np
 
-from espnet_bayeslm.engine.pool import Blocks, EngineOptions, Pool
+from espnet_bayeslm.engine.pool import Pool
+from espnet_bayeslm.engine.work import Blocks, EngineOptions
 from espnet_bayeslm.evaluation.normalization import normalize_option
 from espnet_bayeslm.evaluation.wer import CountingOptions
 from espnet_bayeslm.loading.component_options import GPUOptions, RecordingOptions, SubtractOptions

@@ -13,10 +13,9 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import Posterior
-from espnet_bayeslm.bayes.kinds import is_posterior_key
+from espnet_bayeslm.bayes.base_kinds import Block, is_posterior_key
 from espnet_bayeslm.bayes.noise import noise_generator
 from espnet_bayeslm.bayes.objective import LOG_STD_MIN
-from espnet_bayeslm.bayes.posterior import Block
 from espnet_bayeslm.kinds.bayes import LOG_STD
 from espnet_bayeslm.kinds.whole_posterior import perturb, whole_blocks
 from espnet_bayeslm.training.model import check_known

@@ -17,7 +17,7 @@ import torch
 from espnet2.train.abs_espnet_model import AbsESPnetModel
 from espnet2.train.distributed_utils import get_node_rank, get_rank
 
-from espnet_bayeslm.bayes.kinds import KINDS, is_posterior_key
+from espnet_bayeslm.bayes.base_kinds import KINDS, is_posterior_key
 from espnet_bayeslm.lm import LMS, UNTRAINED, UncertainLM
 from espnet_bayeslm.lm.espnet import BACKBONES
 from espnet_bayeslm.lm.uncertain import drop_posterior

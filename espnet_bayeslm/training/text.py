@@ -41,7 +41,7 @@ from espnet_bayeslm.pretrained.text_forms import Reader, training_reader, traini
 from espnet_bayeslm.scoring.perplexity import check_no_ids
 from espnet_bayeslm.scoring.scorer import check_is_plain
 from espnet_bayeslm.scoring.unknown_words import unknown_words
-from espnet_bayeslm.training.plain_text import TokenOptions
+from espnet_bayeslm.training.train_options import TokenOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.espnet_versions import text_cleaner
 from espnet_bayeslm.utils.files import (

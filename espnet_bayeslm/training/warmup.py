@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Mapping
 import torch
 
 from espnet_bayeslm.bayes import process_rank
-from espnet_bayeslm.bayes.kinds import is_posterior_key
+from espnet_bayeslm.bayes.base_kinds import is_posterior_key
 from espnet_bayeslm.loading.experiment import find_files, load_state, read_checkpoint
 from espnet_bayeslm.loading.trained_lm import OPTIM
 from espnet_bayeslm.pretrained.adapted import AdaptedLM

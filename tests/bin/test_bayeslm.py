@@ -20,11 +20,12 @@ import espnet_bayeslm
 from espnet_bayeslm.bin import perplexity, rescore, score
 from espnet_bayeslm.bin.bayeslm import TOOLS, main
 from espnet_bayeslm.bin.ngram import NgramOptions
-from espnet_bayeslm.bin.train import TrainOptions, train
+from espnet_bayeslm.bin.train import train
 from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
 from espnet_bayeslm.rescoring.scales import Scales
+from espnet_bayeslm.training.train_options import TrainOptions
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines

@@ -17,8 +17,8 @@ from espnet_bayeslm.configs import (
     size_options,
 )
 from espnet_bayeslm.training import plain_text
-from espnet_bayeslm.training.plain_text import TrainOptions
 from espnet_bayeslm.training.task import BayesLMTask
+from espnet_bayeslm.training.train_options import TrainOptions
 from espnet_bayeslm.utils.errors import InputError
 
 ROOT = Path(__file__).parents[2]

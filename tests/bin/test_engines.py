@@ -14,8 +14,8 @@ from written_files import write
 
 from espnet_bayeslm.bin import bayeslm, lattice, perplexity
 from espnet_bayeslm.bin.rescore import main
-from espnet_bayeslm.engine import pool
-from espnet_bayeslm.engine.pool import EngineOptions
+from espnet_bayeslm.engine import work
+from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.quickstart.steps import Step, run_steps
 from espnet_bayeslm.utils.errors import InputError
 
@@ -81,7 +81,7 @@ def lists(nbest, mixture):
 @pytest.fixture
 def watched(monkeypatch):
     """Actions when block 1, 2, .. is kept, and the names of the kept blocks."""
-    write, counts, acts = pool.atomic_write, [], {}
+    write, counts, acts = work.atomic_write, [], {}
 
     @contextlib.contextmanager
     def noted(path, mode):
@@ -90,7 +90,7 @@ def watched(monkeypatch):
         counts.append(path.name)
         acts.get(len(counts), lambda: None)()
 
-    monkeypatch.setattr(pool, "atomic_write", noted)
+    monkeypatch.setattr(work, "atomic_write", noted)
     return acts, counts
 
 
@@ -168,7 +168,7 @@ def test_other_options_do_not_take_the_blocks(lists, watched, tmp_path, change):
 
 def test_a_task_that_ends_its_workers_is_blamed(lists, tmp_path, monkeypatch, refused):
     """As of a list that takes more memory than a worker has."""
-    monkeypatch.setattr(pool, "_call", end_of_a_worker)
+    monkeypatch.setattr(work, "_call", end_of_a_worker)
     command = words(**lists, workers=2, output=tmp_path / "out")
     refused(main, command, "4 workers ended during the same task", "Give fewer --workers")
 

@@ -12,6 +12,7 @@ from tiny_training import words
 from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.bin.lattice import MAX_HYPS, PRUNE, LatticeOptions, main
 from espnet_bayeslm.loading.component_options import ComponentOptions
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.htk import read_htk
 from espnet_bayeslm.nbest.lattice import PathScales, best_paths, kaldi_scales, nbest_list
@@ -82,7 +83,7 @@ def test_rescored_lattices_hold_the_scores_of_the_mixture(folder, point, ngram, 
     given = {"lattices": folder / "given", "lattice_format": format, "output": folder / "out"}
     main(words(**given, **lms, merge_order=100, nbest_size=1000))
     scorers = [
-        c.scorer for c in ComponentOptions(lms=[str(point)], ngrams=[str(ngram)]).components()
+        c.scorer for c in load_components(ComponentOptions(lms=[str(point)], ngrams=[str(ngram)]))
     ]
     for nbest, lattice in zip(read_nbest(folder / "out" / "nbest", "jsonl"), LATTICES, strict=True):
         assert {hyp.words for hyp in nbest.hypotheses} == set(all_paths(lattice))

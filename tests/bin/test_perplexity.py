@@ -15,6 +15,7 @@ from written_files import write
 import espnet_bayeslm
 from espnet_bayeslm.bin import interpolate
 from espnet_bayeslm.loading.component_options import ComponentOptions, TrainTextOptions
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.loading.experiment import find_files, fingerprint, read_config
 from espnet_bayeslm.loading.export import write_mixture
 from espnet_bayeslm.loading.token_text import check_knows, check_ngram, shared_tokens
@@ -177,7 +178,7 @@ def test_tokens_that_an_ngram_does_not_know():
 
 def test_kept_scores_of_words_are_not_those_of_tokens(point, tmp_path):
     options = ComponentOptions(lms=[str(point)], cache=str(tmp_path), unk_size=5.0)
-    words, tokens = (options.components(unit=unit) for unit in ("word", "token"))
+    words, tokens = (load_components(options, unit=unit) for unit in ("word", "token"))
     for (component,) in (words, tokens):
         component.scorer.word_scores([["a", "b"]])
     assert len(list(tmp_path.iterdir())) == 2
@@ -230,7 +231,7 @@ def test_a_loaded_lm_has_the_digest_of_the_files_that_were_loaded(point, plain_t
     loaded, digest = espnet_bayeslm.load(exp), digest_of(exp)
     (exp / "config.yaml").write_text((exp / "config.yaml").read_text() + "\n")
     assert digest_of(exp) != digest
-    (component,) = ComponentOptions(lms=[loaded]).components()
+    (component,) = load_components(ComponentOptions(lms=[loaded]))
     assert component.fingerprint == loaded.fingerprint == digest
 
 

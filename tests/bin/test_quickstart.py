@@ -15,7 +15,7 @@ from pretrained.tiny_models import write_model
 
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.quickstart import main
-from espnet_bayeslm.engine.pool import EngineOptions
+from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.quickstart import demo
 from espnet_bayeslm.quickstart.demo import (
     SHIPPED,

@@ -10,7 +10,7 @@ import yaml
 from command_lines import SHORT
 from tiny_training import words
 
-from espnet_bayeslm.bayes.kinds import is_posterior_key
+from espnet_bayeslm.bayes.base_kinds import is_posterior_key
 from espnet_bayeslm.bin.train import main
 from espnet_bayeslm.loading.experiment import read_checkpoint
 from espnet_bayeslm.loading.trained_lm import load_lm

@@ -12,7 +12,7 @@ from recipe_files import RECIPES, ROOT, VARIABLES, run_script, write_lists, writ
 from written_files import write
 
 from espnet_bayeslm.utils.errors import InputError
-from lab.__main__ import main
+from lab.command_line import main
 
 AMI, LRS2 = RECIPES / "ami" / "lm", RECIPES / "lrs2" / "lm"
 

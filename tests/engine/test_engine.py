@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
-from espnet_bayeslm.engine.pool import LOCAL, Blocks, EngineOptions
 from espnet_bayeslm.engine.processes import LocalExecutor, set_threads, threads_of
+from espnet_bayeslm.engine.work import LOCAL, Blocks, EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "large_sets.md"

@@ -16,6 +16,7 @@ from tiny_training import words
 from espnet_bayeslm.bin import export, ngram, train
 from espnet_bayeslm.fusion.fusion_lm import FusionLM
 from espnet_bayeslm.loading.component_options import ComponentOptions
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.scoring.interpolation import combined
 from espnet_bayeslm.scoring.token_words import TokenWords
@@ -122,7 +123,7 @@ def test_a_finished_hypothesis_has_the_score_of_its_text(name, cut, ahead, inter
         end_margin=1e9,
         interval=interval,
     ).eval()
-    loaded = ComponentOptions(**components).components()
+    loaded = load_components(ComponentOptions(**components))
     expected = expected_scores(loaded, weights, [text.split() for text in cuts])
     for (text, pieces), value in zip(cuts.items(), expected, strict=True):
         ids = [tokens.index(piece) for piece in pieces.split()]
@@ -136,7 +137,7 @@ def test_what_stays_of_the_look_ahead_is_added(sources):
     options = {"weights": [1.0], "ahead": look_ahead(1), "end_margin": 1e9}
     torch.manual_seed(1)
     lm = FusionLM(len(tokens), tokens, sources["n-gram"], takes_back=False, **options).eval()
-    loaded = ComponentOptions(**sources["n-gram"]).components()
+    loaded = load_components(ComponentOptions(**sources["n-gram"]))
     texts = [text.split() for text in cuts]
     for cut, value in zip(cuts.values(), expected_scores(loaded, [1.0], texts), strict=True):
         ids = [tokens.index(piece) for piece in cut.split()]

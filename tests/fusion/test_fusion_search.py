@@ -12,6 +12,7 @@ from tiny_training import words
 from espnet_bayeslm.bin import ngram
 from espnet_bayeslm.fusion.fusion_lm import CTC_END, FusionLM
 from espnet_bayeslm.loading.component_options import ComponentOptions
+from espnet_bayeslm.loading.components import load_components
 
 TEXT = "so we could put it there\nwe do not put it there\nputting it there\ndo so\nit is so\n"
 PIECES = "▁So ▁WE ▁could, ▁DON'T ▁- ▁put ting ▁it. ▁there ▁do"
@@ -95,7 +96,7 @@ def test_a_search_pays_the_words_as_lms_read_them(arpa, normalize, interval, ahe
     monkeypatch.setattr(lm, "batch_score", watched)
     found = searched(lm, encoded, lm.ctc)
     ids, scores = zip(*found, strict=True)
-    (component,) = ComponentOptions(ngrams=[arpa], max_oov_rate=1.0).components()
+    (component,) = load_components(ComponentOptions(ngrams=[arpa], max_oov_rate=1.0))
     texts = [lm._normalization.words(lm._words.words(tokens)) for tokens in ids]
     expected = [float(s.log_probs.sum()) for s in component.scorer.word_scores(texts)]
     assert len(ids) > 1 and max(map(len, texts)) > 3
@@ -119,7 +120,7 @@ def test_a_search_pays_the_words_as_lms_read_them(arpa, normalize, interval, ahe
 def test_words_that_the_normalisation_parts_or_drops(pieces, read, interval, arpa):
     lm = fusion(arpa, normalize=STEPS, ahead=look_ahead(1), end_margin=1e9, interval=interval)
     ids = [TOKENS.index(piece) for piece in pieces.split()]
-    (component,) = ComponentOptions(ngrams=[arpa], max_oov_rate=1.0).components()
+    (component,) = load_components(ComponentOptions(ngrams=[arpa], max_oov_rate=1.0))
     (scores,) = component.scorer.word_scores([read.split()])
     assert lm.text_log_probs([ids]) == pytest.approx([scores.log_probs.sum()], abs=1e-6)
     found = total(lm, ids, ends_early=interval == 1)

@@ -11,7 +11,7 @@ import yaml
 
 import espnet_bayeslm
 from espnet_bayeslm.bayes import Position
-from espnet_bayeslm.bayes.kinds import KINDS
+from espnet_bayeslm.bayes.base_kinds import KINDS
 from espnet_bayeslm.bin.rescore import get_parser
 from espnet_bayeslm.lm import LMS, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.nbest.formats import READERS, read_nbest
@@ -194,7 +194,7 @@ def test_objects_that_are_no_kind_and_no_lm(tmp_path, monkeypatch):
         (LMS, "text", "'an LM'", "it is 'an LM', and a class derived from `UncertainLM` was"),
         (LMS, "Upper", "BayesLSTMLM", "ESPnet wants a name in lower case"),
     )
-    module = ["from espnet_bayeslm.bayes.kinds import Point"]
+    module = ["from espnet_bayeslm.bayes.base_kinds import Point"]
     module.append("from espnet_bayeslm.lm import BayesLSTMLM")
     info = tmp_path / "strange-1.dist-info"
     info.mkdir()

@@ -8,7 +8,7 @@ from written_files import write
 
 from espnet_bayeslm.utils.errors import InputError
 from lab import texts
-from lab.__main__ import main
+from lab.command_line import main
 from lab.paper import Line, paper_tables
 from lab.run import Choice, Experiment, call
 from lab.train import Place, Trainer
@@ -49,8 +49,10 @@ def test_tokens_statistics_and_nested_parts(data, tmp_path):
 
 
 def test_places_of_a_study(settings):
+    stats = Path("exp/lm_stats")
+
     def places(table, **choice):
-        work = Experiment(settings(table), Choice(**choice), Path("exp/lm_stats"), print)
+        work = Experiment(settings(table), Choice(**choice), stats, run=print, run_lab=print)
         return work.places()
 
     found = places("data_size", parts=(25,), lm="lstm")

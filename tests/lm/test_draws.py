@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 import espnet_bayeslm
 from espnet_bayeslm.bayes import noise_generator
-from espnet_bayeslm.bayes.posterior import MEANS
+from espnet_bayeslm.bayes.base_kinds import MEANS
 from espnet_bayeslm.kinds.gp import BASIS
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel

@@ -6,7 +6,7 @@ from lm_cases import VOCAB, tokens
 from search_contract import SearchContract
 from torch import nn
 
-from espnet_bayeslm.bayes.kinds import is_posterior_key
+from espnet_bayeslm.bayes.base_kinds import is_posterior_key
 from espnet_bayeslm.lm import BayesESPnetLM
 from espnet_bayeslm.lm.espnet import BACKBONES
 from espnet_bayeslm.scoring.tree_lm import ESPnetTreeLM

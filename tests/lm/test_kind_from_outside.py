@@ -8,7 +8,7 @@ from test_contract import Contract, LocationContract
 from torch.distributions import Laplace, kl_divergence
 
 from espnet_bayeslm.bayes import Bayes, WeightKind
-from espnet_bayeslm.bayes.kinds import KINDS
+from espnet_bayeslm.bayes.base_kinds import KINDS
 from espnet_bayeslm.evaluation.signal_to_noise import summarize_weights
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.loading.export import point_uncertainty

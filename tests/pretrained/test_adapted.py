@@ -21,6 +21,7 @@ from espnet_bayeslm.bin import export, snr
 from espnet_bayeslm.bin import train as bin_train
 from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.loading.component_options import ComponentOptions
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.loading.pretrained_lm import PretrainedLM
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
@@ -29,10 +30,11 @@ from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
 from espnet_bayeslm.scoring.tree_lm import Passage
 from espnet_bayeslm.scoring.word_scores import END
 from espnet_bayeslm.training.model import BayesLanguageModel
-from espnet_bayeslm.training.plain_text import TrainOptions, chosen_text_form, lm_options
+from espnet_bayeslm.training.plain_text import chosen_text_form, lm_options
 from espnet_bayeslm.training.plain_text import train as train_on_text
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.training.text import joined_sentences, sentences_in
+from espnet_bayeslm.training.train_options import TrainOptions
 from espnet_bayeslm.utils.errors import InputError
 
 LORA = {"r": 2, "alpha": 4}
@@ -256,12 +258,12 @@ def test_scores_at_the_mean_are_by_one_set_of_weights(trained, exported):
     """The adapter is added to the base's weights; samples have it beside them."""
     expected = espnet_bayeslm.load(trained / "exp").word_scores(SENTENCES)
     for source in (trained / "exp", exported):
-        (component,) = ComponentOptions(lms=[source], text_form="as_is").components()
+        (component,) = load_components(ComponentOptions(lms=[source], text_form="as_is"))
         names = [name for name, _ in component.scorer.lm.model.named_modules()]
         assert not any("lora" in name for name in names)
         found = component.scorer.word_scores([sentence.split() for sentence in SENTENCES])
         assert_near(found, expected)
-    (component,) = ComponentOptions(lms=[trained / "exp"], num_samples=2).components()
+    (component,) = load_components(ComponentOptions(lms=[trained / "exp"], num_samples=2))
     assert component.scorer.is_uncertain
     said, scorer = SENTENCES[0].split(), component.scorer
     (expected,) = scorer.word_scores([said])

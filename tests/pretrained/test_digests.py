@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM as Auto
 from transformers import AutoTokenizer
 
 from espnet_bayeslm.loading.component_options import ComponentOptions
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
 from espnet_bayeslm.pretrained.causal_lm import digest_of_model, load_causal_lm
 from espnet_bayeslm.utils.errors import InputError
@@ -26,7 +27,7 @@ WORDS = [["so", "we", "could", "put", "the", "remote", "on", "the", "table"]]
 def component(folder, cache=None):
     """Return the component of an LM, and its scores of a sentence."""
     options = ComponentOptions(lms=[f"hf:{folder}"], text_form="as_is", cache=cache)
-    (found,) = options.components()
+    (found,) = load_components(options)
     return found, found.scorer.word_scores(WORDS)[0].log_probs
 
 

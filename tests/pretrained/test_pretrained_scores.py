@@ -26,7 +26,8 @@ from transformers import (
 
 from espnet_bayeslm.loading.components import is_ngram
 from espnet_bayeslm.pretrained import pretrained_scorer
-from espnet_bayeslm.pretrained.causal_lm import CausalLM, load_causal_lm, load_tokenizer
+from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, load_tokenizer
+from espnet_bayeslm.pretrained.loaded_lm import CausalLM
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.pretrained.pretrained_scorer import CausalTreeLM, PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm

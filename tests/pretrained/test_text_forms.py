@@ -25,13 +25,14 @@ from transformers import (
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import interpolate, perplexity, rescore
-from espnet_bayeslm.engine.pool import EngineOptions, Pool
+from espnet_bayeslm.engine.pool import Pool
+from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.loading.component_options import (
     ComponentOptions,
     MixtureOptions,
     SubtractOptions,
 )
-from espnet_bayeslm.loading.components import score_text
+from espnet_bayeslm.loading.components import load_components, score_text
 from espnet_bayeslm.nbest.lattice import EQUAL, best_paths
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained import pretrained_scorer
@@ -382,7 +383,7 @@ def test_a_cache_returns_no_score_of_another_form_or_precision(tmp_path):
 
     def scores(form, precision, cache=None):
         options = dict(lms=[f"hf:{model}"], text_form=form, precision=precision)
-        (component,) = ComponentOptions(**options, cache=cache).components()
+        (component,) = load_components(ComponentOptions(**options, cache=cache))
         return np.concatenate([s.log_probs for s in component.scorer.word_scores(sentences)])
 
     forms = ["as_is", "lower", "sentence", "lower,special", "lower,newline,no_blank"]

@@ -29,6 +29,7 @@ import espnet_bayeslm
 from espnet_bayeslm.bin import export
 from espnet_bayeslm.bin import train as bin_train
 from espnet_bayeslm.loading.component_options import ComponentOptions, SubtractOptions
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.loading.experiment import load_state
 from espnet_bayeslm.pretrained import causal_lm
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
@@ -351,7 +352,7 @@ def test_adapters_with_tokens_of_their_own(tmp_path, how, ties):
     torch.testing.assert_close(lm.model(ids).logits, theirs(ids).logits)
     assert np.isfinite(lm.score("so [hum] we could [bell]"))
     options = {"lms": [tmp_path / "adapter"], "text_form": "as_is"}
-    (component,) = ComponentOptions(**options).components()
+    (component,) = load_components(ComponentOptions(**options))
     (scores,) = component.scorer.word_scores([["so", "[hum]", "we", "could", "[bell]"]])
     assert scores.log_probs.sum() == pytest.approx(lm.score("so [hum] we could [bell]"), abs=1e-4)
     expected = "neither lora_A nor lora_B" if how == "resized" else "where plain LoRA was expected"
@@ -399,12 +400,12 @@ def test_a_base_that_stands_elsewhere(base, tmp_path):
         assert str(part) in said
     given = {"text_form": "lower", "base": f"hf:{moved}"}
     assert espnet_bayeslm.load(adapter, **given).score("so we") == expected
-    (component,) = ComponentOptions(lms=[adapter], **given).components()
+    (component,) = load_components(ComponentOptions(lms=[adapter], **given))
     found = component.scorer.word_scores([["so", "we"]])[0].log_probs.sum()
     assert found == pytest.approx(expected, abs=1e-4)
     for lms, subtracted in [([adapter], [moved]), ([moved], [adapter])]:
         pair = SubtractOptions(lms=lms, subtract_lms=subtracted, subtract_weights=[-1.0], **given)
-        assert len(pair.components()) == 2
+        assert len(load_components(pair)) == 2
     with pytest.raises(InputError, match="no such folder"):
         espnet_bayeslm.load(adapter, base="hf:/no/where")
     config = json.loads((adapter / "adapter_config.json").read_text())
@@ -413,7 +414,7 @@ def test_a_base_that_stands_elsewhere(base, tmp_path):
     assert "names no base model" in message(adapter)
     assert espnet_bayeslm.load(adapter, **given).score("so we") == expected
     with pytest.raises(InputError, match="--base, and no LM is an adapter"):
-        ComponentOptions(lms=[moved], **given).components()
+        load_components(ComponentOptions(lms=[moved], **given))
 
 
 def test_weights_and_logits_that_are_not_finite(base, changed):

@@ -14,6 +14,7 @@ from tiny_training import words
 import espnet_bayeslm
 from espnet_bayeslm.bin import nbest, rescore
 from espnet_bayeslm.loading.component_options import ComponentOptions
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.recognition.ctc_decoder import CTCDecoder
@@ -254,7 +255,7 @@ def test_known_words(folder, caplog):
         lms = [f"hf:{folder / name}" for name in names if name == "llama"]
         paths = [folder / name for name in names if name != "llama"]
         options = ComponentOptions(lms=lms, ngrams=paths)
-        return search_vocabulary(unigrams, options.components() if names else [], tokens)
+        return search_vocabulary(unigrams, load_components(options) if names else [], tokens)
 
     trained = set(" ".join(TRAINED).split())
     assert known(None, "3.arpa").words == known(None, "3.arpa", "2.arpa.gz").words == trained
@@ -272,7 +273,7 @@ def test_known_words(folder, caplog):
 def test_an_lm_over_words_lists_them(train_lm, tmp_path):
     exp = train_lm(tmp_path / "exp", *words(lm="bayes_lstm", lm_conf=["unit=8"]))
     letters = ["<pad>", "|", *"abcdefghijk"]
-    components = ComponentOptions(lms=[exp]).components()
+    components = load_components(ComponentOptions(lms=[exp]))
     assert search_vocabulary(None, components, CTCTokens(letters)).words == {*"abcdefghij"}
     np.savez(tmp_path / "logits.npz", u1=spoken("a b c d", letters))
     (tmp_path / "tokens.txt").write_text("\n".join(letters))

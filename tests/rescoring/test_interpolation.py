@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from oracles.em_plain import log_likelihood, plain_em, scipy_optimum
 
-from espnet_bayeslm.engine.pool import LOCAL
+from espnet_bayeslm.engine.work import LOCAL
 from espnet_bayeslm.nbest.segments import Segment, place_finder, read_segments, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import list_worker as module

@@ -11,7 +11,7 @@ import torch
 from espnet2.torch_utils.load_pretrained_model import load_pretrained_model
 from training_options import ADAM, CELL, LSTM, STILL, TRANSFORMER, assert_same, lstm, stats
 
-from espnet_bayeslm.bayes.kinds import is_posterior_key
+from espnet_bayeslm.bayes.base_kinds import is_posterior_key
 from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.loading.experiment import load_state, read_config
 from espnet_bayeslm.loading.trained_lm import load_lm

@@ -11,11 +11,13 @@ from espnet2.tasks.lm import LMTask
 from training_options import BACKBONES, BAYES, FORMLESS, GP, LSTM_CONF, batch
 
 from espnet_bayeslm.loading.component_options import ComponentOptions
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.loading.experiment import UNKNOWN_WORDS, read_unk_size
 from espnet_bayeslm.loading.export import export_lm, write_mixture
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.training.text import TokenOptions, made_tokens
+from espnet_bayeslm.training.text import made_tokens
+from espnet_bayeslm.training.train_options import TokenOptions
 from espnet_bayeslm.utils.errors import InputError
 
 IVON = {
@@ -331,7 +333,7 @@ def counted(point, tmp_path):
 
 def word_log_probs(exp, **options):
     """Return ln p of each word of a sentence, as the tools compute it."""
-    [component] = ComponentOptions(lms=[exp], **options).components()
+    [component] = load_components(ComponentOptions(lms=[exp], **options))
     return component.scorer.word_scores([SENTENCE])[0].log_probs
 
 

@@ -8,9 +8,9 @@ from espnet2.bin import tokenize_text
 from tiny_training import training, words
 
 from espnet_bayeslm.training import text
-from espnet_bayeslm.training.plain_text import TokenOptions
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.training.text import Tokens, given_tokens
+from espnet_bayeslm.training.train_options import TokenOptions
 from espnet_bayeslm.utils.errors import InputError
 
 

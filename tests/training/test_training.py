@@ -8,7 +8,7 @@ import torch
 from tiny_training import words, write_sentences
 from training_options import ADAM, CELL, IVON, LSTM, QUIET, STILL, TRANSFORMER, assert_same, stats
 
-from espnet_bayeslm.bayes.kinds import is_posterior_key
+from espnet_bayeslm.bayes.base_kinds import is_posterior_key
 from espnet_bayeslm.kinds.architectures import HISTORY, read_history, write_history
 from espnet_bayeslm.loading.experiment import check_token_list, load_state, read_config
 from espnet_bayeslm.loading.trained_lm import load_lm

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import yaml
 
-from espnet_bayeslm.bayes.kinds import NOISE_STEP
+from espnet_bayeslm.bayes.base_kinds import NOISE_STEP
 from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, SnrSummary
 from espnet_bayeslm.kinds.architectures import shares
 from espnet_bayeslm.kinds.bayes import LOG_STD, PRIOR_MEAN, START_STD

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
 from espnet_bayeslm.bin import bayeslm
-from espnet_bayeslm.engine.pool import LOCAL, EngineOptions
+from espnet_bayeslm.engine.work import LOCAL, EngineOptions
 from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
 from espnet_bayeslm.utils.errors import InputError
 from lab import texts
@@ -51,10 +51,12 @@ class Experiment:
         choice: Part of the table's work.
         stats: Folder of the statistics of the whole training text.
         run: Runs command lines of `bayeslm`.
+        run_lab: Runs command lines of the laboratory, in the workers that train.
     """
 
-    def __init__(self, settings: Settings, choice: Choice, stats: Path, run: Run):
-        self.settings, self.choice, self.stats, self.run = settings, choice, stats, run
+    def __init__(self, settings: Settings, choice: Choice, stats: Path, *, run: Run, run_lab: Run):
+        self.settings, self.choice, self.stats = settings, choice, stats
+        self.run, self.run_lab = run, run_lab
         self.data, self.plan = settings.data, settings.plan
         self.train = self.data / "train" / "text"
         self.valid = self.data / settings.sets[0] / "text.known"
@@ -95,7 +97,7 @@ class Experiment:
                 log = self._log(place, f"train_{self.settings.table}_{lm}")
                 unit = ["--unit", name, "--lm", lm]
                 steps.append(Step(log, [[*self.choice.again, *unit]]))
-        self._run_steps(steps, train)
+        self._run_steps(steps, self.run_lab)
 
     def _log(self, place: Place, name: str) -> str:
         """Name of a log in the folder of a place."""
@@ -220,10 +222,3 @@ def call(words: Sequence[str]) -> None:
     status = subprocess.run(words).returncode
     if status:
         raise SystemExit(status)
-
-
-def train(words: Sequence[str]) -> None:
-    """Run a command line of the laboratory."""
-    from lab.__main__ import main
-
-    main(words)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from espnet_bayeslm.adaptation.plan import MAX_EPOCH, PATIENCE
-from espnet_bayeslm.engine.pool import LOCAL
+from espnet_bayeslm.engine.work import LOCAL
 from espnet_bayeslm.quickstart.steps import HEAVY, Step, read_figures, run_steps, words
 from espnet_bayeslm.training.plain_text import best_of
 from espnet_bayeslm.utils.cli import Tool, parse_numbers

@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from espnet_bayeslm.adaptation.plan import MAX_EPOCH, PATIENCE, SHIPPED
 from espnet_bayeslm.bin import bayeslm
-from espnet_bayeslm.engine.pool import LOCAL
+from espnet_bayeslm.engine.work import LOCAL
 from espnet_bayeslm.quickstart.steps import HEAVY, Step, run_steps, words
 from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError

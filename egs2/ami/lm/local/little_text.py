@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Iterator, List, Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
-from espnet_bayeslm.engine.pool import LOCAL
+from espnet_bayeslm.engine.work import LOCAL
 from espnet_bayeslm.quickstart.perplexity_table import BOTH, POINT, SYSTEMS
 from espnet_bayeslm.quickstart.seed_comparison import CompareOptions, Work, compare
 from espnet_bayeslm.quickstart.steps import Step, run_steps, words

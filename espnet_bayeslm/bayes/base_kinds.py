@@ -10,66 +10,19 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Type,
-)
+from typing import Any, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type
 
 import torch
 from torch import nn
 
+from espnet_bayeslm.bayes.weights import Function, Rows, Weights
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.registry import Registry
 
-if TYPE_CHECKING:
-    from espnet_bayeslm.bayes.posterior import Block
-
-# The first row of a parameter and the one after the last.
-Rows = Tuple[int, int]
 # The counter of samples, a buffer that every uncertain LM has.
 NOISE_STEP = "noise_step"
-
-
-class Weights(NamedTuple):
-    """Parameters of a module, by their names.
-
-    Attributes:
-        pattern: Pattern of the names, as `fnmatch` reads it: `encoder.layers.0.linear1.*`. In a
-            table of positions `{k}` stands for the layer, counted from 0.
-        part: (n, count): part n, from 0, of `count` equal parts of the rows, as an LSTM's gate;
-            None: all rows.
-        label: Suffix of the parameter's name in the names of a part's posterior tensors.
-        is_new: True if a point-estimate LM has no such parameter: the prior's mean is its start.
-    """
-
-    pattern: str
-    part: Optional[Tuple[int, int]] = None
-    label: str = ""
-    is_new: bool = False
-
-
-class Function(NamedTuple):
-    """A function of units that a mixture of basis functions may replace.
-
-    Attributes:
-        native: The activation function; None: there is none, and the mean function is the identity.
-        path: Name of the module whose `add_process` puts the mixture there, `{k}` for the layer.
-        weights: Weights that compute the function's argument.
-    """
-
-    native: Optional[str]
-    path: str
-    weights: Tuple[Weights, ...] = ()
+# Where a module keeps its parameters while a sample is in their place.
+MEANS = "_posterior_means"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +100,63 @@ class Place:
     def add_latent(self, latent: nn.Module) -> None:
         """Put a layer (B, L, size) -> (B, L, size) behind the hidden output."""
         self.output().add_latent(self.key, latent)
+
+
+@dataclasses.dataclass(eq=False)
+class Block:
+    """Rows of a parameter of a module, and their posterior.
+
+    Attributes:
+        path: Name of the module that owns the parameter.
+        owner: The module that owns the parameter.
+        parameter: The parameter's name in it. The parameter is the posterior mean.
+        rows: First row and the one after the last.
+        aliases: Other names of the same parameter in the state_dict; a sample is put there too.
+        key: Prefix of the posterior's tensors in the owner (`KEY_log_std`).
+        location: Location of the rows, as in the configuration.
+        kind: The `WeightKind` of their posterior.
+    """
+
+    path: str
+    owner: nn.Module
+    parameter: str
+    rows: Rows
+    aliases: List[str] = dataclasses.field(default_factory=list)
+    key: str = ""
+    location: str = ""
+    kind: Any = None
+
+    @property
+    def name(self) -> str:
+        """The parameter's name in the state_dict."""
+        return f"{self.path}.{self.parameter}" if self.path else self.parameter
+
+    @property
+    def whole(self) -> torch.Tensor:
+        """The parameter, whose values are means, whatever sample is in its place."""
+        kept = vars(self.owner).get(MEANS, {}).get(self.parameter)
+        return getattr(self.owner, self.parameter) if kept is None else kept
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """The posterior means, a part of the parameter."""
+        whole = self.whole
+        # a single number is one row
+        return whole if self.rows == (0, math.prod(whole.shape[:1])) else whole[slice(*self.rows)]
+
+    @property
+    def std(self) -> torch.Tensor:
+        """Standard deviation of each weight, shaped as the rows, without gradient."""
+        return self.kind.std(self)
+
+    @property
+    def start_std(self) -> float:
+        """The standard deviation at the start of training; nan where it is not known."""
+        return self.kind.start_std(self)
+
+    def tensor(self, suffix: str) -> torch.Tensor:
+        """Tensor that the posterior keeps beside a parameter, as `_log_std`."""
+        return getattr(self.owner, self.key + suffix)
 
 
 @dataclasses.dataclass
@@ -304,7 +314,7 @@ KINDS: Registry[Type[Kind]] = Registry(
     "kind",
     group="espnet_bayeslm.kinds",
     built_in={
-        "point": "espnet_bayeslm.bayes.kinds:Point",
+        "point": "espnet_bayeslm.bayes.base_kinds:Point",
         "bayes": "espnet_bayeslm.kinds.bayes:Bayes",
         "gp": "espnet_bayeslm.kinds.gp:GP",
         "variational": "espnet_bayeslm.kinds.variational:Variational",
