@@ -76,14 +76,14 @@ def errors_of(every: tuning.Validated, weights: Dict[str, float], lists: Lists, 
     """Test errors of weights, those of the first pass where they are worse on the tuning lists."""
     first = sum(int(counts[0]) for counts in every.errors)
     if tuning.chosen_errors(every.lists, every.errors, weights) > first:
-        weights = dict(tuning.FIRST_PASS)
+        weights = dict(tuning.FIRST_WINS)
     own = [lists.features[k] for k in test], [lists.errors[k] for k in test]
     return tuning.chosen_errors(*own, weights)
 
 
 def rules(every: tuning.Validated, floor: Dict[str, float]) -> Dict[str, Dict[str, float]]:
     """Weights that each rule keeps."""
-    first, held = dict(tuning.FIRST_PASS), dict(every.held_out)
+    first, held = dict(tuning.FIRST_WINS), dict(every.held_out)
     found = {"never": first}
     spreads = every.problem.columns(FLOOR).spreads
     fixed = {n: w / s for (n, w), s in zip(floor.items(), spreads, strict=True)}

@@ -6,8 +6,9 @@ import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from espnet_bayeslm.adaptation.parts import Parts
-from espnet_bayeslm.adaptation.plan import CONTROL, FIRST, Plan, System
-from espnet_bayeslm.evaluation.wer import Counted
+from espnet_bayeslm.adaptation.plan import Plan, System
+from espnet_bayeslm.evaluation.wer import FIRST_PASS, Counted
+from espnet_bayeslm.quickstart.steps import TUNED_FIRST_PASS
 from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.rescoring.scales import NOT_USED, read_scales
@@ -55,7 +56,7 @@ def read_results(plan: Plan, systems: Sequence[System]) -> List[Result]:
     """Rows of the table: the first pass, its scores tuned, and the systems."""
     content = json.loads(plan.scores.read_text("utf-8"))
     pairs = {(pair["a"], pair["b"]): pair for pair in content["significance"]["pairs"]}
-    of_names: Dict[str, Optional[System]] = {FIRST: None, CONTROL: None}
+    of_names: Dict[str, Optional[System]] = {FIRST_PASS: None, TUNED_FIRST_PASS: None}
     of_names.update((system.name, system) for system in systems)
     rows: List[Result] = []
     for name, system in of_names.items():
@@ -131,7 +132,7 @@ def gains_table(
 
 def notes(rows: Sequence[Result], used: Result) -> List[str]:
     """Lines that explain rows which a reader may wonder at."""
-    without = f"its lists are weighed as those of {CONTROL}"
+    without = f"its lists are weighed as those of {TUNED_FIRST_PASS}"
     lines = [f"{row.name}: {row.unused}; {without}." for row in rows if row.unused]
     measured = [row for row in rows if row.perplexity is not None]
     lowest = min(measured, key=lambda row: row.perplexity or 0.0)
@@ -152,7 +153,7 @@ def why_none(rows: Sequence[Result]) -> str:
 
 def kept_scales(plan: Plan, rows: Sequence[Result], used: Result) -> Dict[str, Any]:
     """Content of the scales.yaml of the row that is used."""
-    if used.name == FIRST:
+    if used.name == FIRST_PASS:
         return {"features": {"is_first": 1.0}}
     first = next(row.system for row in rows if row.system is not None)
     content: Dict[str, Any] = read_yaml_mapping(plan.rescored(used.system or first) / SCALES)

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.pretrained.names import is_pretrained
-from espnet_bayeslm.quickstart.steps import Step, words
+from espnet_bayeslm.quickstart.steps import TUNED_FIRST_PASS, Step, words
 from espnet_bayeslm.rescoring.decision import WITHOUT_LM
 
-FIRST, CONTROL = "first pass", "first pass, tuned"
 AS_IT_IS, ADAPTED, IN_CONTEXT = "as it is", "adapted", "{}, in context"
 FOLDS = 5
 """Parts of the tuning lists: each is rescored with weights that were tuned on the others."""
@@ -230,7 +229,7 @@ class Plan:
 
     def evaluation(self, systems: Sequence[System]) -> Step:
         """Word errors of all systems with their tests, and a report."""
-        texts = {CONTROL: self.rescored(systems[0]) / WITHOUT_LM}
+        texts = {TUNED_FIRST_PASS: self.rescored(systems[0]) / WITHOUT_LM}
         texts.update((system.name, self.rescored(system) / "text") for system in systems)
         named = [f"{system.name}={self.rescored(system)}" for system in systems]
         score = words(

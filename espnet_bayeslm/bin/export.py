@@ -127,7 +127,7 @@ def _export_fusion(options: ExportOptions) -> None:
         options.output,
         asr_exp=options.asr_exp,
         options=part_of(MixtureOptions, options),
-        ahead=LookAhead(options.ahead, options.ahead_weight, not options.ahead_stays),
+        ahead=LookAhead(options.ahead, options.ahead_weight, options.ahead_stays),
         interval=options.interval,
         normalize=options.normalize,
         sentences=None if sentences is None else [*sentences],

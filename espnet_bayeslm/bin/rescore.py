@@ -24,6 +24,7 @@ import yaml
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.text_checks import warn_of_spelling
 from espnet_bayeslm.evaluation.wer import (
+    FIRST_PASS,
     Counted,
     check_same_utterances,
     read_transcripts,
@@ -37,16 +38,18 @@ from espnet_bayeslm.nbest.formats import (
     format_option,
     nbest_writer,
 )
+from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.decision import (
     BEST,
     BEST_LISTS,
     BEST_TRN,
     CONFIDENCE,
-    CONTROL,
     COSTS,
     DIGITS,
     MEASURES,
+    NO_LM,
+    RESCORED,
     SUBTRACTED_COSTS,
     UNCERTAINTY,
     WITHOUT_LM,
@@ -65,8 +68,6 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.folders import check_output, files_in, staged
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
-
-SCALES = "scales.yaml"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,7 +143,7 @@ def print_report(
     else:
         print(weighting.scales)
         if tuned is not None:
-            print(f"{held_out_line(tuned.chosen)}\n{CONTROL}: {held_out_line(tuned.control)}")
+            print(f"{held_out_line(tuned.chosen)}\n{NO_LM}: {held_out_line(tuned.control)}")
     if tuned is not None and tuned.risk_errors is not None:
         counts = f"{tuned.chosen.errors['tuned']} by max, {tuned.risk_errors} by mbr"
         print(f"errors on the tuning lists: {counts}")
@@ -150,9 +151,9 @@ def print_report(
         print(error_text(errors, counted.unit, counted=counted))
         for name, test in tally.tests().items():
             print(f"{name} - rescored: MAPSSWE z = {test.z:.2f}, p = {test.p:.2g}")
-        if weighting.scales.control is not None and CONTROL not in errors:
-            LOG.warning("%s: the lists lack a score that its scales weigh", CONTROL)
-        first, rescored = errors["first pass"], errors["rescored"]
+        if weighting.scales.control is not None and NO_LM not in errors:
+            LOG.warning("%s: the lists lack a score that its scales weigh", NO_LM)
+        first, rescored = errors[FIRST_PASS], errors[RESCORED]
         if rescored.errors > first.errors:
             LOG.warning(
                 "rescored is worse than the first pass: %.2f > %.2f %%; does the LM fit?",

@@ -10,7 +10,9 @@ from espnet_bayeslm.evaluation.normalization import Normalization, normalize_opt
 from espnet_bayeslm.evaluation.text_checks import Subset, warn_of_spelling
 from espnet_bayeslm.evaluation.transcripts import has_words
 from espnet_bayeslm.evaluation.wer import (
+    FIRST_PASS,
     NO_WORDS,
+    ORACLE,
     Counted,
     CountingOptions,
     ErrorCounts,
@@ -27,14 +29,7 @@ from espnet_bayeslm.report.counted_outputs import (
     warn_unless_alike,
 )
 from espnet_bayeslm.report.inputs import Repeated, labelled_paths
-from espnet_bayeslm.report.score_results import (
-    FIRST_PASS,
-    ORACLE,
-    RESERVED,
-    SystemScores,
-    print_scores,
-    scores_json,
-)
+from espnet_bayeslm.report.score_results import RESERVED, SystemScores, print_scores, scores_json
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_json

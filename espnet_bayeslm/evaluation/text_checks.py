@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
 
 from espnet_bayeslm.evaluation.normalization import STEPS, Normalization
-from espnet_bayeslm.evaluation.wer import NO_WORDS, Counting, ErrorCounts
+from espnet_bayeslm.evaluation.wer import FIRST_PASS, NO_WORDS, Counting, ErrorCounts
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
@@ -72,7 +72,7 @@ def warn_of_spelling(
     counting: Counting,
     *,
     given: Sequence[str] = (),
-    of: str = "first pass",
+    of: str = FIRST_PASS,
 ) -> bool:
     """Warn where a normalisation lowers the error rate of a system noticeably; True if it does.
 

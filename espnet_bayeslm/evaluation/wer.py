@@ -30,6 +30,9 @@ from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 
+FIRST_PASS, ORACLE = "first pass", "oracle"
+"""Names of a list's hypotheses in tables: the recogniser's best, and the one with least errors."""
+
 
 @dataclasses.dataclass(frozen=True)
 class ErrorCounts:

@@ -54,12 +54,12 @@ class LookAhead(NamedTuple):
     Attributes:
         path: Experiment or checkpoint of an LM, or an n-gram over the tokens.
         weight: Its weight where the words' mixture has weight 1.
-        takes_back: True if its part of a word is taken back when the word is paid.
+        stays: True if its scores stay; False: they are taken back when a word is paid.
     """
 
     path: PathLike
     weight: float
-    takes_back: bool
+    stays: bool
 
 
 def write_fusion(
@@ -120,7 +120,7 @@ def write_fusion(
         "normalize": normalize,
         "ahead": parts,
         "ahead_weight": ahead.weight,
-        "takes_back": ahead.takes_back,
+        "takes_back": not ahead.stays,
         "interval": interval,
         "ctc_features": ctc["projection.weight"].size(1) if ctc else 0,
     }

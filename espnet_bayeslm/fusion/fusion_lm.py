@@ -18,9 +18,9 @@ from typeguard import typechecked
 
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.fusion.ctc_ends import CTCEnds, CTCPrefix
+from espnet_bayeslm.lm.beam_search import Step
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.ngram import LogProbLM
-from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.scoring.mixture_scorer import MixtureScorer
@@ -108,7 +108,8 @@ class FusionLM(LogProbLM):
         ahead: Components of the look-ahead, an LM of the recogniser's tokens, as `MixtureLM` has
             them; None: there is none.
         ahead_weight: Weight of the look-ahead where the components' mixture has weight 1.
-        takes_back: True if the look-ahead's part of a word is taken back when the word is paid.
+        takes_back: False: scores of a look-ahead stay in the totals (`ahead_stays`); True: its part
+            of a word is taken back when the word is paid.
         end_margin: The look-ahead rules an end out that is so many nats less likely than the
             likeliest token.
         ctc_features: Size of the output of the recogniser's encoder, whose CTC rules ends out too;
@@ -150,7 +151,7 @@ class FusionLM(LogProbLM):
             self.ahead = MixtureLM(vocab_size, components=ahead, tokens=tokens)
         self.ctc = CTCEnds(vocab_size, ctc_features) if ctc_features else None
         self._encoded: Optional[torch.Tensor] = None
-        self.ahead_weight, self.takes_back = ahead_weight, takes_back
+        self.ahead_weight, self.ahead_stays = ahead_weight, ahead is not None and not takes_back
         self.end_margin, self.interval = end_margin, interval
         # a search, and the state of the mixture before its first word
         self._begun: Tuple[Any, Any] = (None, None)
@@ -207,7 +208,7 @@ class FusionLM(LogProbLM):
         shifts, ends, after = [0.0] * len(moved), [-math.inf] * len(moved), []
         for n, new in enumerate(moved):
             if can_end[n]:
-                taken = columns[n, -1] if self.takes_back else 0.0
+                taken = 0.0 if self.ahead_stays else columns[n, -1]
                 ends[n] = paid[len(moved) + n] - new.spent - taken
             if pays[n]:
                 shifts[n] = paid[n] - new.owed
@@ -233,11 +234,6 @@ class FusionLM(LogProbLM):
         """Ln P by the components of the texts of some token sequences, without the look-ahead."""
         texts = [self._normalization.words(self._words.words(ids)) for ids in hypotheses]
         return [float(s.log_probs.sum()) for s in self._mixture().word_scores(texts)]
-
-    @property
-    def ahead_stays(self) -> bool:
-        """True if the look-ahead's scores stay in the totals."""
-        return self.ahead is not None and not self.takes_back
 
     def _mixture(self) -> MixtureScorer:
         """Mixture of the components, where the look-ahead is."""
@@ -285,7 +281,7 @@ class FusionLM(LogProbLM):
         """A hypothesis after one more token."""
         if state.row is None:  # the start of a sentence
             return state
-        gain = float(state.row[token]) if self.takes_back else 0.0
+        gain = 0.0 if self.ahead_stays else float(state.row[token])
         text, length = self._words.texts[token], state.length + 1
         if not (self._words.opens[token] and state.piece):
             piece, spent = state.piece + text, state.spent + gain

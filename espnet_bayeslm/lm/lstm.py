@@ -20,7 +20,7 @@ from espnet_bayeslm.layers.lstm import (
     gate_weights,
     run_tree,
 )
-from espnet_bayeslm.lm.scoring import Step
+from espnet_bayeslm.lm.beam_search import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.options import check_least

@@ -14,9 +14,9 @@ from typeguard import typechecked
 
 from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior
 from espnet_bayeslm.lm import LMS, MIXTURE
+from espnet_bayeslm.lm.beam_search import Step
 from espnet_bayeslm.lm.espnet import BACKBONES
 from espnet_bayeslm.lm.ngram import LogProbLM, NgramLM
-from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import check_weights

@@ -10,7 +10,7 @@ import kenlm
 import numpy as np
 import torch
 
-from espnet_bayeslm.lm.scoring import IncrementalLM, Step
+from espnet_bayeslm.lm.beam_search import IncrementalLM, Step
 from espnet_bayeslm.ngram.ngram_files import arpa_ngrams, arpa_order, load_kenlm, log10_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike

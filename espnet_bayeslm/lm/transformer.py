@@ -14,7 +14,7 @@ from typeguard import typechecked
 from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.bayes.weights import Function
 from espnet_bayeslm.layers.transformer import TransformerBlock, attention, sinusoids
-from espnet_bayeslm.lm.scoring import Step
+from espnet_bayeslm.lm.beam_search import Step
 from espnet_bayeslm.lm.tree import TokenTree, TreeAttention
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.errors import InputError

@@ -36,7 +36,7 @@ from espnet_bayeslm.bayes.base_kinds import NOISE_STEP, adapt_to_kinds, is_poste
 from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.bayes.posterior import DEFAULTS
 from espnet_bayeslm.kernels.product import linear
-from espnet_bayeslm.lm.scoring import IncrementalLM, Step
+from espnet_bayeslm.lm.beam_search import IncrementalLM, Step
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import check_least

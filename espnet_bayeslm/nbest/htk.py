@@ -49,9 +49,9 @@ LONG_NAMES = {
 
 # Scores of a link, and the weights of a header.
 SCORES = {"a": "am_score", "l": "lm_score", "r": "graph_score"}
-SCALES = {"acscale": "am", "lmscale": "lm", "prscale": "graph", "wdpenalty": "word"}
+SCALE_OF = {"acscale": "am", "lmscale": "lm", "prscale": "graph", "wdpenalty": "word"}
 # Fields of a header that are written from the lattice itself
-WRITTEN = {"VERSION", "N", "L", "start", "end", "base", *SCALES}
+WRITTEN = {"VERSION", "N", "L", "start", "end", "base", *SCALE_OF}
 INTEGERS = ("N", "L", "start", "end")
 NODE_KEYS = ("I", "t", "W")
 LINK_KEYS = ("J", "S", "E", "W", *SCORES)
@@ -155,7 +155,7 @@ class _Reader(LatticeBuilder):
                 raise self.error(f"the field {key[:40]!r} stands already in line {first}")
             if key in INTEGERS:
                 self._integer(fields, key)
-            elif key in SCALES:
+            elif key in SCALE_OF:
                 self.number(value)
             elif key == "base":
                 self.base = self.number(value)
@@ -226,7 +226,7 @@ class _Reader(LatticeBuilder):
             self.add(Arc(start, after, first["W"], details=details))
             self.node_fields.append({"t": first["t"]} if "t" in first else {})
         times = [float(node["t"]) if "t" in node else None for node in self.node_fields]
-        names = {key: name for key, name in SCALES.items() if key in self.header}
+        names = {key: name for key, name in SCALE_OF.items() if key in self.header}
         scales = {name: float(self.header[key][1]) for key, name in names.items()}
         if "word" in scales and self.base > 0:
             scales["word"] *= math.log(self.base)
@@ -303,7 +303,7 @@ def _lines(lattice: Lattice) -> Iterator[str]:
     yield "VERSION=1.0\n"
     for pair in lattice.header:
         yield f"{_field(*pair)}\n"
-    scales = (f"{k}={format_number(getattr(lattice.scales, name))}" for k, name in SCALES.items())
+    scales = (f"{k}={format_number(getattr(lattice.scales, name))}" for k, name in SCALE_OF.items())
     yield f"{' '.join(scales)}\n"
     yield f"start=0 end={lattice.end}\nN={lattice.num_nodes} L={len(lattice.arcs)}\n"
     for node in range(lattice.num_nodes):

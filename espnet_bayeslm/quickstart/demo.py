@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.engine.work import LOCAL
-from espnet_bayeslm.evaluation.wer import Counted
+from espnet_bayeslm.evaluation.wer import FIRST_PASS, Counted
 from espnet_bayeslm.pretrained.names import PREFIX, find_small_lm
 from espnet_bayeslm.quickstart.perplexity_table import Interval
 from espnet_bayeslm.quickstart.steps import (
+    TUNED_FIRST_PASS,
     Runner,
     Step,
     Tool,
@@ -33,9 +34,7 @@ from espnet_bayeslm.utils.files import write_text
 from espnet_bayeslm.utils.folders import check_folder, folder_lock, staged
 
 SHIPPED = Path(__file__).parent
-FIRST, POINT = "first pass", "point-estimate + 3-gram"
-TUNED = "first pass, tuned"
-"""The control: the recogniser's own scores, tuned as those of the systems are."""
+POINT = "point-estimate + 3-gram"
 # System -> the LMs that are interpolated with the 3-gram
 SYSTEMS = {
     "3-gram": (),
@@ -180,7 +179,7 @@ class Demo(Runner):
     def errors(self) -> List[str]:
         """Command line of the word errors of all systems on eval, with their tests."""
         # the control is the same in each system's folder
-        texts = {TUNED: self.rescored(mixture_key(())) / WITHOUT_LM}
+        texts = {TUNED_FIRST_PASS: self.rescored(mixture_key(())) / WITHOUT_LM}
         texts.update((name, folder / "text") for name, folder in self.hypotheses.items())
         return words(
             "score",
@@ -266,17 +265,17 @@ def read_rows(demo: Demo) -> List[Row]:
     mixtures = {name: read_figures(path)[-1] for name, path in demo.perplexities.items()}
     return [
         Row(name, errors[name]["wer"], mixtures.get(name, math.nan), against.get(name, {}))
-        for name in (FIRST, TUNED, *demo.hypotheses)
+        for name in (FIRST_PASS, TUNED_FIRST_PASS, *demo.hypotheses)
     ]
 
 
 def table(rows: Sequence[Row], counted: Optional[Counted] = None) -> str:
     """Table of the systems in Markdown, and its conclusions in words."""
-    header = ("eval", "perplexity", "WER", f"against the {FIRST}", f"against {POINT}")
+    header = ("eval", "perplexity", "WER", f"against the {FIRST_PASS}", f"against {POINT}")
     cells = []
     for row in rows:
         measured = "" if math.isnan(row.perplexity) else perplexity_text(row.perplexity, 1)
-        changes = [row.against.get(name) for name in (FIRST, POINT)]
+        changes = [row.against.get(name) for name in (FIRST_PASS, POINT)]
         written = ["" if change is None else change.text(signed) for change in changes]
         cells.append([row.name, measured, f"{row.wer:.2f}", *written])
     shown = Table("", header, cells, counted=counted).markdown()

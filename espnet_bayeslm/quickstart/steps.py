@@ -19,6 +19,8 @@ from typing import IO, Any, Callable, Dict, Iterator, List, Mapping, Sequence
 
 from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.engine.processes import end_with_pipe, set_threads, threads_of
+from espnet_bayeslm.evaluation.wer import FIRST_PASS
+from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
@@ -26,6 +28,8 @@ from espnet_bayeslm.utils.log import LOG
 
 # What each step's process would import by itself
 HEAVY = ("espnet_bayeslm.training.task", "espnet_bayeslm.loading.components")
+TUNED_FIRST_PASS = f"{FIRST_PASS}, tuned"
+"""The control: the recogniser's own scores, tuned as those of the systems are."""
 # Figures of `bayeslm perplexity`
 WITHOUT_OOV, KNOWN_ONLY = "perplexity_without_oov", "perplexity_of_known_sentences"
 # What runs a command line: `bayeslm`'s main(). Workers import it.
@@ -259,7 +263,7 @@ class Runner:
     ) -> List[List[str]]:
         """Rescored lists: scales of scores are tuned on those of dev and applied to the others."""
         common = dict(nbest_format="jsonl", ngram=self.ngram, weights=self.weights(key), **options)
-        scales = self.rescored(key, "dev") / "scales.yaml"
+        scales = self.rescored(key, "dev") / SCALES
         tune = dict(nbest=dev, output=self.rescored(key, "dev"))
         apply = dict(nbest=test, output=self.rescored(key), scales=scales)
         return [self.scored("rescore", lms, **common, **given) for given in (tune, apply)]

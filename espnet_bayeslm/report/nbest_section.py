@@ -11,21 +11,22 @@ import kaldialign
 import numpy as np
 
 from espnet_bayeslm.evaluation.comparison import Mapsswe
-from espnet_bayeslm.evaluation.wer import RATES, Counted, ErrorCounts, Words, closest_reading
+from espnet_bayeslm.evaluation.wer import (
+    FIRST_PASS,
+    ORACLE,
+    RATES,
+    Counted,
+    ErrorCounts,
+    Words,
+    closest_reading,
+)
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.counted_outputs import of_all_systems
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.rescored_lists import Rescored, Uncertainty
 from espnet_bayeslm.report.table import MISSING, Cell, Row, Table, fixed, typeset
 from espnet_bayeslm.rescoring.bayes_risk import auroc
-from espnet_bayeslm.rescoring.decision import (
-    BEFORE,
-    CONTROL,
-    ORACLE,
-    RESCORED,
-    ListTally,
-    RescoredList,
-)
+from espnet_bayeslm.rescoring.decision import NO_LM, RESCORED, ListTally, RescoredList
 
 LABELS = {
     "log_prob": "−ln p",
@@ -152,15 +153,15 @@ def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Se
 def view_errors(views: Sequence[View], counted: Counted) -> Table:
     """Errors of the first pass, the control, the new best and the oracle of each rescoring."""
     rows = []
-    for what in (BEFORE, CONTROL, RESCORED, ORACLE):
+    for what in (FIRST_PASS, NO_LM, RESCORED, ORACLE):
         found = [view for view in views if what in view.errors]
         # lists that several LMs have rescored have one first pass and one oracle
         same = len({view.errors[what] for view in found}) == 1 and len(found) == len(views) > 1
         for view in found[:1] if same else found:
-            counts, before = view.errors[what], view.errors[BEFORE].errors
+            counts, before = view.errors[what], view.errors[FIRST_PASS].errors
             change, total = counts.errors - before, counts.words
             rates = [f"{100 * counts.rate:.2f}" if total else MISSING, MISSING, MISSING]
-            if total and what != BEFORE:
+            if total and what != FIRST_PASS:
                 rates[1] = typeset(100 * change / total)
                 rates[2] = typeset(100 * change / before, 1) if before else MISSING
             wrong = [counts.substitutions, counts.deletions, counts.insertions, total]
@@ -182,7 +183,7 @@ def test_table(views: Sequence[View]) -> Table:
         for name, test in view.tests.items()
     ]
     caption = "MAPSSWE: does the rescoring make fewer errors (z > 0)?"
-    if any(CONTROL in view.tests for view in views):
+    if any(NO_LM in view.tests for view in views):
         caption += " The last step of a system is that of the LM"
     return Table(caption, ["system", "step", "z", "p"], rows, words=(1,))
 
@@ -192,7 +193,7 @@ def confusion_tables(views: Sequence[View], texts: Sequence[Tuple[str, str]]) ->
     counts: Dict[str, Counter[Tuple[str, str]]] = {}
     examples: Dict[Tuple[str, str], str] = {}
     for view in views:
-        for label, best in (("first pass", False), (view.data["name"], True)):
+        for label, best in ((FIRST_PASS, False), (view.data["name"], True)):
             found: Counter[Tuple[str, str]] = Counter()
             for item in view.data["lists"]:
                 words, steps = texts[item["hyps"][item["best"] if best else 0]]

@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.comparison import Mapsswe, Scores, SystemPair, WerDifference
-from espnet_bayeslm.evaluation.wer import RATES, Counted, ErrorCounts
+from espnet_bayeslm.evaluation.wer import FIRST_PASS, RATES, Counted, ErrorCounts
 from espnet_bayeslm.report.inputs import json_content, typed
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.table import (
@@ -29,7 +29,6 @@ from espnet_bayeslm.utils.log import LOG
 
 # Keys of the JSON beside the names of the systems.
 RESERVED = ("significance", "conditions", "average_wer", "counted")
-ORACLE, FIRST_PASS = "oracle", "first pass"
 PAIRS = "Every two systems: bootstrap and MAPSSWE"
 REMEDY = "Make it with `bayeslm score --output FILE`."
 PERPLEXITY_REMEDY = "Make it with `bayeslm perplexity --output FILE`."

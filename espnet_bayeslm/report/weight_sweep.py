@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from espnet_bayeslm.evaluation.wer import FIRST_PASS, ORACLE
 from espnet_bayeslm.report.inputs import json_content, typed
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.plots import new_figure, save_figure, svg
@@ -61,7 +62,7 @@ def write_sweep(folder: Path, tuned: Tuned) -> None:
     """Write sweep.json and sweep.png."""
     sweep, errors = tuned.sweep, tuned.chosen.errors
     pairs = zip(sweep.names, sweep.weights, strict=True)
-    shown = [errors["first pass"], errors["tuned"], errors["oracle"], tuned.control.errors["tuned"]]
+    shown = [errors[FIRST_PASS], errors["tuned"], errors[ORACLE], tuned.control.errors["tuned"]]
     *grid, rates = [
         [round(100 * count / max(tuned.words, 1), 3) for count in row]
         for row in (*sweep.errors.tolist(), shown)
@@ -118,9 +119,9 @@ def _summary(sweep: SweepTable) -> str:
         if feature.name
     ]
     others = {
-        "first pass": sweep.first_pass,
+        FIRST_PASS: sweep.first_pass,
         "tuned without the LM": sweep.without_lm,
-        "oracle": sweep.oracle,
+        ORACLE: sweep.oracle,
     }
     parts = [f"{', '.join(chosen) or 'as it came'}: {sweep.wer[row][column]:.2f} %"]
     parts += [f"{name} {rate:.2f} %" for name, rate in others.items() if rate is not None]

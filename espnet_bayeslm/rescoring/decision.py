@@ -25,7 +25,9 @@ from espnet_bayeslm.evaluation.comparison import (
 )
 from espnet_bayeslm.evaluation.wer import (
     ALL_WORDS,
+    FIRST_PASS,
     NO_WORDS,
+    ORACLE,
     Counting,
     align,
     closest_reading,
@@ -46,7 +48,7 @@ from espnet_bayeslm.rescoring.bayes_risk import (
     words_in_place,
 )
 from espnet_bayeslm.rescoring.features import (
-    FIRST_PASS,
+    FIRST_WINS,
     LM,
     SUBTRACTED,
     Features,
@@ -74,7 +76,7 @@ UNCERTAINTY, CONFIDENCE = "uncertainty.ndjson", "confidence.ndjson"
 MEASURES = {"log_prob": "log_probs", "entropy": "entropy"}
 MEASURES |= {"mutual_information": "mutual_information", "variance": "variance"}
 # Names of hypotheses in tables; the control are those of scales without the new LMs' scores
-BEFORE, CONTROL, RESCORED, ORACLE = "first pass", "without the LM", "rescored", "oracle"
+NO_LM, RESCORED = "without the LM", "rescored"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -145,7 +147,7 @@ class ScoredList:
         Weights that leave lists as they came do so with every decision.
         """
         found = self.totals(features, scales)
-        if decision == "mbr" and scales.features != FIRST_PASS:
+        if decision == "mbr" and scales.features != FIRST_WINS:
             sharpness = (scales.posterior or ListPosterior()).sharpness
             posterior = list_posterior(self.once(found.values), sharpness)
             return least_risk(posterior, self.distances)
@@ -252,7 +254,7 @@ class ListTally:
 
     def __init__(self, refs: Optional[Mapping[str, Sequence[str]]], counting: Counting = ALL_WORDS):
         self.refs, self.counting = refs, counting
-        whose = () if refs is None else (BEFORE, CONTROL, RESCORED, ORACLE)
+        whose = () if refs is None else (FIRST_PASS, NO_LM, RESCORED, ORACLE)
         self.errors = dict.fromkeys(whose, NO_WORDS)
         # the system before (A) -> its segments with the new best (B)
         self._segments: Dict[str, List[SegmentErrors]] = {name: [] for name in whose[:2]}
@@ -268,12 +270,12 @@ class ListTally:
         hyps = [self.counting.units(hyp.words) for hyp in item.nbest.hypotheses]
         counts = [word_errors(ref, hyp) for hyp in hyps]
         oracle = min(range(len(hyps)), key=lambda place: counts[place].errors)
-        places = {BEFORE: 0, RESCORED: item.best, ORACLE: oracle}
+        places = {FIRST_PASS: 0, RESCORED: item.best, ORACLE: oracle}
         if item.control is None:
-            self.errors.pop(CONTROL, None)
-            self._segments.pop(CONTROL, None)
+            self.errors.pop(NO_LM, None)
+            self._segments.pop(NO_LM, None)
         else:
-            places[CONTROL] = item.control
+            places[NO_LM] = item.control
         for name in self.errors:
             self.errors[name] += counts[places[name]]
         best = align(ref, hyps[item.best])

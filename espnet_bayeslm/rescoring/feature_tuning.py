@@ -13,8 +13,9 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from espnet_bayeslm.evaluation.wer import FIRST_PASS, ORACLE
 from espnet_bayeslm.rescoring.features import (
-    FIRST_PASS,
+    FIRST_WINS,
     LENGTH_TIMES,
     LM,
     Features,
@@ -134,7 +135,7 @@ class Validated:
 
     def tuned(self, kept: str) -> TunedWeights:
         """Weights of a candidate; the first pass's where they make more errors on these lists."""
-        weights: Weights = FIRST_PASS
+        weights: Weights = FIRST_WINS
         scaled: Ranked = ()
         if kept != AS_IT_CAME:
             columns = self.sets[kept]
@@ -143,9 +144,9 @@ class Validated:
         first = sum(int(counts[0]) for counts in self.errors)
         tuned = chosen_errors(self.lists, self.errors, dict(weights))
         if tuned > first:
-            kept, weights, scaled, tuned = AS_IT_CAME, FIRST_PASS, (), first
+            kept, weights, scaled, tuned = AS_IT_CAME, FIRST_WINS, (), first
         oracle = sum(int(counts.min()) for counts in self.errors)
-        counts = {"first pass": first, "tuned": tuned, "oracle": oracle}
+        counts = {FIRST_PASS: first, "tuned": tuned, ORACLE: oracle}
         held_out = {name: int(own.sum()) for name, own in self.held_out.items()}
         return TunedWeights(kept, weights, counts, held_out, self.num_folds, scaled)
 

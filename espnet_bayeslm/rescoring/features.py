@@ -32,8 +32,8 @@ LM = "log_prob"
 """ln P under the mixture; `log_prob.NAME` is that of one LM."""
 SUBTRACTED = "subtracted"
 """ln P under a subtracted LM: `subtracted.NAME`."""
-FIRST_PASS = (("is_first", 1.0),)
-"""Weights that leave a list as it came."""
+FIRST_WINS = (("is_first", 1.0),)
+"""Weights by which the first hypothesis wins: the list stays as it came."""
 # Totals that differ by less than this part of their size are equal: the first of them wins.
 SAME_TOTAL = 1e-9
 # ln P = -inf counts as so many nats below the lowest of the list.

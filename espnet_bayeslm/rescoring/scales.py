@@ -37,7 +37,7 @@ from espnet_bayeslm.loading.weights_file import (
     read_weights,
 )
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, ListPosterior
-from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, SUBTRACTED, sign_of
+from espnet_bayeslm.rescoring.features import FIRST_WINS, LM, SUBTRACTED, sign_of
 from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_yaml_as
@@ -138,7 +138,7 @@ class Scales:
         own = [f"{SUBTRACTED}.{row.name} {row.weight:.4g}" for row in self.subtracted]
         if self.features is None:
             return ", ".join([f"LMWT {self.lmwt:g}, word penalty {self.word_penalty:g}", *own])
-        if self.features == FIRST_PASS:
+        if self.features == FIRST_WINS:
             return "as it came"
         return ", ".join([*(f"{name} {weight:.4g}" for name, weight in self.features), *own])
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.wer import (
     ALL_WORDS,
+    FIRST_PASS,
     Counting,
     check_same_utterances,
     closest_reading,
@@ -26,7 +27,7 @@ from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.segments import whole_units
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import tuned_posterior
-from espnet_bayeslm.rescoring.decision import CONTROL, ScoredList
+from espnet_bayeslm.rescoring.decision import NO_LM, ScoredList
 from espnet_bayeslm.rescoring.feature_tuning import (
     AS_IT_CAME,
     LISTS_PER_WEIGHT,
@@ -37,7 +38,7 @@ from espnet_bayeslm.rescoring.feature_tuning import (
     with_control,
 )
 from espnet_bayeslm.rescoring.features import (
-    FIRST_PASS,
+    FIRST_WINS,
     LM,
     Features,
     Totals,
@@ -115,7 +116,7 @@ class Tuned(NamedTuple):
         """Choice and errors of each fold, and the errors of all lists; for people."""
         lines = []
         for number, fold in enumerate(self.folds, 1):
-            own = "" if fold.control is None else f" ({fold.control} {CONTROL})"
+            own = "" if fold.control is None else f" ({fold.control} {NO_LM})"
             lines.append(
                 f"fold {number} ({fold.num_lists} lists): {_choice(fold.scales)};"
                 f" errors {fold.first_pass} -> {fold.rescored}{own}"
@@ -132,7 +133,7 @@ class Tuned(NamedTuple):
         )
         own_errors = [fold.control for fold in self.folds if fold.control is not None]
         if len(own_errors) == len(self.folds):
-            lines.append(f"{CONTROL}: {sum(own_errors)} held out in {len(self.folds)} folds")
+            lines.append(f"{NO_LM}: {sum(own_errors)} held out in {len(self.folds)} folds")
         if fitted > held_out:
             lines.append("the weights of all lists make more errors than those of the folds")
         return lines
@@ -159,7 +160,7 @@ def held_out_line(tuned: TunedWeights) -> str:
 
 def _choice(scales: Scales) -> str:
     """Scales, for people."""
-    return "first pass kept" if scales.features == FIRST_PASS else str(scales)
+    return "first pass kept" if scales.features == FIRST_WINS else str(scales)
 
 
 def tune(
@@ -199,7 +200,7 @@ def tune(
     if decision == "mbr":
         rows = zip(lists, with_lm, errors, strict=True)
         risk_errors = sum(int(e[item.choice(f, scales, "mbr")]) for item, f, e in rows)
-        if risk_errors > (first := chosen.errors["first pass"]):
+        if risk_errors > (first := chosen.errors[FIRST_PASS]):
             LOG.warning(
                 f"by mbr the tuning lists have {risk_errors} errors, in the first pass {first}:"
                 " max decides"

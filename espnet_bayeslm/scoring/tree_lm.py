@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from espnet_bayeslm.lm.scoring import IncrementalLM
+from espnet_bayeslm.lm.beam_search import IncrementalLM
 from espnet_bayeslm.lm.tree import Ids, TokenTree, build_tree
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.scoring import MAX_TOKENS

@@ -15,7 +15,9 @@ from espnet_bayeslm.adaptation.choice import (
     why_none,
 )
 from espnet_bayeslm.adaptation.parts import Parts
-from espnet_bayeslm.adaptation.plan import CONTROL, FIRST, Plan, System
+from espnet_bayeslm.adaptation.plan import Plan, System
+from espnet_bayeslm.evaluation.wer import FIRST_PASS
+from espnet_bayeslm.quickstart.steps import TUNED_FIRST_PASS
 from espnet_bayeslm.rescoring.scales import NOT_USED
 
 AS_IT_IS, IN_CONTEXT = System("as it is"), System("as it is, in context", None, True)
@@ -25,13 +27,16 @@ SCALES = {"features": {"am_score": 0.1, "log_prob": 1.0}, "control": {"features"
 
 def rows(first=50, control=50, as_it_is=40, adapted=30, more=0.0, unused=()):
     """Rows of the table; `more`: probability that the adapter has more errors than each row."""
-    plain = [Result(FIRST, first, 5.0), Result(CONTROL, control, 5.0)]
+    plain = [Result(FIRST_PASS, first, 5.0), Result(TUNED_FIRST_PASS, control, 5.0)]
     lms = [
         Result("as it is", as_it_is, 4.0, system=AS_IT_IS, perplexity=600.0),
         Result("adapted", adapted, 3.0, system=ADAPTED, perplexity=20.0),
     ]
     lms = [row._replace(unused=NOT_USED * (row.name in unused)) for row in lms]
-    return [*plain, *(row._replace(more=dict.fromkeys([FIRST, "as it is"], more)) for row in lms)]
+    return [
+        *plain,
+        *(row._replace(more=dict.fromkeys([FIRST_PASS, "as it is"], more)) for row in lms),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -40,20 +45,20 @@ def rows(first=50, control=50, as_it_is=40, adapted=30, more=0.0, unused=()):
         ({}, "adapted"),
         # ties: a simpler LM gives way, and the first pass comes before its control
         (dict(as_it_is=40, adapted=40), "adapted"),
-        (dict(as_it_is=60, adapted=60), FIRST),
+        (dict(as_it_is=60, adapted=60), FIRST_PASS),
         (dict(as_it_is=50, adapted=60), "as it is"),
         # probably worse than a simpler LM
         (dict(adapted=42, more=0.7), "adapted"),
         (dict(adapted=42, more=0.75), "adapted"),
         (dict(adapted=42, more=0.76), "as it is"),
         # no LM may have more errors than a row without one, however unsure that is
-        (dict(as_it_is=51, adapted=51, more=0.51), FIRST),
-        (dict(control=39, as_it_is=40, adapted=41, more=0.5), CONTROL),
-        (dict(control=60, as_it_is=51, adapted=51), FIRST),
+        (dict(as_it_is=51, adapted=51, more=0.51), FIRST_PASS),
+        (dict(control=39, as_it_is=40, adapted=41, more=0.5), TUNED_FIRST_PASS),
+        (dict(control=60, as_it_is=51, adapted=51), FIRST_PASS),
         (dict(as_it_is=51, adapted=49), "adapted"),
         # an LM without weight is no row of its own
-        (dict(unused=["as it is", "adapted"], control=49), CONTROL),
-        (dict(unused=["as it is", "adapted"], as_it_is=1, adapted=1), FIRST),
+        (dict(unused=["as it is", "adapted"], control=49), TUNED_FIRST_PASS),
+        (dict(unused=["as it is", "adapted"], as_it_is=1, adapted=1), FIRST_PASS),
         (dict(unused=["adapted"], adapted=1), "as it is"),
         (dict(unused=["as it is"], as_it_is=1, adapted=50), "adapted"),
     ],
@@ -66,7 +71,7 @@ def test_a_row_replaces_simpler_ones_unless_it_is_worse(given, used):
 def test_the_table_says_why_no_lm_is_used_and_that_perplexity_did_not_decide():
     found = rows(unused=["as it is", "adapted"])
     text = "\n".join(notes(found, chosen_row(found)))
-    assert f"as it is: {NOT_USED}; its lists are weighed as those of {CONTROL}" in text
+    assert f"as it is: {NOT_USED}; its lists are weighed as those of {TUNED_FIRST_PASS}" in text
     assert "adapted has the lowest perplexity, and that does not decide" in text
     assert why_none(found) == NOT_USED
     assert "more errors" in why_none(rows(as_it_is=60, adapted=60))
@@ -78,7 +83,7 @@ def finished(tmp_path):
     """A plan whose tools have written figures that all differ."""
     plan = Plan(tmp_path, "hf:lm", ["lora"], ngrams=["a.arpa"])
     systems = [AS_IT_IS, IN_CONTEXT, ADAPTED]
-    names = [FIRST, CONTROL, *(system.name for system in systems)]
+    names = [FIRST_PASS, TUNED_FIRST_PASS, *(system.name for system in systems)]
     pairs = [
         {
             "a": a,

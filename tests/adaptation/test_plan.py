@@ -2,7 +2,8 @@
 
 import pytest
 
-from espnet_bayeslm.adaptation.plan import CONTROL, Plan
+from espnet_bayeslm.adaptation.plan import Plan
+from espnet_bayeslm.quickstart.steps import TUNED_FIRST_PASS
 
 CONTEXT = {"context": "previous", "recording_of": "(.)"}
 
@@ -77,8 +78,8 @@ def test_the_control_is_tuned_without_the_lm_as_it_is(plan):
     systems = plan.systems("bayes_lora")
     score, report = map(options, plan.evaluation(systems).commands)
     names = [value.split("=")[0] for value in score["hyp"]]
-    assert names == [CONTROL, "as it is", "as it is, in context", "adapted, in context"]
-    assert score["hyp"][0] == f"{CONTROL}={plan.rescored(systems[0])}/text_without_lm"
+    assert names == [TUNED_FIRST_PASS, "as it is", "as it is, in context", "adapted, in context"]
+    assert score["hyp"][0] == f"{TUNED_FIRST_PASS}={plan.rescored(systems[0])}/text_without_lm"
     for value, system in zip(score["hyp"][1:], systems, strict=True):
         assert value == f"{system.name}={plan.rescored(system)}/text"
     assert score["ref"] == report["ref"] == [f"{plan.folder}/data/tune.ref"]

@@ -15,14 +15,16 @@ import espnet_bayeslm
 from espnet_bayeslm.adaptation import parts, stages
 from espnet_bayeslm.adaptation import plan as plans
 from espnet_bayeslm.adaptation.choice import Result
-from espnet_bayeslm.adaptation.plan import CONTROL, FIRST, Plan
+from espnet_bayeslm.adaptation.plan import Plan
 from espnet_bayeslm.adaptation.stages import AdaptOptions, adapt, finish, measured, planned
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.adapt import main
 from espnet_bayeslm.bin.rescore import main as rescore
 from espnet_bayeslm.engine.pool import Pool
+from espnet_bayeslm.evaluation.wer import FIRST_PASS
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.quickstart.demo import SHIPPED
+from espnet_bayeslm.quickstart.steps import TUNED_FIRST_PASS
 from espnet_bayeslm.rescoring.scales import NOT_USED
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping
@@ -134,7 +136,7 @@ def test_the_table_has_each_system_and_its_figures(adapted):
     text = (adapted / "RESULTS.md").read_text()
     rows = re.findall(r"^\| ([a-z ,]+?) *\| *([\d.]*) *\| *([\d.]+) *\|", text, re.MULTILINE)
     systems = ["as it is", "as it is, in context", "adapted, in context"]
-    assert [name for name, *_ in rows] == [FIRST, CONTROL, *systems]
+    assert [name for name, *_ in rows] == [FIRST_PASS, TUNED_FIRST_PASS, *systems]
     scores = json.loads((adapted / "score.json").read_text())
     for name, perplexity, wer in rows:
         assert wer == f"{scores[name]['wer']:.2f}"
@@ -187,14 +189,14 @@ def test_weights_that_were_tuned_with_parts_belong_to_the_adapter_of_all(adapted
     assert {*scales["fingerprints"]} == {"bayes_lora", "2gram"}
 
 
-@pytest.mark.parametrize("used", [FIRST, CONTROL])
+@pytest.mark.parametrize("used", [FIRST_PASS, TUNED_FIRST_PASS])
 def test_without_an_lm_nothing_is_read_and_scored(used, adapted, lists, tmp_path, caplog, capsys):
     """The folder says why, the lists are those of its scales, and no LM need be there."""
     options = AdaptOptions(source="hf:lm", normalize="lower", output=str(tmp_path))
     shutil.copytree(adapted / "rescored", tmp_path / "rescored")
     plan = planned(options)
     system = plan.systems("lora")[0]
-    rows = [Result(FIRST, 9, 9.0), Result(CONTROL, 9, 9.0)]
+    rows = [Result(FIRST_PASS, 9, 9.0), Result(TUNED_FIRST_PASS, 9, 9.0)]
     rows.append(Result(system.name, 9, 9.0, system=system, unused=NOT_USED))
     finish(plan, options, rows, next(row for row in rows if row.name == used))
     content = read_yaml_mapping(tmp_path / "adapted.yaml")
@@ -205,7 +207,7 @@ def test_without_an_lm_nothing_is_read_and_scored(used, adapted, lists, tmp_path
     expected = [
         f"{i.utt} {' '.join(i.hypotheses[0].words)}" for i in read_nbest(lists / "dev.jsonl")
     ]
-    if used == CONTROL:
+    if used == TUNED_FIRST_PASS:
         expected = (tmp_path / "rescored" / "as_it_is" / "text_without_lm").read_text().splitlines()
         # held out there, by all weights here: alike but for some
         assert len(expected) == NUM_LISTS
@@ -227,7 +229,7 @@ def test_a_folder_names_what_belongs_to_the_system_that_is_used(key, tmp_path, m
     (tmp_path / "noise").write_text("[noise]\n")
     plan = planned(options)
     systems = plan.systems("lora")
-    rows = [Result(FIRST, 9, 9.0), Result(CONTROL, 9, 9.0)]
+    rows = [Result(FIRST_PASS, 9, 9.0), Result(TUNED_FIRST_PASS, 9, 9.0)]
     rows += [Result(s.name, 9, 9.0, system=s) for s in systems]
     for system in systems:
         plan.rescored(system).mkdir(parents=True)

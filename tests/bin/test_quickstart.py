@@ -17,18 +17,9 @@ from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.quickstart import main
 from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.quickstart import demo
-from espnet_bayeslm.quickstart.demo import (
-    SHIPPED,
-    SMALL_SYSTEM,
-    SYSTEMS,
-    TUNED,
-    Demo,
-    Row,
-    table,
-    unpack,
-)
+from espnet_bayeslm.quickstart.demo import SHIPPED, SMALL_SYSTEM, SYSTEMS, Demo, Row, table, unpack
 from espnet_bayeslm.quickstart.perplexity_table import Interval
-from espnet_bayeslm.quickstart.steps import Step, is_done, run_steps
+from espnet_bayeslm.quickstart.steps import TUNED_FIRST_PASS, Step, is_done, run_steps
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping
 
@@ -75,7 +66,7 @@ def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys, monkeypatch)
     printed = capsys.readouterr().out
     assert (output / "RESULTS.md").read_text() in printed
     names = re.findall(r"^\| ([^|-][^|]*?) *\| +[\d.]* \| +[\d.]+ \|", printed, re.MULTILINE)
-    assert names == ["first pass", TUNED, *SYSTEMS, SMALL_SYSTEM]
+    assert names == ["first pass", TUNED_FIRST_PASS, *SYSTEMS, SMALL_SYSTEM]
     assert demo.SMALL_EXPLANATION in printed
     # below the table, with the lists that tune: of most systems, and of SmolLM2
     line = "counted: words; normalisation none; ignored none; text form "

@@ -110,7 +110,7 @@ class FixedLM(FusionLM):
 
     def __init__(self, lists):
         torch.nn.Module.__init__(self)
-        self.ahead, self.takes_back, self.ahead_weight = None, True, 0.5
+        self.ahead, self.ahead_stays, self.ahead_weight = None, False, 0.5
         self.known = {ids: item.log_prob for items in lists.values() for ids, item in items.items()}
 
     def text_log_probs(self, hypotheses):
@@ -162,7 +162,7 @@ def test_a_look_ahead_that_stays_scores_each_hypothesis(kind, tmp_path):
         build_ngram(text, tmp_path / "arpa", order=2, discount_fallback=True)
         part = PART | {"kind": kind, "path": str(tmp_path / "arpa")}
         lm.ahead = MixtureLM(20, components=[part], tokens=tokens)
-    lm.takes_back = False
+    lm.ahead_stays = True
     search, alone = Recogniser(lists, lm), Recogniser(lists, None)
     recordings = {utt: lambda utt=utt: utt for utt in lists}
     tuning = FusionTuning(search, alone, recordings, {utt: () for utt in lists})

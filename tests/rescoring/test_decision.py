@@ -34,7 +34,7 @@ from espnet_bayeslm.rescoring.decision import (
     calibration_text,
     choose,
 )
-from espnet_bayeslm.rescoring.features import FIRST_PASS, hypothesis_features
+from espnet_bayeslm.rescoring.features import FIRST_WINS, hypothesis_features
 from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales
 from espnet_bayeslm.utils.errors import InputError
 
@@ -84,7 +84,7 @@ def test_weights_of_features_stand_in_place_of_lmwt_and_penalty():
     assert item.choice(own, same) == item.choice(own, Scales(10.0, 2.0)) == 1
     assert item.choice(own, Scales(features=(("log_prob.lstm", 1.0),))) == 0
     assert item.choice(own, Scales(features=(("lm_score", 1.0), ("rank", 0.1)))) == 1
-    assert item.choice(own, Scales(features=FIRST_PASS)) == 0
+    assert item.choice(own, Scales(features=FIRST_WINS)) == 0
     with pytest.raises(InputError, match=r"utterance 'u': no log_prob\.gru in the list"):
         item.choice(own, Scales(features=(("log_prob.gru", 1.0),)))
 

@@ -17,7 +17,7 @@ from espnet_bayeslm.rescoring.feature_tuning import (
     validate,
     with_control,
 )
-from espnet_bayeslm.rescoring.features import FIRST_PASS, totals
+from espnet_bayeslm.rescoring.features import FIRST_WINS, totals
 
 
 def simulated(num_lists, *, seed, am=1.0, lm=0.5, old=0.5, num_hyps=8):
@@ -113,7 +113,7 @@ def test_lists_whose_first_is_the_oracle_stay_as_they_came():
         for values in (wrong, *(v for k, v in features.items() if k not in ("rank", "is_first"))):
             values[[0, place]] = values[[place, 0]]
     tuned = tune(lists, errors)
-    assert tuned.kept == AS_IT_CAME and tuned.weights == FIRST_PASS
+    assert tuned.kept == AS_IT_CAME and tuned.weights == FIRST_WINS
     assert all(totals(features, dict(tuned.weights)).best() == 0 for features in lists)
 
 
@@ -124,7 +124,7 @@ def test_weights_with_more_errors_than_the_first_pass_are_not_taken():
     assert found.tuned(name).kept == name
     found.weights[name] = -found.weights[name]
     tuned = found.tuned(name)
-    assert (tuned.kept, tuned.weights, tuned.scaled) == (AS_IT_CAME, FIRST_PASS, ())
+    assert (tuned.kept, tuned.weights, tuned.scaled) == (AS_IT_CAME, FIRST_WINS, ())
     assert tuned.errors["tuned"] == tuned.errors["first pass"] == sum(int(e[0]) for e in errors)
 
 

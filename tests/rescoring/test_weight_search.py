@@ -7,7 +7,7 @@ from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import weight_search
 from espnet_bayeslm.rescoring.feature_tuning import folds
 from espnet_bayeslm.rescoring.features import (
-    FIRST_PASS,
+    FIRST_WINS,
     feature_table,
     hypothesis_features,
     is_normalised,
@@ -82,7 +82,7 @@ def test_totals_and_the_first_of_equals():
     features = {"a": np.array([0.3, 0.1]), "b": np.array([0.0, 0.2])}
     assert totals(features, {"a": 1.0, "b": 1.0}).best() == 0
     features["is_first"] = np.array([1.0, 0.0])
-    assert totals(features, dict(FIRST_PASS)).best() == 0
+    assert totals(features, dict(FIRST_WINS)).best() == 0
     with pytest.raises(InputError, match="no lm_score in the list"):
         totals(features, {"a": 1.0, "lm_score": 1.0})
 

@@ -6,6 +6,7 @@ import re
 from typing import Callable, Dict, List, Mapping, Optional
 
 from espnet_bayeslm.evaluation.signal_to_noise import PERCENTILES, SnrSummary
+from espnet_bayeslm.evaluation.wer import FIRST_PASS
 from espnet_bayeslm.report.table import signed
 from espnet_bayeslm.scoring.perplexity import perplexity_text
 from lab.cells import NOTHING, Values, by_seed, cell, change, mean, table
@@ -49,7 +50,7 @@ def _paper(value: str) -> str:
 def error_table(results: Results) -> str:
     """Word error rates in % of the test set, by condition and pooled, with daggers."""
     empty = [NOTHING] * len(results.columns)
-    rows = [["first pass", *list_rates(results, "first_pass"), *empty, NOTHING, NOTHING]]
+    rows = [[FIRST_PASS, *list_rates(results, "first_pass"), *empty, NOTHING, NOTHING]]
     rates = [
         cell(results.wer(results.ngram, results.test, c), results.seeds, 2) for c in results.columns
     ]
