@@ -1,1 +1,1 @@
-"""`bayeslm adapt`: lists with references to an adapted LM with all that rescoring needs."""
+"""The steps of `bayeslm adapt` and its choice of a system; other tools train and rescore for it."""

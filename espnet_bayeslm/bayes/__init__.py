@@ -1,4 +1,4 @@
-"""Pure torch: which weights are random, their kinds, samples, divergence and objective."""
+"""Random weights of any torch module: posterior, KL, noise; the kinds themselves are in `kinds`."""
 
 from espnet_bayeslm.bayes.base_kinds import (
     Block,

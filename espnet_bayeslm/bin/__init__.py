@@ -1,1 +1,1 @@
-"""Thin command lines: get_parser() and main(cmd=None) each; `bayeslm TOOL` calls them."""
+"""Command lines, a module for each tool: options and one call; the folders below do the work."""

@@ -6,18 +6,7 @@ import contextlib
 import dataclasses
 import json
 from pathlib import Path
-from typing import (
-    IO,
-    Any,
-    Dict,
-    Iterable,
-    Iterator,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import IO, Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import yaml
 
@@ -32,12 +21,7 @@ from espnet_bayeslm.evaluation.wer import (
 )
 from espnet_bayeslm.loading.component_options import PRELOAD, TrainTextOptions
 from espnet_bayeslm.nbest.fields import hypothesis_key
-from espnet_bayeslm.nbest.formats import (
-    NBEST_SIZE,
-    CheckedLists,
-    format_option,
-    nbest_writer,
-)
+from espnet_bayeslm.nbest.formats import NBEST_SIZE, CheckedLists, format_option, nbest_writer
 from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.decision import (

@@ -23,11 +23,7 @@ from espnet_bayeslm.evaluation.wer import (
     warn_without_blanks,
 )
 from espnet_bayeslm.nbest.formats import format_option, read_nbest
-from espnet_bayeslm.report.counted_outputs import (
-    of_all_systems,
-    read_counted,
-    warn_unless_alike,
-)
+from espnet_bayeslm.report.counted_outputs import of_all_systems, read_counted, warn_unless_alike
 from espnet_bayeslm.report.inputs import Repeated, labelled_paths
 from espnet_bayeslm.report.score_results import RESERVED, SystemScores, print_scores, scores_json
 from espnet_bayeslm.utils.cli import Tool

@@ -16,12 +16,7 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
 from espnet_bayeslm.loading.component_options import ComponentOptions, GPUOptions, LMOptions
 from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
-from espnet_bayeslm.report.weight_noise import (
-    LocationRow,
-    location_table,
-    pruning_table,
-    write_snr,
-)
+from espnet_bayeslm.report.weight_noise import LocationRow, location_table, pruning_table, write_snr
 from espnet_bayeslm.scoring.perplexity import (
     Sentences,
     component_scores,

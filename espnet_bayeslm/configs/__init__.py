@@ -1,4 +1,4 @@
-"""The training configurations that are shipped, found by name."""
+"""The shipped training configurations, by name, and sizes of LMs; no options of command lines."""
 
 from __future__ import annotations
 

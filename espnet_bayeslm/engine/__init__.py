@@ -1,1 +1,1 @@
-"""Where long work is done, and blocks of it."""
+"""Blocks of work, done here, in processes or by Dask; the work itself is its callers'."""

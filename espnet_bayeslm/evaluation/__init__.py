@@ -1,4 +1,4 @@
-"""Word errors of systems and tests between them, normalised text, perplexity of components."""
+"""Word errors, significance tests, normalised text, text checks; perplexity is in `scoring`."""
 
 from espnet_bayeslm.evaluation.comparison import Mapsswe, WerDifference, mapsswe
 

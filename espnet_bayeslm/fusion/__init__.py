@@ -1,1 +1,1 @@
-"""Words of any LM in the first pass: a beam search over a recogniser's tokens."""
+"""LMs with other tokens in ESPnet's beam search; the search of CTC logits is in `recognition`."""

@@ -1,4 +1,4 @@
-"""Fast functions, each the twin of a plain one beside it.
+"""The switch to kernels and packed products; other kernels are beside plain twins elsewhere.
 
 The plain twin is the equation to read. It names its kernel:
 

@@ -1,1 +1,1 @@
-"""Kinds of uncertainty that need more than one module: the architecture search."""
+"""A module for each kind of uncertainty; their base classes and the grammar are in `bayes`."""

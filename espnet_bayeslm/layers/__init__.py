@@ -1,1 +1,1 @@
-"""The equations of the LMs in plain torch."""
+"""The equations of LMs in plain torch, with their kernels; random weights come from `bayes`."""

@@ -1,4 +1,4 @@
-"""ESPnet LMs with uncertain locations; each is imported when its name is asked for."""
+"""ESPnet LMs with uncertain locations, imported by name; kinds of uncertainty are in `kinds`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A trained LM from its folder: files, tokens and checkpoint; components, mixtures and exports."""
+"""Trained LMs and components from their files, and exports; how they score is in `scoring`."""

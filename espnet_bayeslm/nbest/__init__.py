@@ -1,4 +1,4 @@
-"""N-best lists: their types, and the formats that they are read from and written in."""
+"""N-best lists and lattices: their types and formats; their new scores are in `rescoring`."""
 
 from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest

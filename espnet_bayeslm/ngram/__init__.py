@@ -1,1 +1,1 @@
-"""Back-off n-grams: modified Kneser-Ney estimation, ARPA files, scores through KenLM."""
+"""Back-off n-grams: estimation, ARPA and KenLM files; they score words in `scoring`."""

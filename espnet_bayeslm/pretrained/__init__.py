@@ -1,1 +1,1 @@
-"""Pretrained causal LMs of `transformers` as components: loading, text forms, scoring."""
+"""Causal LMs of `transformers` and adapters: loading, text forms, scoring; ours are in `lm`."""

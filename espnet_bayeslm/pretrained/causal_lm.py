@@ -17,12 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 
-from espnet_bayeslm.pretrained.adapters import (
-    adapter_form,
-    check_type,
-    put_on,
-    read_adapter_config,
-)
+from espnet_bayeslm.pretrained.adapters import adapter_form, check_type, put_on, read_adapter_config
 from espnet_bayeslm.pretrained.loaded_lm import CausalLM
 from espnet_bayeslm.pretrained.loaded_weights import (
     COMPUTED,

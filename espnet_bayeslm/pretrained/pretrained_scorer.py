@@ -29,13 +29,7 @@ import torch
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.pretrained.loaded_lm import CausalLM
 from espnet_bayeslm.pretrained.loaded_weights import check_finite, projects_linearly
-from espnet_bayeslm.pretrained.text_forms import (
-    AUTO,
-    Reader,
-    TextForm,
-    candidates,
-    first_sentences,
-)
+from espnet_bayeslm.pretrained.text_forms import AUTO, Reader, TextForm, candidates, first_sentences
 from espnet_bayeslm.scoring.reader import Encoded
 from espnet_bayeslm.scoring.scorer import LMScorer
 from espnet_bayeslm.scoring.tree_lm import Passage, TreeLM, mean_log_probs

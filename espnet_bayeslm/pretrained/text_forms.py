@@ -10,17 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Collection,
-    Dict,
-    Iterable,
-    List,
-    NamedTuple,
-    Sequence,
-    Tuple,
-)
+from typing import TYPE_CHECKING, Any, Collection, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 

@@ -1,1 +1,1 @@
-"""Experiments by command lines of `bayeslm`: the quick start on shipped data, and `compare`."""
+"""Several tools in one command: `quickstart`, `compare`, how steps run; not what a tool does."""

@@ -1,1 +1,1 @@
-"""N-best lists from recordings, by recognisers that are installed: `bayeslm nbest`."""
+"""Lists from recordings or CTC logits; LMs in ESPnet's own beam search are in `fusion`."""

@@ -1,1 +1,1 @@
-"""Results of tools: tables, figures and the HTML report."""
+"""Results of tools, written, read and shown: tables, figures, HTML; nothing is scored here."""

@@ -1,4 +1,4 @@
-"""Rescoring of N-best lists: mixtures of LMs, their weights, and the new best hypotheses."""
+"""Lists and lattices rescored: tuned scales and the new best; ln p of words is in `scoring`."""
 
 from espnet_bayeslm.utils.imports import lazy_names
 

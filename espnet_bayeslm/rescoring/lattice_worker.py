@@ -11,11 +11,7 @@ import numpy as np
 from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.engine.work import Blocks
 from espnet_bayeslm.loading.component_options import SubtractOptions
-from espnet_bayeslm.loading.components import (
-    ComponentWorker,
-    scored_blocks,
-    with_words_checked,
-)
+from espnet_bayeslm.loading.components import ComponentWorker, scored_blocks, with_words_checked
 from espnet_bayeslm.nbest.formats import NBEST_SIZE
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales, best_paths
 from espnet_bayeslm.pretrained.text_forms import best_first

@@ -15,18 +15,8 @@ from espnet_bayeslm.engine.work import Blocks, EngineOptions
 from espnet_bayeslm.evaluation.normalization import normalize_option
 from espnet_bayeslm.evaluation.wer import CountingOptions
 from espnet_bayeslm.loading.component_options import GPUOptions, RecordingOptions, SubtractOptions
-from espnet_bayeslm.loading.components import (
-    ComponentWorker,
-    scored_blocks,
-    with_words_checked,
-)
-from espnet_bayeslm.nbest.segments import (
-    PlaceOf,
-    Recording,
-    place_finder,
-    read_utt2lm,
-    recordings,
-)
+from espnet_bayeslm.loading.components import ComponentWorker, scored_blocks, with_words_checked
+from espnet_bayeslm.nbest.segments import PlaceOf, Recording, place_finder, read_utt2lm, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.text_forms import best_first
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS

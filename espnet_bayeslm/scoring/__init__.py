@@ -1,4 +1,4 @@
-"""ln p of tokens and words under an LM: by themselves, over prefix trees, and in context."""
+"""ln p of tokens and words under any LM, mixtures and perplexity; files are read in `loading`."""
 
 from espnet_bayeslm.utils.imports import lazy_names
 

@@ -1,1 +1,1 @@
-"""The only code that knows ESPnet's registries and trainer."""
+"""Training by ESPnet's trainer, from text to an experiment; the LMs themselves are in `lm`."""

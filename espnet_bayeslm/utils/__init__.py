@@ -1,1 +1,1 @@
-"""Errors, files and command lines: tools that every other part may use."""
+"""Errors, files, folders, options and command lines for all folders; nothing about LMs."""

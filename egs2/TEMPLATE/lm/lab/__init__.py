@@ -1,1 +1,1 @@
-"""Experiments: from a plan in yaml to trained LMs, weights, perplexities, lists and tables."""
+"""Experiments of recipes, from a plan in yaml to tables; tools of the package do the work."""
