@@ -11,7 +11,7 @@ import numpy as np
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.recognition.ctc_lists import fused_lm, read_unigrams, search_vocabulary
 from espnet_bayeslm.recognition.ctc_search import BeamOptions, CTCSearch
-from espnet_bayeslm.recognition.ctc_tokens import CTCTokens, tokens_of_labels
+from espnet_bayeslm.recognition.ctc_tokens import CTCTokens, as_texts, tokens_of_labels
 from espnet_bayeslm.recognition.hotwords import HOTWORD_WEIGHT, Hotwords, letters_of
 from espnet_bayeslm.recognition.logits import log_probs_of
 from espnet_bayeslm.recognition.word_fusion import WordFusion
@@ -77,11 +77,11 @@ class CTCDecoder:
 
         Raises:
             InputError: The logits have NaN or another number of tokens, another token seems to be
-                the blank, or no token has a hotword's letters.
+                the blank, hotwords are no texts, or no token has their letters.
         """
         log_probs = self._tokens.fitted(log_probs_of(logits))
-        given = [hotwords] if isinstance(hotwords, str) else hotwords or ()
-        phrases = dict.fromkeys(" ".join(phrase.split()) for phrase in given)
+        given = [hotwords] if isinstance(hotwords, str) else () if hotwords is None else hotwords
+        phrases = dict.fromkeys(" ".join(text.split()) for text in as_texts(given, "hotwords"))
         how = (beam_width, beam_prune_logp, token_min_logp, tuple(phrases), hotword_weight)
         last, search = self._last  # of another thread perhaps
         if last != how:

@@ -15,7 +15,7 @@ from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.names import source_type
 from espnet_bayeslm.pretrained.text_forms import AUTO, WORDS_TO_CHOOSE
 from espnet_bayeslm.recognition.ctc_search import GROUP, BeamOptions, CTCSearch, FoundText
-from espnet_bayeslm.recognition.ctc_tokens import CTCTokens, read_tokens
+from espnet_bayeslm.recognition.ctc_tokens import CTCTokens, as_texts, read_tokens
 from espnet_bayeslm.recognition.hotwords import HOTWORD_WEIGHT, Hotwords, read_hotwords
 from espnet_bayeslm.recognition.logits import log_probs_of, read_logits
 from espnet_bayeslm.recognition.word_fusion import Vocabulary, WordFusion
@@ -105,7 +105,7 @@ def search_vocabulary(
     word that no LM and no n-gram knows is left out.
     """
     scorers = [uncached(component.scorer) for component in components]
-    words = None if unigrams is None else list(dict.fromkeys(unigrams))
+    words = None if unigrams is None else list(dict.fromkeys(as_texts(unigrams, "unigrams")))
     if words is None and scorers:
         own = [scorer.known_words() for scorer in scorers]
         silent = [c.name for c, listed in zip(components, own, strict=True) if listed is None]
@@ -118,8 +118,14 @@ def search_vocabulary(
             )
     if words is None:
         return None
+    if not words:
+        raise InputError("the search knows no words", remedy="Give some by --unigrams.")
     if scorers:
-        unknown = zip(*(scorer.unknown(words) for scorer in scorers), strict=True)
+        unknown = list(zip(*(scorer.unknown(words) for scorer in scorers), strict=True))
+        if all(map(all, unknown)):
+            names = ", ".join(component.name for component in components)
+            problem = f"{names}: all {len(words)} words are unknown, as {words[0]!r}"
+            raise InputError(problem, remedy="Give words of the LM, in its case.")
         words = [word for word, by_each in zip(words, unknown, strict=True) if not all(by_each)]
     missing = {word: tokens.words.missing_letters(word) for word in words}
     strange = [word for word in words if missing[word]]
@@ -129,7 +135,7 @@ def search_vocabulary(
     )
     if strange:
         problem += f", as {strange[0]!r} ({missing[strange[0]]})"
-    if 2 * len(strange) > len(words) or not words:
+    if 2 * len(strange) > len(words):
         raise InputError(
             problem, remedy="Write tokens and words in one case: --lower true, or another LM."
         )

@@ -143,22 +143,31 @@ def tokens_of_labels(labels: Any) -> List[str]:
     """Tokens of labels in order, or of a mapping from ids or to ids."""
     if isinstance(labels, Mapping):
         rows = list(labels.items())
-        if all(type(label) is int for label in labels):
+        if _are_ids(labels):
             rows = [(token, number) for number, token in rows]
         labels = _by_id("labels", rows) if _are_ids(number for _, number in rows) else [labels]
-    labels = list(labels)
-    other = [label for label in labels if not isinstance(label, str)]
+    return as_texts(labels, "labels", "Give a list of tokens, or a dict of tokens and their ids.")
+
+
+def as_texts(given: Any, what: str, remedy: str = "Give a list of words.") -> List[str]:
+    """Texts that an argument of Python holds, which is a list, a set or an array of them.
+
+    Raises:
+        InputError: It holds something else; `what` names the argument.
+    """
+    is_list = isinstance(given, Iterable) and not isinstance(given, (str, Mapping))
+    texts = list(given) if is_list else [given]
+    other = [text for text in texts if not (is_list and isinstance(text, str))]
     if other:
-        raise InputError(
-            f"labels: {str(other[0])[:80]!r} is no token",
-            remedy="Give a list of tokens, or a dict of tokens and their ids.",
-        )
-    return labels
+        problem = f"{what}: expected a list of texts, got {str(other[0])[:80]!r}"
+        raise InputError(problem, remedy=remedy)
+    return texts
 
 
 def _are_ids(values: Iterable[Any]) -> bool:
     """True if all are numbers of columns."""
-    return all(type(value) is int for value in values)
+    whole = (int, np.integer)
+    return all(isinstance(value, whole) and not isinstance(value, bool) for value in values)
 
 
 def read_tokens(path: PathLike) -> List[str]:

@@ -14,7 +14,7 @@ from espnet_bayeslm.utils.errors import InputError, one_line
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
 
 SUM_ERROR = 0.1
-"""Rows of probabilities sum to one within so much."""
+"""Rows of probabilities sum to one and so much, at most."""
 EQUAL = 1e-6
 """Logits of a frame are alike that differ by so much of the largest one, at most."""
 BAD_FILES = (
@@ -79,7 +79,7 @@ def log_probs_of(logits: Any) -> np.ndarray:
     """Ln P of each token at each frame, (T, V) float64, of logits, ln P or probabilities.
 
     Logits are normalised, which leaves log-probabilities as they are. Rows of probabilities, none
-    below zero and each with a sum near 1, are taken for such. Frames whose tokens are all alike,
+    below zero and each with a sum of about 1 or less, are taken for such. Frames whose tokens are all alike,
     as of padding, say nothing: they are left out, and T is smaller.
 
     Args:
@@ -95,7 +95,7 @@ def log_probs_of(logits: Any) -> np.ndarray:
             remedy="Leave the utterance out, or look at the recogniser.",
         )
     values, top = values[says], top[says]
-    if values.min() >= 0 and np.abs(values.sum(axis=1) - 1).max() < SUM_ERROR:
+    if values.min() >= 0 and values.sum(axis=1).max() < 1 + SUM_ERROR:
         with np.errstate(divide="ignore"):
             values = np.log(values)
             top = values.max(axis=1, keepdims=True)
@@ -129,6 +129,6 @@ def _checked(logits: Any) -> np.ndarray:
         raise InputError(
             f"the largest logit of frame {bad[0]} is {top[bad[0]]}, and a finite number was"
             f" expected ({len(bad)} of {len(values)} frames are so)",
-            remedy="Look at the recogniser: float16 may have overflowed.",
+            remedy="Leave padding out, or look at the recogniser: float16 may have overflowed.",
         )
     return values.astype(np.float64)

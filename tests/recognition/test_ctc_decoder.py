@@ -24,9 +24,14 @@ from test_ctc_search import ALPHABET, spoken
 @pytest.mark.parametrize(
     "arguments, part",
     [
-        ({"labels": [0, 1]}, "labels: '0' is no token"),
+        ({"labels": [0, 1]}, "labels: expected a list of texts, got '0'"),
         ({"labels": {"a": 0, "b": 2}}, "labels: no token has the id 1"),
-        ({"labels": {"a": "b"}}, "labels: \"{'a': 'b'}\" is no token"),
+        ({"labels": {"a": "b"}}, "expected a list of texts, got \"{'a': 'b'}\""),
+        ({"labels": "tokens.txt"}, "labels: expected a list of texts, got 'tokens.txt'"),
+        ({"labels": Path("tokens.txt")}, "labels: expected a list of texts, got 'tokens.txt'"),
+        ({"labels": None}, "labels: expected a list of texts, got 'None'"),
+        ({"unigrams": []}, "the search knows no words"),
+        ({"unigrams": [("a", 0.5)]}, "unigrams: expected a list of texts, got \"('a', 0.5)\""),
         ({"unigrams": "the red"}, "unigrams: no file 'the red'"),
         ({"lm_score_boundary": False}, "lm_score_boundary is False"),
     ],
@@ -35,6 +40,36 @@ def test_bad_arguments_of_pythons_decoder(arguments, part):
     with pytest.raises(InputError) as error:
         build_ctcdecoder(**{"labels": ALPHABET, **arguments})
     assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "hotwords, part",
+    [
+        ([3], "hotwords: expected a list of texts, got '3'"),
+        ([("a", "b")], "expected a list of texts"),
+        ({"a": 5.0}, "hotwords: expected a list of texts, got \"{'a': 5.0}\""),
+    ],
+)
+def test_bad_hotwords_of_pythons_decoder(hotwords, part):
+    with pytest.raises(InputError) as error:
+        build_ctcdecoder(ALPHABET).decode(spoken("a", ALPHABET), hotwords=hotwords)
+    assert part in str(error.value)
+
+
+def test_arrays_of_numpy_are_lists():
+    logits = spoken("ab", ALPHABET)
+    ids = {label: np.int64(n) for n, label in enumerate(ALPHABET)}
+    for labels in (ids, {n: label for label, n in ids.items()}, np.array(ALPHABET)):
+        decoder = build_ctcdecoder(labels, unigrams=np.array(["ab", "b"]))
+        beams = decoder.decode_beams(logits, hotwords=np.array(["ab", "b a"]))
+        assert (beams[0].text, beams[0].hotword_score) == ("ab", 10.0)
+
+
+def test_unigrams_that_no_lm_knows(tmp_path):
+    (tmp_path / "text").write_text("a b\nb a\n" * 3)
+    build_ngram(tmp_path / "text", tmp_path / "2.arpa", order=2, discount_fallback=True)
+    with pytest.raises(InputError, match="2: all 2 words are unknown, as 'ab'"):
+        build_ctcdecoder(ALPHABET, tmp_path / "2.arpa", unigrams=["ab", "ba"])
 
 
 ACUTE, GRAVE = "\u0301", "\u0300"

@@ -242,7 +242,7 @@ def test_an_lm_that_knows_too_few_words_is_refused(folder, refused, tmp_path):
     build_ngram(tmp_path / "text", tmp_path / "lm.arpa", order=2, discount_fallback=True)
     given = {"ngram": [tmp_path / "lm.arpa"], "unigrams": folder / "known"}
     assert "have letters that no token has" in refused(ngram=[tmp_path / "lm.arpa"])
-    assert "0 of the 0 words that the search knows" in refused(**given)
+    assert "lm: all 11 words are unknown, as 'the'" in refused(**given)
     mixed = {"lm": [f"hf:{folder / 'llama'}"], "weights": "0.5,0.5", "beam_size": 5, **given}
     message = refused(**mixed)
     assert "lm does not know" in message and "words of the best hypotheses (100.00 %)" in message
