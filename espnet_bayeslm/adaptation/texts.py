@@ -91,8 +91,15 @@ def write_texts(
         order: Function of a list that says where it is.
 
     Raises:
-        InputError: The folder holds parts of other lists.
+        InputError: A part has no words to learn, or the folder holds parts of other lists.
     """
+    taught = {parts.part_of[utt] for utt, words in said.items() if words}
+    if len(taught) < parts.number:
+        raise InputError(
+            f"{sum(map(bool, said.values()))} of {len(said)} references have words to learn, and"
+            f" each of {parts.number} parts needs some",
+            remedy="Give some hundred references with words that are not ignored.",
+        )
     between = "\n" * (order is not None)
 
     def text(items: Iterable[NBest]) -> str:

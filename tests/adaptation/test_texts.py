@@ -72,6 +72,15 @@ def test_texts_of_other_lists_are_refused(plan):
         write_texts(plan, PARTS, LISTS, REFS, {**REFS, "u3": ("more",)})
 
 
+@pytest.mark.parametrize("left", [{"u0"}, {"u2", "u3"}, set()])
+def test_each_part_needs_words_to_learn(plan, left):
+    """As where references are empty, or --ignore_words hold their words."""
+    said = {utt: words if utt in left else () for utt, words in REFS.items()}
+    with pytest.raises(InputError, match=f"{len(left)} of 4 references have words to learn"):
+        write_texts(plan, PARTS, LISTS, REFS, said)
+    assert not plan.data("").exists()
+
+
 @pytest.mark.parametrize("is_folder", [False, True])
 def test_an_input_that_changed_in_place_is_refused(plan, tmp_path, is_folder):
     texts(plan)
