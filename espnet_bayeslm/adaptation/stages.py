@@ -134,12 +134,14 @@ class Data(NamedTuple):
         lists: The lists, in the order of the references.
         parts: Parts of both.
         order: Function of a list that says where it is, where LMs read in context; else None.
+        more: Sentences of other texts.
     """
 
     refs: Refs
     lists: Sequence[NBest]
     parts: Parts
     order: Optional[PlaceOf]
+    more: Sequence[Refs]
 
 
 def adapt(options: AdaptOptions, tool: Tool) -> None:
@@ -178,14 +180,16 @@ def checked_data(options: AdaptOptions) -> Data:
     in_context = options.context != "none"
     place_of = (options.place_of or place_finder()) if in_context else options.place_of
     parts = divide([*refs], whole_units(items, place_of))
-    return Data(refs, items, parts, place_of if in_context else None)
+    return Data(
+        refs, items, parts, place_of if in_context else None, [*map(read_more, options.texts)]
+    )
 
 
 def write_data(plan: Plan, options: AdaptOptions, data: Data) -> None:
     """Write texts and references; what an earlier run began with must be the same."""
     how = options.normalization, options.counting
     said = learnt(data.refs, *how)
-    more = [learnt(read_more(path), *how) for path in options.texts]
+    more = [learnt(sentences, *how) for sentences in data.more]
     write_texts(plan, data.parts, data.lists, data.refs, said, more, data.order)
     used = [] if options.nbest is None else [*plan.others, *plan.ngrams]
     given = [plan.lm, plan.base, options.ignore_words, *plan.configs, *used]

@@ -200,8 +200,15 @@ def learnt(sentences: Refs, normalization: Normalization, counting: Counting) ->
 
 
 def read_more(path: PathLike) -> Refs:
-    """Sentences of a text, by the number of their line."""
-    return {str(number): line.split() for number, line in read_lines(path)}
+    """Sentences of a text, by the number of their line.
+
+    Raises:
+        InputError: The text has no words.
+    """
+    found = {str(number): line.split() for number, line in read_lines(path)}
+    if not any(found.values()):
+        raise InputError("no words", path=path, remedy="Give a text, a sentence on each line.")
+    return found
 
 
 def _lines(sentences: Iterable[Sequence[str]]) -> str:

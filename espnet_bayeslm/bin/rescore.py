@@ -11,7 +11,7 @@ from typing import IO, Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optio
 import yaml
 
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.evaluation.text_checks import warn_of_spelling
+from espnet_bayeslm.evaluation.text_checks import warn_of_placeholders, warn_of_spelling
 from espnet_bayeslm.evaluation.wer import (
     FIRST_PASS,
     Counted,
@@ -188,7 +188,9 @@ def checked_inputs(options: RescoreCommand) -> Inputs:
         LOG.warning("scales are not tuned, and none are given: the defaults are used")
     elif tuning_refs is not None and options.tune_ref is None:
         LOG.info("the weights of the scores are tuned on the lists' own references")
-    refs = references_of(options.ref or options.tune_ref, lists)
+    # a pipe is read once
+    is_same = options.ref is None and tuning_refs is not None
+    refs = tuning_refs if is_same else references_of(options.ref, lists)
     warn_without_blanks(refs or {}, options.counting)
     warn_of_spelling(refs or {}, lists.firsts.texts, options.counting, given=normalization.steps)
     if refs is not None:
@@ -257,6 +259,7 @@ def references_of(path: Optional[str], lists: CheckedLists) -> Optional[Refs]:
     """References of a file, or the lists' own; None where there are none."""
     if path is not None:
         refs = read_transcripts(path)
+        warn_of_placeholders(refs, path)
         check_same_utterances(refs, lists.utts, ref_path=path, hyp_path=lists.path)
         return lists.normalization.text(refs)
     if 0 < len(lists.refs) < len(lists.utts):

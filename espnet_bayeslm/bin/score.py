@@ -7,8 +7,11 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
-from espnet_bayeslm.evaluation.text_checks import Subset, warn_of_spelling
-from espnet_bayeslm.evaluation.transcripts import has_words
+from espnet_bayeslm.evaluation.text_checks import (
+    Subset,
+    warn_of_placeholders,
+    warn_of_spelling,
+)
 from espnet_bayeslm.evaluation.wer import (
     FIRST_PASS,
     NO_WORDS,
@@ -208,8 +211,7 @@ def read_condition(
     counting = options.counting
     normalization = Normalization(options.normalize, kept=counting.ignored)
     refs = read_transcripts(files.ref)
-    if not has_words(refs.values()):
-        LOG.warning("%s: no reference has a word: error rates say nothing", files.ref)
+    warn_of_placeholders(refs, files.ref)
     normalised = normalization.text(refs)
     warn_without_blanks(normalised, counting)
     known = counting.text(normalised)

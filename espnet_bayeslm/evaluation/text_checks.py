@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
 
 from espnet_bayeslm.evaluation.normalization import STEPS, Normalization
+from espnet_bayeslm.evaluation.transcripts import has_words
 from espnet_bayeslm.evaluation.wer import FIRST_PASS, NO_WORDS, Counting, ErrorCounts
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
@@ -64,6 +65,17 @@ class Subset:
         if len(self.texts) > MOST:
             self.texts = {utt: self.texts[utt] for utt in list(self.texts)[::2]}
             self.step *= 2
+
+
+def warn_of_placeholders(refs: Mapping[str, Sequence[str]], path: PathLike) -> None:
+    """Warn where no reference has a word, or all are one text, as placeholders are."""
+    texts = {tuple(words) for words in refs.values()}
+    if refs and not has_words(texts):
+        LOG.warning("%s: no reference has a word: error rates say nothing", path)
+    elif len(texts) == 1 < len(refs):
+        (words,) = texts
+        told = "all %d references are %r: is it a placeholder? Then error rates say nothing"
+        LOG.warning(f"%s: {told}", path, len(refs), " ".join(words)[:80])
 
 
 def warn_of_spelling(

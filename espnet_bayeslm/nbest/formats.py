@@ -27,7 +27,7 @@ from typing import (
 import numpy as np
 
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
-from espnet_bayeslm.evaluation.text_checks import Subset
+from espnet_bayeslm.evaluation.text_checks import Subset, warn_of_placeholders
 from espnet_bayeslm.evaluation.transcripts import has_words
 from espnet_bayeslm.nbest import kaldi
 from espnet_bayeslm.nbest.fields import (
@@ -406,6 +406,7 @@ class CheckedLists:
         if self.refs and not has_words(self.refs.values()):
             LOG.warning("%s: no reference has a word: they count as none", path)
             self.refs = {}
+        warn_of_placeholders(self.refs, path)
         if 0 < len(unscored) < len(self.utts):
             raise InputError(
                 f"{len(unscored)} of {len(self.utts)} lists have no first-pass score (the first:"

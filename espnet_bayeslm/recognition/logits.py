@@ -79,8 +79,8 @@ def log_probs_of(logits: Any) -> np.ndarray:
     """Ln P of each token at each frame, (T, V) float64, of logits, ln P or probabilities.
 
     Logits are normalised, which leaves log-probabilities as they are. Rows of probabilities, none
-    below zero and each with a sum of about 1 or less, are taken for such. Frames whose tokens are all alike,
-    as of padding, say nothing: they are left out, and T is smaller.
+    below zero and each with a sum of about 1 or less, are taken for such. Frames whose tokens are
+    all alike, as of padding, say nothing: they are left out, and T is smaller.
 
     Args:
         logits: (T, V), of NumPy or torch.

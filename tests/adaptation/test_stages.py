@@ -273,11 +273,13 @@ def test_what_it_brings_may_not_be_given(adapted, lists, tmp_path, fails):
         (["--ref", "{lists}/few"], "reference"),
         (["--ref", "{lists}/empty"], "no references with words"),
         (["--nbest", "{lists}/few.jsonl"], "3 lists with references, and 20 or more"),
+        (["--text", "{lists}/blank"], "blank: no words"),
         (["--max_epoch", "0"], "max_epoch"),
     ],
 )
 def test_bad_input(change, problem, lists, tiny, tmp_path, fails):
     (lists / "few").write_text("dev-x some words\n")
+    (lists / "blank").write_text("\n\n")
     rows = (lists / "dev.jsonl").read_text().splitlines(keepends=True)
     (lists / "few.jsonl").write_text("".join(rows[:3]))
     utts = (f"{item.utt}\n" for item in read_nbest(lists / "dev.jsonl"))

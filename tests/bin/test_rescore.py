@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import os
 import shutil
 
 import numpy as np
@@ -383,6 +384,17 @@ def test_the_command_of_a_tuned_run_applies_its_scales(nbest, tuning, mixture, t
     assert "--folds and --tune_lms: --scales holds the tuned weights" in caplog.text
     assert same_files(tuned, applied, "text", "lmwt.nn", "text_without_lm")
     assert settings(applied)["wer"] == settings(tuned)["wer"]
+
+
+@pytest.mark.parametrize("option", ["tune_ref", "ref"])
+def test_references_may_come_through_a_pipe(option, nbest, ngram, tmp_path):
+    reading, writing = os.pipe()
+    with open(writing, "wb") as pipe:
+        pipe.write((nbest / "dev.ref").read_bytes())
+    refs = {option: f"/dev/fd/{reading}"}
+    output = run(nbest=nbest / "dev", ngram=ngram, **refs, output=tmp_path / "out")
+    os.close(reading)
+    assert "rescored" in settings(output)["wer"]
 
 
 @pytest.mark.parametrize("given", [["tune_ref"], ["ref"], []])

@@ -68,8 +68,8 @@ def test_first_pass_and_oracle_of_lists(nbest, tmp_path, capsys, caplog):
 @pytest.mark.parametrize("source", ["hyp", "nbest"])
 def test_a_normalisation_that_lowers_the_error_rate_is_named(source, normalize, tmp_path, caplog):
     """In one line, that of the first system which is written in another way."""
-    refs = {f"u{n}": "it is a test" for n in range(30)}
-    loud = {utt: "It is a Test." for utt in refs}
+    refs = {f"u{n}": f"it is a {'rose' if n else 'test'}" for n in range(30)}
+    loud = {utt: f"It is a {text.split()[-1].title()}." for utt, text in refs.items()}
     options = ["--ref", f"{write(tmp_path / 'ref', refs)}"]
     options += ["--hyp", f"same={write(tmp_path / 'same', refs)}"]
     if source == "hyp":
@@ -96,6 +96,9 @@ def test_references_without_a_word_are_told(ref, tmp_path, caplog):
     caplog.clear()
     main(["--ref", f"{hyps}", "--hyp", f"s={refs}"])
     assert "no reference" not in caplog.text
+    same = write(tmp_path / "same", {"u": "N/A", "v": "N/A"})
+    main(["--ref", f"{same}", "--hyp", f"s={same}"])
+    assert f"{same}: all 2 references are 'N/A': is it a placeholder?" in caplog.text
 
 
 # --ref, --hyp and --nbest, with blanks between the values of each

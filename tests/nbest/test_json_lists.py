@@ -297,6 +297,15 @@ def test_references_without_a_word_count_as_none(refs, tmp_path, caplog):
     assert len(CheckedLists(tmp_path / "a.jsonl").refs) == 3
 
 
+@pytest.mark.parametrize("refs, warns", [(["<unk>"] * 2, True), ("ab", False), ("a", False)])
+def test_references_that_are_one_text_are_told(refs, warns, tmp_path, caplog):
+    objects = [{"utt": f"u{n}", "hypotheses": ["a"], "ref": ref} for n, ref in enumerate(refs)]
+    (tmp_path / "a.jsonl").write_text(lines(*objects))
+    assert len(CheckedLists(tmp_path / "a.jsonl").refs) == len(refs)
+    assert ("a.jsonl: all 2 references are '<unk>'" in caplog.text) == warns
+    assert ("placeholder" in caplog.text) == warns
+
+
 @pytest.mark.parametrize("name, file", [
     ("new", "new/nbest.jsonl"), ("a.jsonl", "a.jsonl"), ("b.jsonl.gz", "b.jsonl.gz")
 ])  # fmt: skip
