@@ -18,7 +18,7 @@ FILES = ("weights", "scales", "ignore_words")
 PLAIN = ("normalize", "unit", "precision", "context", "recording_of")
 TOLD = ("used", "note")
 """Option -> its field: those of LMs, which may be several, of files, and of plain values."""
-BROUGHT = {"tune_ref": "tune_ref", "subtract_lm": "subtract_lms"}
+BROUGHT = {"tune_ref": "tune_ref", "subtract_lm": "subtract_lms", "utt2lm": "utt2lm"}
 BROUGHT.update((name, name) for name in ("text_form", "tune_lms", "lmwt", "word_penalty"))
 """Further options that say what the folder says."""
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 
@@ -323,26 +323,41 @@ def scored_lists(
     lists = list(lists)
     scored: Dict[str, ScoredList] = {}
     weightings: List[Weighting] = []
-    for number, (lm, items) in enumerate(by_lm(lists, own).items()):
+    for number, (lm, (items, utts)) in enumerate(by_lm(lists, own).items()):
         of_lm = dataclasses.replace(own, utt2lm=None, lms=(lm, *own.lms[1:]))
         kept = None if output is None else f"{os.fspath(output)}.{number}"
         where["total"] = len(items)
         with _scored(pool, items, of_lm, output=kept, **where) as (found, weighting):
-            scored.update((item.nbest.utt, item) for item in found)
+            scored.update((item.nbest.utt, item) for item in found if item.nbest.utt in utts)
         weightings.append(weighting)
     yield iter([scored[item.utt] for item in lists]), one_weighting(weightings)
 
 
-def by_lm(lists: Sequence[NBest], options: RescoreOptions) -> Dict[Any, List[NBest]]:
-    """Lists by the LM that scores them: that of `utt2lm`, else the first."""
+def by_lm(
+    lists: Sequence[NBest], options: RescoreOptions
+) -> Dict[Any, Tuple[Sequence[NBest], Set[str]]]:
+    """LM of `utt2lm`, or the first one -> the lists that it reads, and the utterances it scores.
+
+    In context an LM reads the whole recordings of the utterances.
+    """
     named = options.utt2lm
     known = named if isinstance(named, Mapping) else read_utt2lm(named or "")
     if not options.lms:
         raise InputError("--utt2lm without --lm", remedy="Give the LM of all other utterances.")
-    found: Dict[Any, List[NBest]] = {}
+    if not any(item.utt in known for item in lists):
+        problem = f"none of its {len(known)} utterances is in the lists"
+        path = "--utt2lm" if isinstance(named, Mapping) else named
+        raise InputError(problem, path=path, remedy="Give their utterance ids.")
+    in_context = options.context != "none"
+    place_of = (options.place_of or place_finder()) if in_context else None
+    of: Dict[Any, Set[str]] = {}
     for item in lists:
-        found.setdefault(known.get(item.utt, options.lms[0]), []).append(item)
-    return found
+        of.setdefault(known.get(item.utt, options.lms[0]), set()).add(item.utt)
+    whole = [[item] for item in lists] if place_of is None else [*recordings(lists, place_of)]
+    return {
+        lm: ([i for own in whole if any(o.utt in utts for o in own) for i in own], utts)
+        for lm, utts in of.items()
+    }
 
 
 def one_weighting(weightings: Sequence[Weighting]) -> Weighting:

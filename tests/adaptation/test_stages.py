@@ -252,6 +252,8 @@ def test_what_it_brings_may_not_be_given(adapted, lists, tmp_path, fails):
     common = f"--nbest {lists}/dev.jsonl --adapted {adapted} --output {tmp_path}/out".split()
     message = fails(rescore, [*common, "--lmwt", "3", "--normalize", "upper"])
     assert "brings its own" in message and "--normalize" in message and "--lmwt" in message
+    (tmp_path / "utt2lm").write_text("utt lm\n")
+    assert "--utt2lm" in fails(rescore, [*common, "--utt2lm", tmp_path / "utt2lm"])
     assert "no adapted.yaml in it" in fails(rescore, [*common[:2], "--adapted", lists, *common[4:]])
     (tmp_path / "broken").mkdir()
     for text, problem in (

@@ -51,6 +51,16 @@ def test_each_list_is_scored_by_its_own_lm(own_lms, nbest, tuning, ngram, tmp_pa
         assert row == expected[key.rpartition("-")[0] != utt][key]
 
 
+def test_in_context_each_lm_reads_whole_recordings(own_lms, tuning, segments, tmp_path):
+    common = {"nbest": tuning["nbest"], "lmwt": 10, "context": "previous", "segments": segments}
+    lms = own_lms["lms"]
+    each = [run(**common, lm=lm, output=tmp_path / lm.parent.name) for lm in lms]
+    own = run(**common, lm=lms[0], utt2lm=own_lms["file"], output=tmp_path / "own")
+    expected = [costs(folder / "lmwt.nn") for folder in each]
+    for key, row in costs(own / "lmwt.nn").items():
+        assert row == expected[lms.index(own_lms["of"][key.rpartition("-")[0]])][key]
+
+
 def test_weights_are_those_of_all_sentences_each_by_its_own_lm(own_lms, nbest, ngram, tmp_path):
     text = {"text": nbest / "dev.ref", "keyed": "true", "lm": own_lms["lms"][0], "ngram": ngram}
     output = tmp_path / "weights.yaml"
@@ -85,6 +95,9 @@ def test_wrong_uses_are_refused(own_lms, point, nbest, ngram, tmp_path, refused)
     refused(rescore.main, only, "--utt2lm without --lm")
     (tmp_path / "empty").write_text("utt\n")
     refused(rescore.main, [*common, *lm, tmp_path / "empty"], "empty:1: expected `utterance LM`")
+    (tmp_path / "other").write_text("another mine\n")
+    problem = "other: none of its 1 utterances is in the lists"
+    refused(rescore.main, [*common, *lm, tmp_path / "other"], problem)
     text = ["--text", nbest / "dev.ref", *lm, own_lms["file"], "--output", tmp_path / "w"]
     refused(interpolate.main, text, "--utt2lm is for a --keyed text")
 
