@@ -202,8 +202,11 @@ def check_recording(path: Path, rate: int, max_seconds: float = math.inf) -> Non
 
 
 def read_samples(path: Path) -> np.ndarray:
-    """Samples of a recording, between -1 and 1, (T,)."""
+    """Samples of a recording, between -1 and 1, (T,); an InputError where some are no numbers."""
     samples: np.ndarray = _opened(path, "read", dtype="float32")[0]
+    bad = np.count_nonzero(~np.isfinite(samples))
+    if bad:
+        raise InputError(f"{bad} of {len(samples)} samples are no numbers", path=path)
     return samples
 
 

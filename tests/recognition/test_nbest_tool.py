@@ -191,6 +191,7 @@ FAULTS = {
     "stereo": "2 channels",
     "torn": "no audio that can be read",
     "cut": "no audio that can be read",
+    "nan": "4 of 8000 samples are no numbers",
 }
 
 
@@ -201,6 +202,7 @@ def write_faulty(folder):
     write_noise(folder / "rate.wav", rate=8000)
     write_noise(folder / "stereo.wav", channels=2)
     (folder / "torn.wav").write_bytes(b"nothing")
+    soundfile.write(folder / "nan.wav", [np.nan] * 3 + [0.1] * 7996 + [np.inf], 16000, "FLOAT")
     write_noise(folder / "cut.flac")
     whole = (folder / "cut.flac").read_bytes()
     (folder / "cut.flac").write_bytes(whole[: len(whole) // 2])  # its header is whole
@@ -214,11 +216,11 @@ def test_a_faulty_recording_does_not_lose_the_others(asr_of_frames, audio, error
     for utt, cause in FAULTS.items():
         (line,) = [line for line in warnings if line.startswith(f"{utt} is left out: ")]
         assert cause in line and f"{audio / utt}." in line
-    assert "6 of 8 recordings are left out: none, rate, stereo, torn, cut, short" in warnings[-1]
+    assert "7 of 9 recordings are left out: none, rate, stereo, torn, cut, nan, short" in warnings[-1]
     for name in ("u1.flac", "u2.wav"):
         (audio / name).unlink()
     found = error("espnet", audio=audio, model=asr_of_frames)
-    assert "none of the 6 recordings can be used, the first, none: " in found
+    assert "none of the 7 recordings can be used, the first, none: " in found
 
 
 def test_tuning_leaves_faulty_recordings_out(
@@ -238,7 +240,7 @@ def test_tuning_leaves_faulty_recordings_out(
     tables.append(capsys.readouterr().out)
     rows, expected = ([x.split()[:-1] for x in t.splitlines() if "LM" in x] for t in tables)
     assert rows == expected and rows[0][:2] == ["no", "LM"]
-    assert "6 of 8 recordings are left out: none" in caplog.text
+    assert "7 of 9 recordings are left out: none" in caplog.text
     (tmp_path / "ref").write_text("".join(f"{utt} -\n" for utt in utts))
     files["output"] = tmp_path / "none"
     found = fails(tune_fusion.main, words(**options, **files))
