@@ -76,6 +76,9 @@ def test_the_table_says_why_no_lm_is_used_and_that_perplexity_did_not_decide():
     assert why_none(found) == NOT_USED
     assert "more errors" in why_none(rows(as_it_is=60, adapted=60))
     assert not notes(rows(), chosen_row(rows()))
+    # the same adapter has the lowest perplexity and is used in context
+    context = Result("adapted, in context", 20, 2.0, system=System("in context", "lora", True))
+    assert not notes([*rows(), context], context)
 
 
 @pytest.fixture

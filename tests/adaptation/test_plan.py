@@ -23,6 +23,7 @@ def plan(tmp_path):
         "hf:lm",
         ["lora", "bayes_lora"],
         parts=3,
+        base="hf:base",
         others=["exp/mine"],
         ngrams=["a.arpa"],
         counting={"unit": "char", "ignore_words": "noise", "normalize": "lower"},
@@ -60,6 +61,9 @@ def test_weights_and_scores_are_of_lms_that_did_not_see_the_lists(plan, config):
         )
         assert given.get("utt2lm") == (None if config is None else [str(plan.utt2lm("lora"))])
         assert given["lm"][1:] == ["exp/mine"] and given["ngram"] == ["a.arpa"]
+        # a part's adapter gives its name; the one of all references is not there yet
+        assert given["lm"][0] == ("hf:lm" if config is None else str(plan.exp("lora", 1)))
+        assert given.get("base") == (["hf:base"] if config is None else None)
     assert options(measuring)["text"] == [f"{plan.folder}/data/tune.text"]
 
 

@@ -49,6 +49,15 @@ def test_each_part_is_left_out_of_one_training(plan):
     assert found["tune.ref"] == "u0 The red lamp\nu1 [noise]\nu2 A <unk> table\nu3 the end\n"
 
 
+def test_texts_of_few_references_hold_as_many_with_words(plan, monkeypatch):
+    monkeypatch.setattr("espnet_bayeslm.adaptation.texts.SOME", 1)
+    monkeypatch.setattr("espnet_bayeslm.adaptation.texts.VALID", 1)
+    said = {**REFS, "u0": ()}
+    write_texts(plan, PARTS, LISTS, REFS, said)
+    found = {path.name: path.read_text() for path in plan.data("").iterdir()}
+    assert found["some.txt"] == found["valid1.txt"] == "[noise]\n"
+
+
 def test_in_context_recordings_are_in_order_of_time(plan):
     found = texts(plan, place_finder())
     assert found["valid2.txt"] == "the end\na table\n"
@@ -92,6 +101,11 @@ def test_an_input_that_changed_in_place_is_refused(plan, tmp_path, is_folder):
     file.write_text("one")
     check_same_files(plan, ["hf:name-of-the-hub", name])
     check_same_files(plan, [name])
-    file.write_text("two")
-    with pytest.raises(InputError, match=r"made with another .*a\.arpa.*Give a new --output"):
-        check_same_files(plan, [name])
+    for changed in ("two", "one"):
+        file.write_text(changed)
+        if is_folder and changed == "one":
+            file.rename(file.with_name("other"))  # the name of a file in a folder counts
+        if changed == "two" or is_folder:
+            check_same_files(plan, ["hf:name-of-the-hub"])  # forgets nothing
+            with pytest.raises(InputError, match=r"made with another .*a\.arpa.*a new --output"):
+                check_same_files(plan, [name])

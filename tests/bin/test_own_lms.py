@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import yaml
-from command_lines import costs, run
+from command_lines import costs, run, settings
 from tiny_training import words
 
 import espnet_bayeslm
@@ -27,7 +27,7 @@ def own_lms(point, bayes, nbest, tmp_path_factory):
     return {"lms": lms, "of": of, "file": folder / "utt2lm"}
 
 
-def test_each_list_is_scored_by_its_own_lm(own_lms, nbest, tuning, ngram, tmp_path):
+def test_each_list_is_scored_by_its_own_lm(own_lms, point, tuning, ngram, tmp_path):
     common = {**tuning, "ngram": ngram, "weights": "0.6,0.4", "token_scores": "true"}
     each = [run(**common, lm=lm, output=tmp_path / lm.parent.name) for lm in own_lms["lms"]]
     own = run(
@@ -42,6 +42,11 @@ def test_each_list_is_scored_by_its_own_lm(own_lms, nbest, tuning, ngram, tmp_pa
     # weights go by name, and no digest says that they belong to one of the two
     scales = yaml.safe_load((own / "scales.yaml").read_text())
     assert {*scales["components"]} == {"mine", "bigram"} and {*scales["fingerprints"]} == {"bigram"}
+    # LMs beside the first one stay
+    both = [own_lms["lms"][0], point]
+    given = {**tuning, "lm": both, "weights": "0.6,0.4"}
+    more = run(**given, utt2lm=own_lms["file"], output=tmp_path / "more")
+    assert {*settings(more)["components"]} == {"mine", point.name}
     # what is not named is scored by the first
     some = tmp_path / "some"
     some.write_text("".join(own_lms["file"].read_text().splitlines(keepends=True)[:1]))
@@ -98,6 +103,9 @@ def test_wrong_uses_are_refused(own_lms, point, nbest, ngram, tmp_path, refused)
     (tmp_path / "other").write_text("another mine\n")
     problem = "other: none of its 1 utterances is in the lists"
     refused(rescore.main, [*common, *lm, tmp_path / "other"], problem)
+    (tmp_path / "scales").write_text("features: {am_score: 0.1, log_prob: 1.0}\n")
+    bare = ["--nbest", nbest / "dev", "--scales", tmp_path / "scales", "--output", tmp_path / "o"]
+    refused(rescore.main, bare, "no LM. Give --lm EXP")
     text = ["--text", nbest / "dev.ref", *lm, own_lms["file"], "--output", tmp_path / "w"]
     refused(interpolate.main, text, "--utt2lm is for a --keyed text")
 
@@ -114,3 +122,10 @@ def test_an_lm_of_weight_0_is_neither_read_nor_scored(features, nbest, ngram, tm
         assert caplog.text.count("no LM is used: its weight is 0") == 2 * number + 2
         assert (found / "text").read_text() == (scored / "text").read_text()
         assert not (found / "lmwt.nn").exists() and (scored / "lmwt.nn").exists()
+
+
+def test_uncertainty_is_measured_at_weight_0(bayes, nbest, tmp_path):
+    (tmp_path / "scales.yaml").write_text("features: {is_first: 1.0}\n")
+    given = {"nbest": nbest / "test", "lm": bayes, "scales": tmp_path / "scales.yaml"}
+    found = run(**given, uncertainty="true", num_samples=2, output=tmp_path / "out")
+    assert (found / "uncertainty.ndjson").stat().st_size

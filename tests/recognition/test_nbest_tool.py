@@ -216,7 +216,9 @@ def test_a_faulty_recording_does_not_lose_the_others(asr_of_frames, audio, error
     for utt, cause in FAULTS.items():
         (line,) = [line for line in warnings if line.startswith(f"{utt} is left out: ")]
         assert cause in line and f"{audio / utt}." in line
-    assert "7 of 9 recordings are left out: none, rate, stereo, torn, cut, nan, short" in warnings[-1]
+    assert (
+        "7 of 9 recordings are left out: none, rate, stereo, torn, cut, nan, short" in warnings[-1]
+    )
     for name in ("u1.flac", "u2.wav"):
         (audio / name).unlink()
     found = error("espnet", audio=audio, model=asr_of_frames)
