@@ -85,16 +85,17 @@ def test_weights_of_features_stand_in_place_of_lmwt_and_penalty():
     assert item.choice(own, Scales(features=(("log_prob.lstm", 1.0),))) == 0
     assert item.choice(own, Scales(features=(("lm_score", 1.0), ("rank", 0.1)))) == 1
     assert item.choice(own, Scales(features=FIRST_WINS)) == 0
+    with pytest.raises(InputError, match=r"utterance 'u': no log_prob\.gru in the list"):
+        item.choice(own, Scales(features=(("log_prob.gru", 1.0),)))
 
 
 def test_lists_stay_as_they_came_with_every_decision():
-    hyps = [Hypothesis(tuple(text.split()), -1.0) for text in ("x y z", "a b", "a b c", "a b d")]
+    texts = ("x y z", "a b", "a b c", "a b d", "a b e", "a b f")
+    hyps = [Hypothesis(tuple(text.split()), -1.0) for text in texts]
     item = ScoredList(NBest("u", tuple(hyps)), ())
     own = hypothesis_features(item.nbest, {})
     assert item.choice(own, Scales(features=FIRST_WINS), "mbr") == 0
     assert item.choice(own, Scales(features=(("is_first", 0.1),)), "mbr") == 1
-    with pytest.raises(InputError, match=r"utterance 'u': no log_prob\.gru in the list"):
-        item.choice(own, Scales(features=(("log_prob.gru", 1.0),)))
 
 
 @pytest.mark.parametrize("decision", ["max", "mbr"])
