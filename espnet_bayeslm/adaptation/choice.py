@@ -11,6 +11,7 @@ from espnet_bayeslm.evaluation.wer import FIRST_PASS, Counted
 from espnet_bayeslm.quickstart.steps import TUNED_FIRST_PASS
 from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.table import Table
+from espnet_bayeslm.rescoring.features import FIRST_WINS
 from espnet_bayeslm.rescoring.scales import NOT_USED, read_scales
 from espnet_bayeslm.utils.files import read_yaml_mapping
 
@@ -153,12 +154,11 @@ def why_none(rows: Sequence[Result]) -> str:
 
 def kept_scales(plan: Plan, rows: Sequence[Result], used: Result) -> Dict[str, Any]:
     """Content of the scales.yaml of the row that is used."""
-    if used.name == FIRST_PASS:
-        return {"features": {"is_first": 1.0}}
     first = next(row.system for row in rows if row.system is not None)
     content: Dict[str, Any] = read_yaml_mapping(plan.rescored(used.system or first) / SCALES)
     content.pop("files", None)
     if used.system is None:
+        own = {"features": dict(FIRST_WINS)} if used.name == FIRST_PASS else content["control"]
         kept = {"tuned_on", "counted"} & content.keys()
-        content = {**content["control"], **{name: content[name] for name in kept}}
+        content = {**own, **{name: content[name] for name in kept}}
     return content

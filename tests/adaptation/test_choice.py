@@ -141,7 +141,7 @@ def test_scales_are_those_of_the_row_that_is_used(finished):
     plan, systems = finished
     found = read_results(plan, systems)
     kept = [kept_scales(plan, found, row) for row in found]
-    assert kept[0] == {"features": {"is_first": 1.0}}
+    assert kept[0] == {"features": {"is_first": 1.0}, "tuned_on": "as_it_is"}
     assert kept[1] == {"features": {"rank": 1.0}, "tuned_on": "as_it_is"}
     for content, system in zip(kept[2:], systems, strict=True):
         assert content["tuned_on"] == system.key and "files" not in content
