@@ -10,7 +10,7 @@ from typing import List, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.nbest.segments import Units
+from espnet_bayeslm.nbest.types import Units
 from espnet_bayeslm.rescoring.feature_tuning import LISTS_PER_WEIGHT, folds
 from espnet_bayeslm.utils.errors import InputError
 

@@ -42,8 +42,8 @@ from espnet_bayeslm.evaluation.normalization import Normalization, normalize_opt
 from espnet_bayeslm.evaluation.wer import CountingOptions
 from espnet_bayeslm.loading.component_options import RecordingOptions
 from espnet_bayeslm.nbest.formats import format_option
-from espnet_bayeslm.nbest.segments import SOURCES, PlaceOf, place_finder, whole_units
-from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.nbest.segments import SOURCES, PlaceOf, place_finder
+from espnet_bayeslm.nbest.types import NBest, whole_units
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
 from espnet_bayeslm.report.counted_outputs import SCALES

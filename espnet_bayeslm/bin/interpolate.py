@@ -54,7 +54,7 @@ def interpolate(options: InterpolateOptions) -> None:
         sentences = in_tokens(options, sentences)
     lines, device = list(sentences.values()), device_of(options.ngpu)
     if options.utt2lm is not None:
-        components, scores = scored_by_own_lms(options, sentences, device)
+        components, scores = scored_by_utt2lm(options, sentences, device)
     elif options.unit == "token":
         components = load_components(options, device, context=context, unit=options.unit)
         scores = [component_scores(c, lines, context=context) for c in components]
@@ -92,7 +92,7 @@ def scored_by_components(
     return components, score_components(components, lines, **how, context=options.context)
 
 
-def scored_by_own_lms(
+def scored_by_utt2lm(
     options: InterpolateOptions, sentences: Sentences, device: str
 ) -> Tuple[List[Component], List[List[WordScores]]]:
     """Components, the first without a digest, and scores of sentences, each by its own LM."""

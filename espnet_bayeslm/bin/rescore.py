@@ -11,7 +11,7 @@ from typing import IO, Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optio
 import yaml
 
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.evaluation.text_checks import warn_of_placeholders, warn_of_spelling
+from espnet_bayeslm.evaluation.text_checks import warn_of_spelling
 from espnet_bayeslm.evaluation.wer import (
     FIRST_PASS,
     Counted,
@@ -259,7 +259,6 @@ def references_of(path: Optional[str], lists: CheckedLists) -> Optional[Refs]:
     """References of a file, or the lists' own; None where there are none."""
     if path is not None:
         refs = read_transcripts(path)
-        warn_of_placeholders(refs, path)
         check_same_utterances(refs, lists.utts, ref_path=path, hyp_path=lists.path)
         return lists.normalization.text(refs)
     if 0 < len(lists.refs) < len(lists.utts):

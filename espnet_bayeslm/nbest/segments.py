@@ -28,7 +28,6 @@ from typing import (
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
-from espnet_bayeslm.utils.log import LOG
 
 SOURCES = ("segments", "recording_of", "utt2spk")
 """Options that say which recording each list is of, the arguments of `place_finder`."""
@@ -176,39 +175,6 @@ def _own_place(item: NBest) -> Segment:
             " hold their `recording` (JSON lines).",
         )
     return Segment(item.recording, item.start)
-
-
-class Units(NamedTuple):
-    """Units that stay whole where lists are divided.
-
-    Attributes:
-        name: `recordings`, `speakers` or `utterances`.
-        of: Utterance id -> its unit.
-    """
-
-    name: str
-    of: Mapping[str, str]
-
-
-def whole_units(lists: Sequence[NBest], place_of: Optional[PlaceOf] = None) -> Units:
-    """Recordings of lists, else their speakers, where there are several; else utterances.
-
-    Without `place_of` the lists say their recordings. A list that does not, while others do, is a
-    unit of its own, and a warning names it.
-    """
-    own = [item.recording if place_of is None else place_of(item).recording for item in lists]
-    for name, known in (("recordings", own), ("speakers", [item.speaker for item in lists])):
-        without = [item.utt for item, unit in zip(lists, known, strict=True) if unit is None]
-        if len(without) == len(lists) or len({*known}) < 2:
-            continue
-        if without:
-            LOG.warning(
-                f"{len(without)} of {len(lists)} lists do not say their {name[:-1]},"
-                f" {without[0][:80]!r} among them: each counts as one of the {name} by itself"
-            )
-        pairs = zip(lists, known, strict=True)
-        return Units(name, {i.utt: f"only {i.utt}" if unit is None else unit for i, unit in pairs})
-    return Units("utterances", {item.utt: item.utt for item in lists})
 
 
 def recordings(nbests: Iterable[NBest], place_of: PlaceOf) -> Iterator[Recording]:

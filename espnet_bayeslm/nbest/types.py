@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,3 +91,36 @@ class NBest:
             problem = f"{num_given} of {len(values)} hypotheses of {self.utt[:80]!r} have a {name}"
             raise InputError(problem, remedy="Give it for all hypotheses of a list, or for none.")
         return np.array(values, dtype=float) if num_given else None
+
+
+class Units(NamedTuple):
+    """Units that stay whole where lists are divided.
+
+    Attributes:
+        name: `recordings`, `speakers` or `utterances`.
+        of: Utterance id -> its unit.
+    """
+
+    name: str
+    of: Mapping[str, str]
+
+
+def whole_units(lists: Sequence[NBest], place_of: Optional[Callable[[NBest], Any]] = None) -> Units:
+    """Recordings of lists, else their speakers, where there are several; else utterances.
+
+    Without `place_of` the lists say their recordings. A list that does not, while others do, is a
+    unit of its own, and a warning names it.
+    """
+    own = [item.recording if place_of is None else place_of(item).recording for item in lists]
+    for name, known in (("recordings", own), ("speakers", [item.speaker for item in lists])):
+        without = [item.utt for item, unit in zip(lists, known, strict=True) if unit is None]
+        if len(without) == len(lists) or len({*known}) < 2:
+            continue
+        if without:
+            LOG.warning(
+                f"{len(without)} of {len(lists)} lists do not say their {name[:-1]},"
+                f" {without[0][:80]!r} among them: each counts as one of the {name} by itself"
+            )
+        pairs = zip(lists, known, strict=True)
+        return Units(name, {i.utt: f"only {i.utt}" if unit is None else unit for i, unit in pairs})
+    return Units("utterances", {item.utt: item.utt for item in lists})

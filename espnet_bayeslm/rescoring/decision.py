@@ -119,18 +119,19 @@ class ScoredList:
         }
         return {name: np.array(row) for name, row in written.items()}
 
-    def totals(self, features: Features, scales: Scales) -> Totals:
-        """Score that is maximised, (N,): logits of a posterior over the list, up to a factor."""
+    def totals(self, features: Features, scales: Scales, *, once: bool = False) -> Totals:
+        """Score that is maximised, (N,): logits of a posterior over the list, up to a factor.
+
+        With `once` a hypothesis that repeats an earlier one is impossible.
+        """
         try:
-            return totals(features, scales.weights(features))
+            found = totals(features, scales.weights(features))
         except InputError as error:
             raise InputError(f"utterance {self.nbest.utt[:80]!r}: {error}") from error
-
-    def once(self, totals: np.ndarray) -> np.ndarray:
-        """Totals, (N,), in which a hypothesis that repeats an earlier one is impossible."""
-        numbers = self.nbest.numbered()
-        is_new = np.diff(np.maximum.accumulate(numbers), prepend=-1) > 0
-        return np.where(is_new, totals, -np.inf)
+        if not once:
+            return found
+        is_new = np.diff(np.maximum.accumulate(self.nbest.numbered()), prepend=-1) > 0
+        return found._replace(values=np.where(is_new, found.values, -np.inf))
 
     def choice(self, features: Features, scales: Scales, decision: str = "max") -> int:
         """Index of the best hypothesis at some scales, the first of equals.
@@ -140,7 +141,7 @@ class ScoredList:
         found = self.totals(features, scales)
         if decision == "mbr" and scales.features != FIRST_WINS:
             sharpness = (scales.posterior or ListPosterior()).sharpness
-            posterior = list_posterior(self.once(found.values), sharpness)
+            posterior = list_posterior(self.totals(features, scales, once=True).values, sharpness)
             return least_risk(posterior, self.distances)
         return int(found.best())
 
@@ -223,7 +224,7 @@ def choose(item: ScoredList, weighting: Weighting) -> RescoredList:
     if not weighting.confidence:
         return rescored
     tuned = scales.posterior or ListPosterior()
-    posterior = list_posterior(item.once(rescored.totals), tuned.sharpness)
+    posterior = list_posterior(item.totals(features, scales, once=True).values, tuned.sharpness)
     hyps = [hyp.words for hyp in nbest.hypotheses]
     masses = word_confidences(posterior, words_in_place(rescored.words, hyps))
     return rescored._replace(

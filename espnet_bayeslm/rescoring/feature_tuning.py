@@ -138,9 +138,15 @@ class Validated:
         weights: Weights = FIRST_WINS
         scaled: Ranked = ()
         if kept != AS_IT_CAME:
-            columns = self.sets[kept]
-            spreads = self.problem.columns(columns).spreads
-            weights, scaled = _named(columns, self.weights[kept], spreads)
+            columns, of_columns = self.sets[kept], self.weights[kept]
+            pairs = zip(columns, of_columns.tolist(), strict=True)
+            scaled = tuple(sorted(pairs, key=lambda pair: -abs(pair[1])))
+            in_own_units = of_columns / self.problem.columns(columns).spreads
+            rows = zip(columns, in_own_units.tolist(), strict=True)
+            own = {name: weight for column, weight in rows for name in column}
+            # only ratios count: in its own unit that of the LM is one, where it is above zero
+            unit = own[LM] if own.get(LM, 0.0) > 0 else 1.0
+            weights = tuple((name, weight / unit) for name, weight in own.items() if weight)
         first = sum(int(counts[0]) for counts in self.errors)
         tuned = chosen_errors(self.lists, self.errors, dict(weights))
         if tuned > first:
@@ -301,17 +307,3 @@ def _spread_over(
     apart = {name: weight for column, weight in known.items() for name in column}
     own = [known.get(c, apart.get(c[0], 0.0) if len(c) == 1 else 0.0) for c in columns]
     return normalised(np.array(own) * spreads)
-
-
-def _named(columns: Columns, weights: np.ndarray, spreads: np.ndarray) -> Tuple[Weights, Ranked]:
-    """Weights of features in their own units, and in units of spread with the largest first.
-
-    Only ratios count: in its own unit that of the LM is one, where it is above zero.
-    """
-    own: Dict[str, float] = {}
-    for column, weight in zip(columns, weights / spreads, strict=True):
-        own.update(dict.fromkeys(column, float(weight)))
-    pairs = zip(columns, weights.tolist(), strict=True)
-    ranked = sorted(pairs, key=lambda pair: -abs(pair[1]))
-    unit = own[LM] if own.get(LM, 0.0) > 0 else 1.0
-    return tuple((name, w / unit) for name, w in own.items() if w), tuple(ranked)

@@ -307,44 +307,6 @@ def sent_part(block: Block) -> Block:
     ]
 
 
-@contextlib.contextmanager
-def scored_lists(
-    pool: Optional[Pool],
-    lists: Iterable[NBest],
-    options: RescoreOptions,
-    *,
-    tunes: bool,
-    histories: Optional[Histories] = None,
-    output: Optional[PathLike] = None,
-    **where: Any,
-) -> Iterator[Tuple[Iterator[ScoredList], Weighting]]:
-    """An iterator of lists with the scores of their words, and how these are weighed.
-
-    It is to be read within the block. Scores of finished blocks are kept beside the output. In
-    context, LMs go on from the `histories`, or from what the scales choose. With `utt2lm` all lists
-    are kept in memory.
-    """
-    where.update(tunes=tunes, histories=histories)
-    if not tunes:
-        options.check_untuned()
-    own = part_of(RescoreOptions, options)
-    if own.utt2lm is None:
-        with _scored(pool, lists, own, output=output, **where) as found:
-            yield found
-        return
-    lists = list(lists)
-    scored: Dict[str, ScoredList] = {}
-    weightings: List[Weighting] = []
-    for number, (lm, (items, utts)) in enumerate(by_lm(lists, own).items()):
-        of_lm = dataclasses.replace(own, utt2lm=None, lms=(lm, *own.lms[1:]))
-        kept = None if output is None else f"{os.fspath(output)}.{number}"
-        where["total"] = len(items)
-        with _scored(pool, items, of_lm, output=kept, **where) as (found, weighting):
-            scored.update((item.nbest.utt, item) for item in found if item.nbest.utt in utts)
-        weightings.append(weighting)
-    yield iter([scored[item.utt] for item in lists]), one_weighting(weightings)
-
-
 def by_lm(
     lists: Sequence[NBest], options: RescoreOptions
 ) -> Dict[Any, Tuple[Sequence[NBest], Set[str]]]:
@@ -372,6 +334,25 @@ def by_lm(
     }
 
 
+def scored_by_own_lms(
+    pool: Optional[Pool],
+    lists: Sequence[NBest],
+    options: RescoreOptions,
+    output: Optional[PathLike],
+    **where: Any,
+) -> Tuple[Iterator[ScoredList], Weighting]:
+    """Lists that each its LM of `utt2lm` has scored, as `scored_lists` yields them."""
+    scored: Dict[str, ScoredList] = {}
+    weightings: List[Weighting] = []
+    for number, (lm, (items, utts)) in enumerate(by_lm(lists, options).items()):
+        own = dataclasses.replace(options, utt2lm=None, lms=(lm, *options.lms[1:]))
+        where["output"] = None if output is None else f"{os.fspath(output)}.{number}"
+        with scored_lists(pool, items, own, **where, total=len(items)) as (found, weighting):
+            scored.update((item.nbest.utt, item) for item in found if item.nbest.utt in utts)
+        weightings.append(weighting)
+    return iter([scored[item.utt] for item in lists]), one_weighting(weightings)
+
+
 def one_weighting(weightings: Sequence[Weighting]) -> Weighting:
     """Weighting of lists that LMs of `utt2lm` have scored, whose digests differ."""
     names = {tuple(weighting.names) for weighting in weightings}
@@ -386,19 +367,31 @@ def one_weighting(weightings: Sequence[Weighting]) -> Weighting:
 
 
 @contextlib.contextmanager
-def _scored(
+def scored_lists(
     pool: Optional[Pool],
     lists: Iterable[NBest],
-    own: RescoreOptions,
+    options: RescoreOptions,
     *,
     tunes: bool,
-    histories: Optional[Histories],
+    histories: Optional[Histories] = None,
     ngpu: int,
     device: Optional[str] = None,
     output: Optional[PathLike] = None,
     total: Optional[int] = None,
 ) -> Iterator[Tuple[Iterator[ScoredList], Weighting]]:
-    """Lists with scores as `scored_lists` yields them, all by the same LMs."""
+    """An iterator of lists with the scores of their words, and how these are weighed.
+
+    It is to be read within the block. Scores of finished blocks are kept beside the output. In
+    context, LMs go on from the `histories`, or from what the scales choose. With `utt2lm` all lists
+    are kept in memory.
+    """
+    if not tunes:
+        options.check_untuned()
+    own = part_of(RescoreOptions, options)
+    if own.utt2lm is not None:
+        where: Any = dict(tunes=tunes, histories=histories, ngpu=ngpu, device=device)
+        yield scored_by_own_lms(pool, list(lists), own, output, **where)
+        return
     in_context = own.context != "none"
     todo = blocks(lists, own.place_of or (place_finder() if in_context else None))
     # taken only where recordings are to be known before LMs are loaded: lists are read as they are
@@ -425,13 +418,23 @@ def _scored(
         total=total,
     ) as (facts, scored):
         weighting = facts.of_worker._replace(text_forms=facts.text_forms)
-        yield _whole(with_words_checked(scored, workers)), weighting
-
-
-def _whole(scored: Iterable[Tuple[Block, List[Rows]]]) -> Iterator[ScoredList]:
-    """Yield the lists of blocks with their scores."""
-    for block, rows in scored:
-        items = itertools.chain.from_iterable(block)
-        for item, (log_probs, uncertainty) in zip(items, rows, strict=True):
-            ends = np.cumsum([len(hyp.words) + 1 for hyp in item.hypotheses])
-            yield ScoredList(item, tuple(np.split(log_probs, ends[:-1], axis=1)), uncertainty)
+        pairs = (
+            pair
+            for block, rows in with_words_checked(scored, workers)
+            for pair in zip(itertools.chain.from_iterable(block), rows, strict=True)
+        )
+        whole = (
+            ScoredList(
+                item,
+                tuple(
+                    np.split(
+                        log_probs,
+                        np.cumsum([len(h.words) + 1 for h in item.hypotheses])[:-1],
+                        axis=1,
+                    )
+                ),
+                uncertainty,
+            )
+            for item, (log_probs, uncertainty) in pairs
+        )
+        yield whole, weighting

@@ -22,8 +22,7 @@ from espnet_bayeslm.evaluation.text_checks import Subset, warn_of_spelling
 from espnet_bayeslm.loading.component_options import PRELOAD
 from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.formats import normalized
-from espnet_bayeslm.nbest.segments import whole_units
-from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.nbest.types import NBest, whole_units
 from espnet_bayeslm.rescoring.decision import RescoredList, ScoredList, choose
 from espnet_bayeslm.rescoring.list_worker import (
     Histories,

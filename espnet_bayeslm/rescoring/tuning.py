@@ -16,8 +16,7 @@ from espnet_bayeslm.evaluation.wer import (
     closest_reading,
 )
 from espnet_bayeslm.loading.weights_file import NamedWeight
-from espnet_bayeslm.nbest.segments import whole_units
-from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.nbest.types import NBest, whole_units
 from espnet_bayeslm.rescoring.bayes_risk import tuned_posterior
 from espnet_bayeslm.rescoring.decision import NO_LM, ScoredList
 from espnet_bayeslm.rescoring.feature_tuning import (
@@ -172,7 +171,8 @@ def tune(
     """
     nbests = [item.nbest for item in lists]
     errors = hypothesis_errors(nbests, refs, options.counting)
-    how: Any = dict(groups=_groups(nbests, groups), num_folds=options.tune_folds)
+    of = groups or whole_units(nbests).of
+    how: Any = dict(groups=[of[item.utt] for item in nbests], num_folds=options.tune_folds)
     with_lm = [
         hypothesis_features(item.nbest, item.lm_scores(weighting, of_each=options.tune_lms))
         for item in lists
@@ -230,14 +230,8 @@ def _tuned_scales(
     best = [item.choice(own, scales) for item, own in pairs]
     rows = zip(lists, hyps, best, strict=True)
     readings = [closest_reading(refs[item.nbest.utt], words[k]) for item, words, k in rows]
-    values = [item.once(item.totals(own, scales).values) for item, own in pairs]
+    values = [item.totals(own, scales, once=True).values for item, own in pairs]
     return dataclasses.replace(scales, posterior=tuned_posterior(values, hyps, readings, best))
-
-
-def _groups(nbests: Sequence[NBest], known: Mapping[str, str]) -> List[str]:
-    """Unit of each list that stays in one fold, as `known`, else as the lists say it."""
-    of = known or whole_units(nbests).of
-    return [of[nbest.utt] for nbest in nbests]
 
 
 def hypothesis_errors(
@@ -255,7 +249,8 @@ def fold_lists(
     nbests: Sequence[NBest], num_folds: int, groups: Mapping[str, str] = MappingProxyType({})
 ) -> List[np.ndarray]:
     """Places of the lists of each fold; a recording or speaker is in one."""
-    parts = folds(_groups(nbests, groups), num_folds)
+    of = groups or whole_units(nbests).of
+    parts = folds([of[item.utt] for item in nbests], num_folds)
     if len(parts) < 2:
         raise InputError(
             f"--folds {num_folds}: the {len(nbests)} lists are one list, recording or speaker",

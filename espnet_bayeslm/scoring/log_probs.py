@@ -119,12 +119,11 @@ def log_normalizers(
     for rows, offsets in zip(weight.split(width), bias.split(width), strict=True):
         # the weights are packed once for all contexts
         logits = product(rows, min(height, len(outputs)), offsets)
-        sums = [_log_sum_exp_(logits(block).to(dtype)) for block in outputs.split(height)]
+        sums = []
+        for block in outputs.split(height):
+            own = logits(block).to(dtype)
+            top = own.amax(1, keepdim=True)
+            # ln sum exp in place
+            sums.append(own.sub_(top).exp_().sum(1).log_().add_(top.squeeze(1)))
         parts.append(torch.cat(sums))
     return torch.stack(parts).logsumexp(0)
-
-
-def _log_sum_exp_(logits: torch.Tensor) -> torch.Tensor:
-    """Ln sum exp of each row, (N,), overwriting the logits (N, C)."""
-    top = logits.amax(1, keepdim=True)
-    return logits.sub_(top).exp_().sum(1).log_().add_(top.squeeze(1))

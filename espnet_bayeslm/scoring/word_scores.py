@@ -87,9 +87,6 @@ class WordScorer:
         """All words that the LM knows; None: it makes them of tokens, or does not list them."""
         return None
 
-    def prepare(self, sentences: Sequence[Sequence[str]]) -> Any:
-        """Choose by some sentences all that scores depend on, where it is not chosen yet."""
-
     def check_plain(self, sentences: Sequence[Sequence[str]]) -> None:
         """Raise an InputError if most sentences are in tokens already."""
 
