@@ -315,8 +315,9 @@ def announce(
 
 def carried_out(plan: Plan, pool: Pool, tool: Tool) -> List[System]:
     """All systems, after the command lines that measure them have run."""
-    before = [plan.measuring(None), *map(plan.rescoring, as_they_are(plan))]
-    perplexities = trained(plan, pool, tool, before)
+    weights = plan.measuring(None)
+    before = [plan.rescoring(system).needs(weights) for system in as_they_are(plan)]
+    perplexities = trained(plan, pool, tool, [weights, *before])
     systems = plan.systems(min(perplexities, key=perplexities.__getitem__))
     run_steps(pool, [plan.rescoring(systems[-1])], plan.logs, tool)
     run_steps(pool, [plan.evaluation(systems)], plan.logs, tool)

@@ -226,7 +226,6 @@ class BeamSearch:
         device: str = "cpu",
     ):
         config, checkpoint = find_files(model, ASR_FILES)
-        check_one_speaker(config)
         files = {"asr_train_config": str(config), "asr_model_file": str(checkpoint)}
         if lm is not None:
             lm_config, lm_checkpoint = find_files(lm)
@@ -237,6 +236,7 @@ class BeamSearch:
                 problem = "--lm, and a transducer's search does not tell its scores apart"
                 remedy = "Leave it out, and rescore the lists with it."
                 raise InputError(problem, path=lm, remedy=remedy)
+        check_one_speaker(config)
         register()
         with quiet_imports():
             from espnet2.bin.asr_inference import Speech2Text

@@ -15,7 +15,6 @@ kernels = sys.modules.setdefault("kernels", importlib.util.module_from_spec(spec
 spec.loader.exec_module(kernels)
 
 CASES = [(family, name) for family, cases in kernels.CASES.items() for name in cases]
-OPTIONS = [(family, name) for family in kernels.CASES for name in kernels.OPTIONS]
 
 
 @pytest.fixture(autouse=True)
@@ -24,11 +23,10 @@ def _short(monkeypatch, fast_kernels):
 
 
 def model_of(family, name):
-    options = kernels.OPTIONS.get(name, {})
-    return kernels.make_model(family, kernels.CASES[family].get(name, {}), model_conf=options)
+    return kernels.make_model(family, kernels.CASES[family][name])
 
 
-@pytest.mark.parametrize("family, name", CASES + OPTIONS)
+@pytest.mark.parametrize("family, name", CASES)
 def test_a_training_step_waits_once_for_the_device(family, name):
     counts = kernels.count(model_of(family, name), "train")
     # the sentences' lengths, and with them whether the loss of the step before is finite
