@@ -115,6 +115,10 @@ def load_components(
     return [c._replace(name=name) for c, name in zip(components, names, strict=True)]
 
 
+# A method for programs outside: the options themselves know nothing of loading
+ComponentOptions.components = load_components  # type: ignore[attr-defined]
+
+
 def _ngram(path: PathLike, options: ComponentOptions, device: str, **_: Any) -> Component:
     """Component of an n-gram, an ARPA file or KenLM binary."""
     scorer = NgramScorer(path, unk_size=1.0 if options.unk_size is None else options.unk_size)
