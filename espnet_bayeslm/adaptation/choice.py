@@ -79,7 +79,12 @@ def read_perplexity(plan: Plan, system: System) -> Optional[float]:
     """
     if system.in_context and system.config is None:
         return None
-    content = read_yaml_mapping(plan.measures(system.config))
+    return measured_perplexity(plan, system.config)
+
+
+def measured_perplexity(plan: Plan, config: Optional[str]) -> float:
+    """Perplexity per word of the references under the LM as it is, or under adapters."""
+    content = read_yaml_mapping(plan.measures(config))
     perplexity: float = content["mixture"]["perplexity_without_oov"]
     return perplexity
 

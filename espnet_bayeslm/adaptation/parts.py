@@ -6,7 +6,7 @@ parts but one tune the weights on this one, and no recording is in two parts.
 
 from __future__ import annotations
 
-from typing import List, Mapping, NamedTuple, Sequence
+from typing import Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -32,10 +32,6 @@ class Parts(NamedTuple):
     part_of: Mapping[str, int]
     number: int
     units: str
-
-    def only(self, part: int, refs: Mapping[str, Sequence[str]]) -> List[str]:
-        """Utterances of one part, in the order of the references."""
-        return [utt for utt in refs if self.part_of[utt] == part]
 
 
 def divide(utts: Sequence[str], units: Units) -> Parts:

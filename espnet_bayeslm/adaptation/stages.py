@@ -21,6 +21,7 @@ from espnet_bayeslm.adaptation.choice import (
     chosen_row,
     gains_table,
     kept_scales,
+    measured_perplexity,
     read_results,
     why_none,
 )
@@ -54,7 +55,6 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
     PathLike,
     read_lines,
-    read_yaml_mapping,
     write_text,
     write_yaml,
 )
@@ -338,10 +338,8 @@ def trained(plan: Plan, pool: Pool, tool: Tool, others: Sequence[Step] = ()) -> 
     measures = [plan.measuring(config).needs(*own) for config, own in adapters.items()]
     every = itertools.chain.from_iterable(adapters.values())
     run_steps(pool, [*every, *others, *measures], plan.logs, tool)
-    perplexities = {}
+    perplexities = {config: measured_perplexity(plan, config) for config in plan.configs}
     for config in plan.configs:
-        content = read_yaml_mapping(plan.measures(config))
-        perplexities[config] = content["mixture"]["perplexity_without_oov"]
         LOG.info("%s: perplexity %.2f per word of the references", config, perplexities[config])
     return perplexities
 

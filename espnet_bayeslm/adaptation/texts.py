@@ -123,7 +123,7 @@ def write_texts(
         files[f"adapt{part}.txt"] = text(rest) + others
     _keep(plan.data(""), files)
     for part in range(1, parts.number + 1):
-        heard = [said[utt] for utt in parts.only(part, refs)]
+        heard = [said[utt] for utt in refs if parts.part_of[utt] == part]
         what = f"the references of part {part}"
         warn_leakage(heard, plan.data(f"adapt{part}.txt"), what=what)
 

@@ -424,17 +424,8 @@ def scored_lists(
             for pair in zip(itertools.chain.from_iterable(block), rows, strict=True)
         )
         whole = (
-            ScoredList(
-                item,
-                tuple(
-                    np.split(
-                        log_probs,
-                        np.cumsum([len(h.words) + 1 for h in item.hypotheses])[:-1],
-                        axis=1,
-                    )
-                ),
-                uncertainty,
-            )
+            ScoredList(item, tuple(np.split(log_probs, ends[:-1], axis=1)), uncertainty)
             for item, (log_probs, uncertainty) in pairs
+            for ends in [np.cumsum([len(hyp.words) + 1 for hyp in item.hypotheses])]
         )
         yield whole, weighting

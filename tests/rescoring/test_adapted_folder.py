@@ -1,4 +1,4 @@
-"""What `rescore --adapted FOLDER` takes of a folder, and which options may not stand beside it."""
+"""Options that `rescore --adapted FOLDER` takes of a folder, and those that may not stand beside it."""
 
 import dataclasses
 import shutil
