@@ -1,4 +1,4 @@
-"""Options that `rescore --adapted FOLDER` takes of a folder, and those that may not stand beside it."""
+"""Options that `rescore --adapted FOLDER` takes of a folder, and those it refuses beside it."""
 
 import dataclasses
 import shutil
