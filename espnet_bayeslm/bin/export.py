@@ -68,12 +68,8 @@ class ExportOptions(SubtractOptions):
 
 def export(options: ExportOptions) -> None:
     """Write an LM, or a mixture of several, for use elsewhere."""
-    from espnet_bayeslm.loading.export import (
-        export_adapter,
-        export_folder,
-        export_lm,
-        write_mixture,
-    )
+    from espnet_bayeslm.loading.export import export_adapter, export_folder, export_lm
+    from espnet_bayeslm.mixture.mixture_export import write_mixture
 
     lms, ngrams, output = options.lms, options.ngrams, options.output
     if not lms and not ngrams:

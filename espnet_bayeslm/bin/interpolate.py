@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from espnet_bayeslm.bin.perplexity import ScoredTextOptions, print_table
 from espnet_bayeslm.loading.component_options import TrainTextOptions
-from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.nbest.segments import read_utt2lm
 from espnet_bayeslm.scoring.interpolation import estimate_weights
-from espnet_bayeslm.scoring.perplexity import (
-    Sentences,
-    component_scores,
-    read_sentences,
-    score_components,
-    text_perplexities,
-)
-from espnet_bayeslm.scoring.word_scores import Component, WordScores
+from espnet_bayeslm.scoring.perplexity import Sentences, read_sentences, text_perplexities
+from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, write_yaml
@@ -54,26 +48,28 @@ def interpolate(options: InterpolateOptions) -> None:
         sentences = in_tokens(options, sentences)
     lines, device = list(sentences.values()), device_of(options.ngpu)
     if options.utt2lm is not None:
-        components, scores = scored_by_utt2lm(options, sentences, device)
-    elif options.unit == "token":
-        components = load_components(options, device, context=context, unit=options.unit)
-        scores = [component_scores(c, lines, context=context) for c in components]
+        mixture, scores = scored_by_utt2lm(options, sentences, device)
+    else:
+        mixture = Mixture.load(options, device, context=context, unit=options.unit)
+        scores = mixture.each(lines)
+    if options.unit == "token":
         from espnet_bayeslm.loading.token_text import check_knows
 
         for path, found in zip(options.ngrams, scores[len(options.lms) :], strict=True):
             check_knows(path, lines, found)
-    else:
-        components, scores = scored_by_components(options, lines, device)
-    weights = estimate_weights(scores)
-    texts = text_perplexities(components, lines, scores, weights)
+    elif options.utt2lm is None:
+        mixture.check_words(lines, scores, keyed=options.keyed)
+    weights, facts = estimate_weights(scores), mixture.facts
+    tokens = mixture.token_counts_of_each(lines)
+    texts = text_perplexities(facts.kinds, lines, scores, tokens, weights)
     summaries = [text.summary() for text in texts]
     rows = []
     # the mixture's figures come last, and it has no weight
-    for row, weight, component in zip(summaries, weights, components, strict=False):
+    for row, weight, of in zip(summaries, weights, facts.components, strict=False):
         named = {"name": row["name"], "kind": row["kind"], "weight": float(weight)}
-        rows.append({**named, **figures(row), "fingerprint": component.fingerprint})
-        if component.pretrained is not None:
-            rows[-1]["text_form"] = str(component.pretrained.prepare(lines).form)
+        rows.append({**named, **figures(row), "fingerprint": of.fingerprint})
+        if of.text_form:
+            rows[-1]["text_form"] = of.text_form
     last = summaries[-1]
     counts = {"words": last["words"], "excluded_oovs": last["excluded"]}
     content = {"unit": options.unit, "components": rows, "mixture": {**figures(last), **counts}}
@@ -83,19 +79,10 @@ def interpolate(options: InterpolateOptions) -> None:
         print(f"weight {row['weight']:.4f}  {row['name']}")
 
 
-def scored_by_components(
-    options: InterpolateOptions, lines: Sequence[Sequence[str]], device: str
-) -> Tuple[List[Component], List[List[WordScores]]]:
-    """Components of the options, and their scores of sentences."""
-    components = load_components(options, device, context=options.context, unit=options.unit)
-    how: Any = dict(max_oov_rate=options.max_oov_rate, keyed=options.keyed)
-    return components, score_components(components, lines, **how, context=options.context)
-
-
 def scored_by_utt2lm(
     options: InterpolateOptions, sentences: Sentences, device: str
-) -> Tuple[List[Component], List[List[WordScores]]]:
-    """Components, the first without a digest, and scores of sentences, each by its own LM."""
+) -> Tuple[Mixture, List[List[WordScores]]]:
+    """Mixture, the first LM without a digest, and scores of sentences, each by its own LM."""
     if not (options.keyed and options.lms and options.unit == "word") or options.context:
         raise InputError(
             "--utt2lm is for a --keyed text, whose words an --lm scores without --context",
@@ -108,10 +95,14 @@ def scored_by_utt2lm(
     rows: Dict[str, List[WordScores]] = {}
     for lm, keys in of_lms.items():
         own = dataclasses.replace(options, lms=[lm, *options.lms[1:]])
-        components, scores = scored_by_components(own, [sentences[k] for k in keys], device)
+        mixture, lines = Mixture.load(own, device), [sentences[key] for key in keys]
+        scores = mixture.each(lines)
+        mixture.check_words(lines, scores)
         rows.update(zip(keys, map(list, zip(*scores, strict=True)), strict=True))
     columns = zip(*(rows[key] for key in sentences), strict=True)
-    return [components[0]._replace(fingerprint=""), *components[1:]], [list(c) for c in columns]
+    first, *others = mixture.components
+    mixture.components = [first._replace(fingerprint=""), *others]
+    return mixture, [list(column) for column in columns]
 
 
 def in_tokens(options: InterpolateOptions, sentences: Sentences) -> Sentences:

@@ -13,7 +13,7 @@ from espnet_bayeslm.loading.component_options import (
     GPUOptions,
     MixtureOptions,
 )
-from espnet_bayeslm.loading.components import score_text
+from espnet_bayeslm.mixture.mixture_worker import score_text
 from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.scoring.perplexity import (
     BEYOND_SENSE,
@@ -98,14 +98,15 @@ def perplexity(options: PerplexityOptions) -> None:
     mixture = part_of(MixtureOptions, options)
     where: Any = dict(ngpu=options.ngpu, context=options.context, output=options.output)
     with workers as pool:
-        components, scores, tokens, weights = score_text(pool, mixture, lines, **where)
-    counts = [UnknownWords(component.name, options.max_oov_rate) for component in components]
+        facts, scores, tokens = score_text(pool, mixture, lines, **where)
+    counts = [UnknownWords(name, options.max_oov_rate) for name in facts.names]
     for count, of_component in zip(counts, scores, strict=True):
         count.add(lines, of_component)
         count.check(lambda words: [], report=True)
     if not keyed:
         check_no_ids(lines, lambda word: any(word not in c.words for c in counts), remedy=NO_IDS)
-    texts = text_perplexities(components, lines, scores, weights, tokens)
+    weights = None if options.weights is None else facts.weights
+    texts = text_perplexities(facts.kinds, lines, scores, tokens, weights)
     if options.per_sentence is not None:
         write_per_sentence(options.per_sentence, list(sentences), texts)
     summaries = [text.summary() for text in texts]

@@ -44,9 +44,9 @@ from espnet_bayeslm.rescoring.decision import (
 )
 from espnet_bayeslm.rescoring.features import LM
 from espnet_bayeslm.rescoring.list_worker import NO_LMWT, SharedRescoreOptions
-from espnet_bayeslm.rescoring.rescore import rescored
-from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
-from espnet_bayeslm.rescoring.tuning import Refs, Tuned, held_out_line
+from espnet_bayeslm.rescoring.rescore import Rescoring, rescored
+from espnet_bayeslm.rescoring.scales import Scales, scales_of
+from espnet_bayeslm.rescoring.tuning import Refs, held_out_line
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.folders import check_output, files_in, staged
@@ -81,15 +81,10 @@ class RescoreCommand(SharedRescoreOptions, TrainTextOptions):
     )
 
 
-def write_settings(
-    folder: Path,
-    weighting: Weighting,
-    tuned: Optional[Tuned],
-    tally: ListTally,
-    counted: Counted,
-) -> None:
+def write_settings(folder: Path, rescoring: Rescoring, tally: ListTally, counted: Counted) -> None:
     """Write what `--scales` reads, remarks for people (`counted`, ..), and the sweep."""
-    content = weighting.content()
+    tuned = rescoring.tuned
+    content = rescoring.scales.settings(rescoring.mixture)
     # what differs from the defaults, as the report reads it
     facts: Dict[str, Any] = {"unit": counted.unit, "ignore_words": [*counted.ignored]}
     facts["tuned_on"] = None if tuned is None else counted.tuned_on
@@ -118,14 +113,13 @@ def write_settings(
     (folder / SCALES).write_text(text, encoding="utf-8")
 
 
-def print_report(
-    weighting: Weighting, tuned: Optional[Tuned], tally: ListTally, counted: Counted
-) -> None:
+def print_report(rescoring: Rescoring, tally: ListTally, counted: Counted) -> None:
     """Print what was chosen, the errors, and their test against the first pass."""
+    scales, tuned = rescoring.scales, rescoring.tuned
     if tuned is not None and tuned.folds:
         print("\n".join(tuned.fold_lines()))
     else:
-        print(weighting.scales)
+        print(scales)
         if tuned is not None:
             print(f"{held_out_line(tuned.chosen)}\n{NO_LM}: {held_out_line(tuned.control)}")
     if tuned is not None and tuned.risk_errors is not None:
@@ -135,7 +129,7 @@ def print_report(
         print(error_text(errors, counted.unit, counted=counted))
         for name, test in tally.tests().items():
             print(f"{name} - rescored: MAPSSWE z = {test.z:.2f}, p = {test.p:.2g}")
-        if weighting.scales.control is not None and NO_LM not in errors:
+        if scales.control is not None and NO_LM not in errors:
             LOG.warning("%s: the lists lack a score that its scales weigh", NO_LM)
         first, rescored = errors[FIRST_PASS], errors[RESCORED]
         if rescored.errors > first.errors:
@@ -215,12 +209,12 @@ def rescore(options: RescoreCommand) -> None:
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(workers)
         rescoring = stack.enter_context(rescored(pool, lists, work, refs=tuning_refs, **where))
-        weighting, tuned = rescoring.weighting, rescoring.tuned
+        mixture, scales = rescoring.mixture, rescoring.scales
         here = options.tune_ref or options.nbest
         counted = Counted(
             *(options.unit, lists.normalization.steps, tuple(sorted(options.counting.ignored))),
-            text_forms=dict(weighting.text_forms),
-            tuned_on=weighting.scales.tuned_on if tuned is None else here,
+            text_forms=mixture.text_forms,
+            tuned_on=scales.tuned_on if rescoring.tuned is None else here,
         )
         with staged(options.output, replaces=replaces, last=(SCALES,)) as folder:
             for item in written_lists(
@@ -228,13 +222,13 @@ def rescore(options: RescoreCommand) -> None:
                 rescoring.lists,
                 format=lists.written_format,
                 token_scores=options.token_scores,
-                has_lm=len(weighting.names) > 0,
-                subtracted=bool(weighting.scales.subtracted),
+                has_lm=bool(mixture.components),
+                subtracted=bool(mixture.subtracted),
                 write_best=options.write_best,
             ):
                 tally.add(item)
-            write_settings(folder, weighting, tuned, tally, counted)
-        print_report(weighting, tuned, tally, counted)
+            write_settings(folder, rescoring, tally, counted)
+        print_report(rescoring, tally, counted)
 
 
 def lattice_scales(lists: CheckedLists) -> Scales:

@@ -14,14 +14,12 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     summarize_weights,
 )
 from espnet_bayeslm.loading.component_options import ComponentOptions, GPUOptions, LMOptions
-from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
 from espnet_bayeslm.report.weight_noise import LocationRow, location_table, pruning_table, write_snr
 from espnet_bayeslm.scoring.perplexity import (
     Sentences,
-    component_scores,
     read_sentences,
-    score_components,
     text_perplexities,
 )
 from espnet_bayeslm.scoring.word_scores import Component
@@ -46,7 +44,7 @@ class SnrOptions(LMOptions, GPUOptions):
     output: Optional[str] = option("A folder for snr.json, snr.png, prune.json, prune.png", None)
 
 
-def load_uncertain(options: SnrOptions) -> List[Component]:
+def load_uncertain(options: SnrOptions) -> Sequence[Component]:
     """LMs, each with something that is random."""
     # with it comes torch, which the help needs not
     from espnet_bayeslm.lm import UncertainLM
@@ -61,7 +59,7 @@ def load_uncertain(options: SnrOptions) -> List[Component]:
                 remedy="Give an LM that was trained with `uncertainty`, not from a pretrained LM.",
             )
     of_lms = ComponentOptions(lms=options.lms, max_tokens=options.max_tokens, base=options.base)
-    components = load_components(of_lms, device_of(options.ngpu))
+    components = Mixture.load(of_lms, device_of(options.ngpu)).components
     for component in components:
         model = trained_lm(component).lm
         if not (isinstance(model, UncertainLM) and [*model.posterior.blocks(), *model.latents()]):
@@ -132,11 +130,12 @@ def prune_component(
 
     # pruning does not change which words are unknown: they are counted, and told, once
     lines = list(sentences.values())
-    score_components([component], lines, max_oov_rate=options.max_oov_rate, keyed=options.keyed)
+    alone = Mixture([component], max_oov_rate=options.max_oov_rate)
+    alone.check_words(lines, alone.each(lines), keyed=options.keyed)
+    kinds, tokens = alone.facts.kinds, alone.token_counts_of_each(lines)
 
     def measure() -> Dict[str, Any]:
-        scores = component_scores(component, lines)
-        return text_perplexities([component], lines, [scores])[0].summary()
+        return text_perplexities(kinds, lines, alone.each(lines), tokens)[0].summary()
 
     LOG.info(f"Pruning {component.name}: the text is scored {2 * len(shares)} times")
     return prune_weights(posteriors, shares, measure)

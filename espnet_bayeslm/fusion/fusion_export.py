@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
-import itertools
-from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -14,8 +11,8 @@ import torch
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.fusion.ctc_ends import weights_of_recogniser
 from espnet_bayeslm.lm import FUSION, UNTRAINED
-from espnet_bayeslm.loading.component_options import ComponentOptions, MixtureOptions
-from espnet_bayeslm.loading.components import ComponentWorker, is_ngram, load_components
+from espnet_bayeslm.loading.component_options import MixtureOptions
+from espnet_bayeslm.loading.components import is_ngram
 from espnet_bayeslm.loading.experiment import (
     check_token_list,
     config_of,
@@ -27,22 +24,17 @@ from espnet_bayeslm.loading.experiment import (
 from espnet_bayeslm.loading.export import (
     NGRAMS,
     check_target,
-    exported_weights,
-    mixture_part,
     reading_options,
     write_folder,
 )
 from espnet_bayeslm.loading.token_text import check_ngram
 from espnet_bayeslm.loading.trained_lm import load_lm
-from espnet_bayeslm.loading.weights_file import forms_of_weights
+from espnet_bayeslm.mixture.mixture_export import mixture_part
+from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.pretrained.text_forms import AUTO, first_sentences
 from espnet_bayeslm.recognition.recognisers import ASR_FILES, check_one_speaker
-from espnet_bayeslm.scoring.perplexity import UnknownWords
-from espnet_bayeslm.scoring.unknown_words import mending_lines
-from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines, read_yaml_mapping
-from espnet_bayeslm.utils.options import part_of
 
 # Fields of `ComponentOptions` that say which components there are and how they score
 KEPT = ("lms", "ngrams", "num_samples", "unk_size", "precision", "base", "max_tokens")
@@ -94,13 +86,11 @@ def write_fusion(
     check_target(folder, sources=[lm for lm in options.lms if Path(str(lm)).exists()])
     if sentences is None:
         sentences = validation_text(config)
-    components = load_components(part_of(ComponentOptions, options))
-    names, digests = [c.name for c in components], [c.fingerprint for c in components]
-    weights = exported_weights(options.weights, names, digests)
+    mixture = Mixture.load(options)
     read = [normalization.words(words) for words in sentences]
-    forms = _text_forms(options, components, read)
-    for component in components:
-        _check_words(component, read, options.max_oov_rate)
+    _prepare(mixture, read, options)
+    mixture.check_words(read)
+    facts = mixture.facts
     parts, state, copies = _look_ahead(ahead, asr_exp, tokens)
     # n-grams cost less than CTC
     ctc = _ctc(asr_exp, config) if options.lms else {}
@@ -114,9 +104,9 @@ def write_fusion(
     conf: Dict[str, Any] = {
         "tokens": tokens,
         "components": kept,
-        "text_forms": forms,
-        "weights": weights,
-        "digests": dict(zip(names, digests, strict=True)),
+        "text_forms": facts.text_forms,
+        "weights": facts.weights.tolist(),
+        "digests": facts.digests,
         "normalize": normalize,
         "ahead": parts,
         "ahead_weight": ahead.weight,
@@ -169,30 +159,16 @@ def _ctc(asr_exp: PathLike, config: Mapping[str, Any]) -> Dict[str, torch.Tensor
     return weights_of_recogniser(load_state(find_files(asr_exp, ASR_FILES)[1]))
 
 
-def _text_forms(
-    options: MixtureOptions, components: Sequence[Component], sentences: Sequence[Sequence[str]]
-) -> Dict[str, str]:
-    """Form in which each pretrained LM reads text, by its name."""
-    worker = ComponentWorker(components, None, forms_of_weights(options.weights, components))
+def _prepare(mixture: Mixture, sentences: Sequence[Sequence[str]], options: MixtureOptions) -> None:
+    """Choose the form in which each pretrained LM reads text."""
     # a form that is named in part does without sentences
-    facts = worker.facts(first_sentences(sentences) or (None if options.text_form == AUTO else ()))
-    if facts is None:
-        names = ", ".join(c.name for c in components if c.pretrained is not None)
+    some = first_sentences(sentences) or (None if options.text_form == AUTO else ())
+    if not mixture.prepare(some):
+        names = ", ".join(c.name for c in mixture.components if c.scorer.reads_in_forms)
         raise InputError(
             f"{names}: no sentences that choose the form of the text",
             remedy="Give --text FILE, a sentence a line, or --text_form FORM.",
         )
-    return dict(facts.text_forms)
-
-
-def _check_words(
-    component: Component, sentences: Sequence[Sequence[str]], max_oov_rate: float
-) -> None:
-    """Check that a component knows the words of the recogniser's domain."""
-    words = [word for sentence in sentences for word in sentence]
-    unknown = Counter(itertools.compress(words, component.scorer.unknown(words)))
-    count = UnknownWords(component.name, max_oov_rate, words=unknown, num_words=len(words))
-    count.check(functools.partial(mending_lines, scorer=component.scorer), report=True)
 
 
 def _look_ahead(

@@ -21,13 +21,11 @@ from espnet_bayeslm.fusion.ctc_ends import CTCEnds, CTCPrefix
 from espnet_bayeslm.lm.beam_search import Step
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.ngram import LogProbLM
-from espnet_bayeslm.loading.component_options import ComponentOptions
-from espnet_bayeslm.loading.components import load_components
-from espnet_bayeslm.scoring.mixture_scorer import MixtureScorer
+from espnet_bayeslm.loading.component_options import MixtureOptions
+from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.scoring.token_words import TokenWords
-from espnet_bayeslm.scoring.word_scores import END, Component
+from espnet_bayeslm.scoring.word_scores import END
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.options import check_weights
 
 # The look-ahead rules an end out that is so many nats less likely than the likeliest token
 END_MARGIN = 8.0
@@ -65,32 +63,22 @@ class FusionState(NamedTuple):
 
 
 class _Loaded:
-    """Components that are loaded once for each device, and shared by copies of an LM."""
+    """A mixture that is loaded once for each device, and shared by copies of an LM."""
 
-    def __init__(self, options: ComponentOptions, text_forms: Mapping[str, str]):
+    def __init__(self, options: MixtureOptions, text_forms: Mapping[str, str]):
         self._options, self._text_forms = options, text_forms
-        self._of_device: Dict[str, List[Component]] = {}
-        self._mixtures: Dict[str, MixtureScorer] = {}
+        self._of_device: Dict[str, Mixture] = {}
 
-    def on(self, device: str) -> List[Component]:
-        """Components on a device."""
+    def on(self, device: str) -> Mixture:
+        """Mixture on a device."""
         if device not in self._of_device:
-            found = load_components(self._options, device)
-            for component in found:
-                if component.pretrained is not None:
-                    component.pretrained.prepare([], self._text_forms.get(component.name))
-            self._of_device[device] = found
+            mixture = Mixture.load(self._options, device)
+            mixture.prepare(None, self._text_forms)
+            self._of_device[device] = mixture
         return self._of_device[device]
 
-    def mixture(self, device: str, weights: np.ndarray) -> MixtureScorer:
-        """Mixture of the components on a device."""
-        if device not in self._mixtures:
-            scorers = [component.scorer for component in self.on(device)]
-            self._mixtures[device] = MixtureScorer(scorers, weights)
-        return self._mixtures[device]
-
     def __deepcopy__(self, memo: Any) -> _Loaded:
-        """Components themselves: no search changes them."""
+        """Mixtures themselves: no search changes them."""
         return self
 
 
@@ -158,10 +146,9 @@ class FusionLM(LogProbLM):
         self._words = TokenWords(tokens)
         self._normalization = Normalization(normalize)
         self._normalization.check_by_word("lm fusion")
-        self._loaded = _Loaded(ComponentOptions(**components), text_forms or {})
-        found = self._loaded.on("cpu")
-        self.weights = check_weights(weights if weights is not None else [1.0], len(found))
-        for component in found:
+        options = MixtureOptions(**components, weights=[1.0] if weights is None else weights)
+        self._loaded = _Loaded(options, text_forms or {})
+        for component in self._loaded.on("cpu").components:
             known = (digests or {}).get(component.name, component.fingerprint)
             if known != component.fingerprint:
                 raise InputError(
@@ -235,9 +222,9 @@ class FusionLM(LogProbLM):
         texts = [self._normalization.words(self._words.words(ids)) for ids in hypotheses]
         return [float(s.log_probs.sum()) for s in self._mixture().word_scores(texts)]
 
-    def _mixture(self) -> MixtureScorer:
+    def _mixture(self) -> Mixture:
         """Mixture of the components, where the look-ahead is."""
-        return self._loaded.mixture(str(self.like.device), self.weights)
+        return self._loaded.on(str(self.like.device))
 
     def _look_ahead(
         self, tokens: torch.Tensor, states: Sequence[FusionState]

@@ -345,12 +345,10 @@ class PretrainedScorer(LMScorer):
         lm: The LM.
         **options: Options of `LMScorer`.
 
-    Attributes:
-        chooses: True if sentences choose the form, unless one is known from an earlier choice.
-        is_open: True if sentences choose the form, or tell what its unnamed parts cost.
     """
 
     reader: Reader
+    reads_in_forms = True
 
     def __init__(self, lm: CausalLM, **options: Any):
         self._readers = [lm.reader] if lm.reader else candidates(lm.tokenizer, lm.text_form)
@@ -382,6 +380,11 @@ class PretrainedScorer(LMScorer):
         if is_first and not self.tree_lm.takes_trees:
             LOG.info(f"{self.name}: its model reads no prefix trees; padded batches are used")
         return self.reader
+
+    @property
+    def text_form(self) -> str:  # type: ignore[override]
+        """Form in which it reads text."""
+        return str(self.reader.form)
 
     def choose(self, sentences: Sequence[Sequence[str]], readers: Sequence[Reader]) -> Reader:
         """Reader of the lowest perplexity on the first sentences; the first reader without any.

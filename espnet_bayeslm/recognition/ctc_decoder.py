@@ -6,17 +6,14 @@ import dataclasses
 import os
 from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-import numpy as np
-
 from espnet_bayeslm.loading.component_options import MixtureOptions
-from espnet_bayeslm.recognition.ctc_lists import fused_lm, read_unigrams, search_vocabulary
+from espnet_bayeslm.mixture.word_mixture import Mixture
+from espnet_bayeslm.recognition.ctc_lists import read_unigrams, search_vocabulary
 from espnet_bayeslm.recognition.ctc_search import BeamOptions, CTCSearch
 from espnet_bayeslm.recognition.ctc_tokens import CTCTokens, as_texts, tokens_of_labels
 from espnet_bayeslm.recognition.hotwords import HOTWORD_WEIGHT, Hotwords, letters_of
 from espnet_bayeslm.recognition.logits import log_probs_of
 from espnet_bayeslm.recognition.word_fusion import WordFusion
-from espnet_bayeslm.scoring.cache import uncached
-from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
@@ -159,17 +156,16 @@ def build_ctcdecoder(
             raise InputError(problem, remedy="Give a list of words, or a file with one a line.")
         unigrams = read_unigrams(unigrams)
     ngrams = [] if kenlm_model_path is None else [kenlm_model_path]
-    components: List[Component] = []
-    shares = np.empty(0)
+    mixture: Optional[Mixture] = None
     if ngrams or lms:
-        mixture = MixtureOptions(lms=lms, ngrams=ngrams, weights=weights, text_form=text_form)
-        components, shares = fused_lm(mixture, device)
+        named = MixtureOptions(lms=lms, ngrams=ngrams, weights=weights, text_form=text_form)
+        mixture = Mixture.load(named, device)
+        mixture.prepare(())
     fusion = WordFusion(
-        scorers=[uncached(component.scorer) for component in components],
-        weights=shares,
+        mixture=mixture,
         lm_weight=alpha,
         word_bonus=beta,
-        vocabulary=search_vocabulary(unigrams, components, tokens),
+        vocabulary=search_vocabulary(unigrams, mixture, tokens),
         unk_score_offset=unk_score_offset,
     )
     return CTCDecoder(tokens, fusion)

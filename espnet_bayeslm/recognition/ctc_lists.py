@@ -9,18 +9,14 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 
 from espnet_bayeslm.loading.component_options import MixtureOptions
-from espnet_bayeslm.loading.components import ComponentWorker, load_components
-from espnet_bayeslm.loading.weights_file import forms_of_weights, read_weights
+from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.pretrained.names import source_type
-from espnet_bayeslm.pretrained.text_forms import AUTO, WORDS_TO_CHOOSE
+from espnet_bayeslm.pretrained.text_forms import WORDS_TO_CHOOSE
 from espnet_bayeslm.recognition.ctc_search import GROUP, BeamOptions, CTCSearch, FoundText
 from espnet_bayeslm.recognition.ctc_tokens import CTCTokens, as_texts, read_tokens
 from espnet_bayeslm.recognition.hotwords import HOTWORD_WEIGHT, Hotwords, read_hotwords
 from espnet_bayeslm.recognition.logits import log_probs_of, read_logits
 from espnet_bayeslm.recognition.word_fusion import Vocabulary, WordFusion
-from espnet_bayeslm.scoring.cache import uncached
-from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
@@ -78,39 +74,20 @@ class CTCOptions(BeamOptions):
     )
 
 
-def fused_lm(
-    options: MixtureOptions, device: str, sentences: Iterable[Sequence[str]] = ()
-) -> Tuple[List[Component], np.ndarray]:
-    """LMs and n-grams of a search, and their weights; the LMs read text in a chosen form.
-
-    Args:
-        options: The LMs and n-grams.
-        device: Device of the LMs.
-        sentences: Sentences by which `--text_form auto` chooses.
-    """
-    components = load_components(options, device)
-    names, digests = [c.name for c in components], [c.fingerprint for c in components]
-    weights = read_weights(options.weights, names, fingerprints=digests)
-    kept = forms_of_weights(options.weights, components)
-    ComponentWorker(components, None, kept).facts(list(sentences))
-    return components, weights
-
-
 def search_vocabulary(
-    unigrams: Optional[Iterable[str]], components: Sequence[Component], tokens: CTCTokens
+    unigrams: Optional[Iterable[str]], mixture: Optional[Mixture], tokens: CTCTokens
 ) -> Optional[Vocabulary]:
     """Words that a search knows; None: all are known.
 
     They are the unigrams, else the words of the LMs and n-grams, if each of these lists its own. A
     word that no LM and no n-gram knows is left out.
     """
-    scorers = [uncached(component.scorer) for component in components]
     words = None if unigrams is None else list(dict.fromkeys(as_texts(unigrams, "unigrams")))
-    if words is None and scorers:
-        own = [scorer.known_words() for scorer in scorers]
-        silent = [c.name for c, listed in zip(components, own, strict=True) if listed is None]
+    if words is None and mixture is not None:
+        own = {c.name: c.scorer.known_words() for c in mixture.components}
+        silent = [name for name, listed in own.items() if listed is None]
         if not silent:
-            words = sorted({word for listed in own for word in listed})
+            words = sorted({word for listed in own.values() for word in listed or ()})
         else:
             LOG.warning(
                 f"{', '.join(silent)}: no list of its words, so the search does not know which"
@@ -120,13 +97,13 @@ def search_vocabulary(
         return None
     if not words:
         raise InputError("the search knows no words", remedy="Give some by --unigrams.")
-    if scorers:
-        unknown = list(zip(*(scorer.unknown(words) for scorer in scorers), strict=True))
-        if all(map(all, unknown)):
-            names = ", ".join(component.name for component in components)
+    if mixture is not None:
+        unknown = mixture.unknown(words)
+        if all(unknown):
+            names = ", ".join(component.name for component in mixture.components)
             problem = f"{names}: all {len(words)} words are unknown, as {words[0]!r}"
             raise InputError(problem, remedy="Give words of the LM, in its case.")
-        words = [word for word, by_each in zip(words, unknown, strict=True) if not all(by_each)]
+        words = [word for word, by_none in zip(words, unknown, strict=True) if not by_none]
     missing = {word: tokens.words.missing_letters(word) for word in words}
     strange = [word for word in words if missing[word]]
     problem = (
@@ -189,7 +166,7 @@ def read_utterances(path: PathLike, tokens: CTCTokens) -> Iterator[Utterance]:
 
 
 def ctc_lists(
-    options: CTCOptions, mixture: MixtureOptions, *, lm_weight: float, size: int, device: str
+    options: CTCOptions, lms: MixtureOptions, *, lm_weight: float, size: int, device: str
 ) -> Iterator[NBest]:
     """Yield the N-best list of each utterance of a file of logits.
 
@@ -197,7 +174,7 @@ def ctc_lists(
 
     Args:
         options: Logits, tokens, hotwords and the search.
-        mixture: LMs and n-grams, if there are any.
+        lms: LMs and n-grams, if there are any.
         lm_weight: Weight of the LMs.
         size: Hypotheses of a list, at most.
         device: Device of the LMs.
@@ -205,20 +182,17 @@ def ctc_lists(
     tokens = _tokens(options)
     assert options.logits is not None
     utterances = read_utterances(options.logits, tokens)
-    components: List[Component] = []
-    weights = np.empty(0)
-    if mixture.lms or mixture.ngrams:
-        is_open = mixture.text_form == AUTO and any(
-            source_type(lm) != "espnet" for lm in mixture.lms
-        )
-        utterances, sentences = _first_sentences(utterances, tokens, is_open)
-        components, weights = fused_lm(mixture, device, sentences)
+    mixture: Optional[Mixture] = None
+    if lms.lms or lms.ngrams:
+        mixture = Mixture.load(lms, device)
+        if not mixture.prepare(None):
+            utterances, sentences = _first_sentences(utterances, tokens)
+            mixture.prepare(sentences)
     fusion = WordFusion(
-        scorers=[uncached(component.scorer) for component in components],
-        weights=weights,
+        mixture=mixture,
         lm_weight=lm_weight,
         word_bonus=options.word_bonus,
-        vocabulary=search_vocabulary(read_unigrams(options.unigrams), components, tokens),
+        vocabulary=search_vocabulary(read_unigrams(options.unigrams), mixture, tokens),
         unk_score_offset=options.unk_score_offset,
         hotwords=_hotwords(options, tokens),
     )
@@ -228,7 +202,9 @@ def ctc_lists(
         found = search(log_probs)[:size]
         best.append(found[0].words)
         yield NBest(utt, tuple(_hypothesis(text, options.hotwords is not None) for text in found))
-    check_oov_rate(best, components, mixture.max_oov_rate)
+    if mixture is not None:
+        remedy = "Write tokens and LM in one case: --lower true, or another LM."
+        mixture.check_words(best, remedy=remedy)
 
 
 def _tokens(options: CTCOptions) -> CTCTokens:
@@ -257,35 +233,15 @@ def _hypothesis(text: FoundText, has_hotwords: bool) -> Hypothesis:
 
 
 def _first_sentences(
-    utterances: Iterator[Utterance], tokens: CTCTokens, needed: bool
+    utterances: Iterator[Utterance], tokens: CTCTokens
 ) -> Tuple[Iterator[Utterance], List[List[str]]]:
     """All utterances, and best paths of the first ones, by which a form of the text is chosen."""
     read: List[Utterance] = []
     sentences: List[List[str]] = []
-    while needed and sum(map(len, sentences)) < WORDS_TO_CHOOSE:
+    while sum(map(len, sentences)) < WORDS_TO_CHOOSE:
         more = next(utterances, None)
         if more is None:
             break
         read.append(more)
         sentences.append(best_path(more[1], tokens))
     return itertools.chain(read, utterances), sentences
-
-
-def check_oov_rate(
-    sentences: Sequence[Sequence[str]], components: Sequence[Component], max_oov_rate: float
-) -> None:
-    """Raise an InputError where a component does not know too many words of the best hypotheses."""
-    words = list(itertools.chain.from_iterable(sentences))
-    for component in components if words else ():
-        unknown = list(itertools.compress(words, component.scorer.unknown(words)))
-        rate = len(unknown) / len(words)
-        message = (
-            f"{component.name} does not know {len(unknown)} of {len(words)} words of the best"
-            f" hypotheses ({100 * rate:.2f} %)"
-        )
-        if rate > max_oov_rate:
-            raise InputError(
-                f"{message}, as {unknown[0]!r}, and --max_oov_rate is {max_oov_rate:g}",
-                remedy="Write tokens and LM in one case: --lower true, or another LM.",
-            )
-        LOG.info(message)

@@ -335,7 +335,7 @@ class UtteranceSearch:
         ends = histories.ends(numbers)
         for n, am, end in zip(numbers, ended.am_scores.tolist(), ends, strict=True):
             score = am + float(histories.scores[n]) + self._fusion.lm_weight * end
-            lm = histories.log_probs[n] + end if self._fusion.scorers else None
+            lm = histories.log_probs[n] + end if self._fusion.mixture else None
             found.append(FoundText(histories.words(n), am, lm, histories.hot[n].score, score))
         found.sort(key=lambda text: -text.score)
         least = found[0].score + self._options.beam_prune_logp

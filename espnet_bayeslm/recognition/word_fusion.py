@@ -10,15 +10,14 @@ import bisect
 import dataclasses
 import math
 import unicodedata
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
+from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.recognition.hotwords import Hotwords, HotwordState
-from espnet_bayeslm.scoring.mixture_scorer import MixtureScorer
-from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.token_words import TokenWords
-from espnet_bayeslm.scoring.word_scores import END, WordScorer
+from espnet_bayeslm.scoring.word_scores import END
 
 LN_10 = math.log(10.0)
 LONG = 6
@@ -52,8 +51,7 @@ class WordFusion:
     """LMs, a vocabulary and hotwords, with their weights.
 
     Attributes:
-        scorers: The components of the LM; none: there is no LM.
-        weights: Their weights, (K,).
+        mixture: The LMs; None: there is none.
         lm_weight: Weight of the LM's ln P.
         word_bonus: Score of each word, where there is an LM.
         vocabulary: Known words; None: all words are known, and each letter costs `LETTER_COST`
@@ -63,8 +61,7 @@ class WordFusion:
         hotwords: The hotwords; None: there are none.
     """
 
-    scorers: Sequence[WordScorer] = ()
-    weights: Union[np.ndarray, Sequence[float]] = ()
+    mixture: Optional[Mixture] = None
     lm_weight: float = 0.5
     word_bonus: float = 1.5
     vocabulary: Optional[Vocabulary] = None
@@ -78,14 +75,14 @@ class WordFusion:
             if gain is not None:
                 return gain
         if self.vocabulary is None:
-            return -self.lm_weight * LETTER_COST * len(letters) if self.scorers else 0.0
+            return -self.lm_weight * LETTER_COST * len(letters) if self.mixture else 0.0
         if self.vocabulary.begins(letters):
             return 0.0
         return self.unk_score_offset * max(1.0, len(letters) / LONG)
 
     def complete(self, hot: HotwordState, word: str) -> float:
         """Score of a complete word without the LM's ln P."""
-        score = self.word_bonus if self.scorers else 0.0
+        score = self.word_bonus if self.mixture else 0.0
         if self.vocabulary is not None and word not in self.vocabulary:
             score += self.lm_weight * LN_10 * self.unk_score_offset
         return score + self.after(hot, word).score - hot.score
@@ -97,7 +94,7 @@ class WordFusion:
     @property
     def keeps_prefixes(self) -> bool:
         """True if an LM keeps its states at the nodes of a prefix tree."""
-        return any(not isinstance(scorer, NgramScorer) for scorer in self.scorers)
+        return bool(self.mixture and any(c.kind != "ngram" for c in self.mixture.components))
 
     @property
     def most(self) -> float:
@@ -184,8 +181,7 @@ class WordHistories:
         self.log_probs, self.hot = [0.0], [NO_PHRASE]
         self._last: List[Tuple[int, str]] = [(0, "")]
         self._numbers: Dict[Tuple[int, str], int] = {}
-        self._mixture = MixtureScorer(fusion.scorers, fusion.weights)
-        self._states: List[Any] = [self._mixture.begin()]
+        self._states: List[Any] = [fusion.mixture.begin() if fusion.mixture else ()]
 
     def words(self, history: int) -> Tuple[str, ...]:
         """Words of a sequence."""
@@ -225,12 +221,10 @@ class WordHistories:
         """Word of some letters, its accents as an LM knows it."""
         word = self._tokens.word(letters)
         forms = [unicodedata.normalize("NFC", word), word, unicodedata.normalize("NFD", word)]
-        if forms[0] == forms[2] or not self.fusion.scorers:
+        if forms[0] == forms[2] or not self.fusion.mixture:
             return word
-        unknown = zip(*(scorer.unknown(forms) for scorer in self.fusion.scorers), strict=True)
-        return next(
-            (form for form, each in zip(forms, unknown, strict=True) if not all(each)), forms[0]
-        )
+        unknown = self.fusion.mixture.unknown(forms)
+        return next((form for form, none in zip(forms, unknown, strict=True) if not none), forms[0])
 
     def ends(self, histories: Sequence[int]) -> List[float]:
         """Ln P of the sentence's end after each sequence; 0 without an LM."""
@@ -238,15 +232,16 @@ class WordHistories:
 
     def _ln_p(self, pairs: Sequence[Tuple[int, str]]) -> List[float]:
         """Ln P of a word or of the end after each sequence, by the mixture."""
-        if not pairs or not self.fusion.scorers:
+        mixture = self.fusion.mixture
+        if not pairs or mixture is None:
             return [0.0] * len(pairs)
         states = [self._state(history) for history, _ in pairs]
-        found: List[float] = self._mixture.next_words(states, [word for _, word in pairs]).tolist()
+        found: List[float] = mixture.next_words(states, [word for _, word in pairs]).tolist()
         return found
 
     def _state(self, history: int) -> Any:
         """State of the LMs after a sequence, computed when the next word is paid."""
-        if self._states[history] is None:
+        if self._states[history] is None and self.fusion.mixture:
             before, word = self._last[history]
-            self._states[history] = self._mixture.after(self._state(before), word)
+            self._states[history] = self.fusion.mixture.after(self._state(before), word)
         return self._states[history]

@@ -104,7 +104,7 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
     if normalization.steps:
         nbests = list(normalized(nbests, normalization, report=False))
     new = _read_costs(path / COSTS, nbests, [NEW_LM]) if (path / COSTS).exists() else {}
-    names = [row.name for row in scales.subtracted] if scales is not None else []
+    names = [name for name, _ in scales.subtracted] if scales is not None else []
     subtracted = _read_costs(path / SUBTRACTED_COSTS, nbests, names) if names else {}
     scores = {n.utt: _scores(n, new.get(n.utt), subtracted.get(n.utt, {}), scales) for n in nbests}
     uncertainty = {}
@@ -112,7 +112,7 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
         uncertainty = _read_uncertainty(path / UNCERTAINTY, nbests, best)
     return Rescored(
         *(name, nbests, best, scores, uncertainty, normalization, counting, control),
-        text_forms={} if scales is None else scales.text_forms,
+        text_forms={} if scales is None else scales.lms.text_forms,
         tuned_on=None if scales is None else scales.tuned_on,
     )
 

@@ -24,6 +24,7 @@ from espnet_bayeslm.evaluation.wer import (
     closest_reading,
     word_errors,
 )
+from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
     ListPosterior,
@@ -47,7 +48,7 @@ from espnet_bayeslm.rescoring.features import (
     hypothesis_features,
     totals,
 )
-from espnet_bayeslm.rescoring.scales import Scales, Weighting
+from espnet_bayeslm.rescoring.scales import Scales
 from espnet_bayeslm.scoring.interpolation import combined
 from espnet_bayeslm.utils.errors import InputError
 
@@ -90,25 +91,24 @@ class ScoredList:
         """Word errors of each hypothesis with each other one as the reference, (N, N)."""
         return edit_distances([hyp.words for hyp in self.nbest.hypotheses])
 
-    def mixed(self, weighting: Weighting) -> Tuple[np.ndarray, ...]:
+    def mixed(self, mixture: MixtureFacts) -> Tuple[np.ndarray, ...]:
         """The mixture's score of each word and `</s>` of each hypothesis, (n + 1,), in nats."""
-        weights = weighting.weights
+        weights = mixture.weights
         if not len(weights):  # no LM is used: one that knows nothing
             return tuple(np.zeros(rows.shape[1]) for rows in self.log_probs)
         return tuple(combined(rows[: len(weights)], weights) for rows in self.log_probs)
 
     def lm_scores(
-        self, weighting: Weighting, mixed: Sequence[np.ndarray] = (), *, of_each: bool = False
+        self, mixture: MixtureFacts, mixed: Sequence[np.ndarray] = (), *, of_each: bool = False
     ) -> Dict[str, np.ndarray]:
         """Ln P of each hypothesis, (N,), under the mixture and subtracted LMs, by its feature.
 
-        With `of_each`, or where scales ask, there are those under each LM of the mixture too.
-        `mixed` are the mixture's scores, where they are known.
+        With `of_each` there are those under each LM of the mixture too. `mixed` are the mixture's
+        scores, where they are known.
         """
-        of_each = of_each or weighting.scales.of_each_lm
-        names = [f"{LM}.{name}" if of_each else "" for name in weighting.names]
-        names += [f"{SUBTRACTED}.{row.name}" for row in weighting.scales.subtracted]
-        words = {LM: mixed or self.mixed(weighting)}
+        names = [f"{LM}.{name}" if of_each else "" for name in mixture.names]
+        names += [f"{SUBTRACTED}.{row.name}" for row in mixture.subtracted]
+        words = {LM: mixed or self.mixed(mixture)}
         for k, name in enumerate(names):
             if name:
                 words[name] = tuple(rows[k] for rows in self.log_probs)
@@ -203,10 +203,12 @@ class RescoredList(NamedTuple):
         )
 
 
-def choose(item: ScoredList, weighting: Weighting) -> RescoredList:
+def choose(
+    item: ScoredList, mixture: MixtureFacts, scales: Scales, *, confidence: bool = False
+) -> RescoredList:
     """Rescored list: new scores, the choice by them, and confidences where they are wanted."""
-    nbest, scales, mixed = item.nbest, weighting.scales, item.mixed(weighting)
-    scores = item.lm_scores(weighting, mixed)
+    nbest, mixed = item.nbest, item.mixed(mixture)
+    scores = item.lm_scores(mixture, mixed, of_each=scales.of_each_lm)
     features = hypothesis_features(nbest, scores)
     control, best_of_control = scales.control, None
     if control is not None and dict(control.features or ()).keys() <= features.keys():
@@ -218,10 +220,10 @@ def choose(item: ScoredList, weighting: Weighting) -> RescoredList:
         item.choice(features, scales, scales.decision),
         item.uncertainty,
         control=best_of_control,
-        subtracted={row.name: scores[f"{SUBTRACTED}.{row.name}"] for row in scales.subtracted},
+        subtracted={name: scores[f"{SUBTRACTED}.{name}"] for name, _ in scales.subtracted},
         totals=item.totals(features, scales).values,
     )
-    if not weighting.confidence:
+    if not confidence:
         return rescored
     tuned = scales.posterior or ListPosterior()
     posterior = list_posterior(item.totals(features, scales, once=True).values, tuned.sharpness)

@@ -27,16 +27,17 @@ from espnet_bayeslm.engine.work import Blocks, EngineOptions
 from espnet_bayeslm.evaluation.normalization import normalize_option
 from espnet_bayeslm.evaluation.wer import CountingOptions
 from espnet_bayeslm.loading.component_options import GPUOptions, RecordingOptions, SubtractOptions
-from espnet_bayeslm.loading.components import ComponentWorker, scored_blocks, with_words_checked
+from espnet_bayeslm.mixture.facts import MixtureFacts
+from espnet_bayeslm.mixture.mixture_worker import MixtureWorker, scored_blocks, with_words_checked
+from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.nbest.segments import PlaceOf, Recording, place_finder, read_utt2lm, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.text_forms import best_first
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.decision import ScoredList, choose
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
-from espnet_bayeslm.rescoring.scales import Scales, Weighting, load_mixture, read_scales
+from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.scoring import MAX_CONTEXT
-from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.scoring.perplexity import UnknownWords
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.cli import device_of
@@ -132,8 +133,33 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
                 " --word_penalty.",
             )
         if self.scales is not None:
-            return self.scales if isinstance(self.scales, Scales) else read_scales(self.scales)
+            return self._scales
         return Scales(**known) if known else None
+
+    @property
+    def _scales(self) -> Scales:
+        """Scales that are loaded or read; the defaults where there are none."""
+        known = Scales() if self.scales is None else self.scales
+        return known if isinstance(known, Scales) else read_scales(known)
+
+    def scales_for(self, mixture: MixtureFacts) -> Scales:
+        """Scales for the scores of a mixture, with the decision that is wanted."""
+        return self._scales.of(mixture, self.decision)
+
+    def wants_confidence(self, scales: Scales) -> bool:
+        """True if words get confidences; where mbr is wanted, also if max decides in the end."""
+        return self.confidence or scales.decision == "mbr"
+
+    def mixture(self, device: str, *, tunes: bool) -> Mixture:
+        """LMs and n-grams, loaded; none where scales give them no weight."""
+        known = self._scales
+        if self.scales is not None and not (self.lms or self.ngrams or known.uses_lm):
+            return Mixture(())
+        # scales that choose the histories have the weights of subtracted LMs
+        tunes = tunes and self.scales is None
+        return Mixture.load(
+            self, device, tuned=known.facts, tunes=tunes, max_context=self.max_context
+        )
 
     def check_untuned(self) -> None:
         """Check options of tuning where none is done: scales of a tuned run hold its weights."""
@@ -159,7 +185,7 @@ class SharedRescoreOptions(RescoreOptions, GPUOptions, EngineOptions):
     )
 
 
-class ListWorker(ComponentWorker):
+class ListWorker(MixtureWorker):
     """Scores blocks of lists under several components; blocks do not depend on each other.
 
     With `context` each LM goes on from the best hypotheses so far of a recording, and n-grams begin
@@ -174,29 +200,13 @@ class ListWorker(ComponentWorker):
         tunes: bool,
         histories: Optional[Histories],
     ):
-        components, weighting, kept = load_mixture(
-            options,
-            device or device_of(ngpu),
-            scales=options.scales,
-            # scales that choose the histories have the weights of subtracted LMs
-            tunes=tunes and options.scales is None,
-            max_context=options.max_context,
-        )
-        decision = options.decision or weighting.scales.decision
-        scales = dataclasses.replace(weighting.scales, decision=decision)
-        # where mbr is wanted and max decides after the tuning, there are confidences all the same
-        confidence = options.confidence or decision == "mbr"
-        weighting = weighting._replace(scales=scales, confidence=confidence)
-        super().__init__(components, weighting, kept)
-        self._weighting, self._options, self._histories = weighting, options, histories
-        scorers: List[Any] = [c.scorer for c in components]
-        # what a cache keeps are scores without context
+        super().__init__(options.mixture(device or device_of(ngpu), tunes=tunes))
+        self._options, self._histories = options, histories
         self._in_context = options.context != "none"
-        self._scorers = [*map(uncached, scorers)] if self._in_context else scorers
+        self._scorers = [component.scorer for component in self.mixture.every]
         self._uncertain: Any = None
         if options.uncertainty:
-            loaded = map(uncached, self._scorers)
-            random = (scorer for scorer in loaded if scorer.is_uncertain)
+            random = (scorer for scorer in self._scorers if scorer.is_uncertain)
             self._uncertain = next(random, None)
             if self._uncertain is None:
                 raise InputError(
@@ -205,8 +215,8 @@ class ListWorker(ComponentWorker):
 
     def score(self, block: Block) -> Tuple[List[Rows], List[UnknownWords]]:
         """Scores of the lists of a block, and the words that each component does not know."""
-        rate, counting = self._options.max_oov_rate, self._options.counting
-        unknown = [UnknownWords(c.name, rate, counting) for c in self.components]
+        unknown, facts = self.mixture.uncounted(self._options.counting), self.mixture.facts
+        self._weighed = facts, self._options.scales_for(facts)
         if not self._in_context:
             # all at once: each list is a recording by itself
             block = [[item] for recording in block for item in recording]
@@ -237,7 +247,7 @@ class ListWorker(ComponentWorker):
     def _said(self, item: ScoredList) -> Sequence[str]:
         """Words from which the utterances after a list go on."""
         if self._histories is None:
-            return choose(item, self._weighting).words
+            return choose(item, *self._weighed).words
         return self._histories[item.nbest.utt]
 
     def _at_once(
@@ -340,30 +350,30 @@ def scored_by_own_lms(
     options: RescoreOptions,
     output: Optional[PathLike],
     **where: Any,
-) -> Tuple[Iterator[ScoredList], Weighting]:
+) -> Tuple[Iterator[ScoredList], MixtureFacts]:
     """Lists that each its LM of `utt2lm` has scored, as `scored_lists` yields them."""
     scored: Dict[str, ScoredList] = {}
-    weightings: List[Weighting] = []
+    mixtures: List[MixtureFacts] = []
     for number, (lm, (items, utts)) in enumerate(by_lm(lists, options).items()):
         own = dataclasses.replace(options, utt2lm=None, lms=(lm, *options.lms[1:]))
         where["output"] = None if output is None else f"{os.fspath(output)}.{number}"
-        with scored_lists(pool, items, own, **where, total=len(items)) as (found, weighting):
+        with scored_lists(pool, items, own, **where, total=len(items)) as (found, mixture):
             scored.update((item.nbest.utt, item) for item in found if item.nbest.utt in utts)
-        weightings.append(weighting)
-    return iter([scored[item.utt] for item in lists]), one_weighting(weightings)
+        mixtures.append(mixture)
+    return iter([scored[item.utt] for item in lists]), one_mixture(mixtures)
 
 
-def one_weighting(weightings: Sequence[Weighting]) -> Weighting:
-    """Weighting of lists that LMs of `utt2lm` have scored, whose digests differ."""
-    names = {tuple(weighting.names) for weighting in weightings}
+def one_mixture(mixtures: Sequence[MixtureFacts]) -> MixtureFacts:
+    """Facts of the mixtures whose LMs of `utt2lm` have scored lists: the first has no digest."""
+    names = {tuple(mixture.names) for mixture in mixtures}
     if len(names) > 1:
         heads = " and ".join(sorted({name[0] for name in names}))
         raise InputError(
             f"--utt2lm: LMs of the names {heads}, and their weights go by one name",
             remedy="Give their folders one name, in folders of their own.",
         )
-    last = weightings[-1]
-    return last._replace(fingerprints=["", *last.fingerprints[1:]])
+    first, *others = mixtures[-1].components
+    return mixtures[-1]._replace(components=[first._replace(fingerprint=""), *others])
 
 
 @contextlib.contextmanager
@@ -378,8 +388,8 @@ def scored_lists(
     device: Optional[str] = None,
     output: Optional[PathLike] = None,
     total: Optional[int] = None,
-) -> Iterator[Tuple[Iterator[ScoredList], Weighting]]:
-    """An iterator of lists with the scores of their words, and how these are weighed.
+) -> Iterator[Tuple[Iterator[ScoredList], MixtureFacts]]:
+    """An iterator of lists with the scores of their words, and facts of the mixture.
 
     It is to be read within the block. Scores of finished blocks are kept beside the output. In
     context, LMs go on from the `histories`, or from what the scales choose. With `utt2lm` all lists
@@ -417,7 +427,6 @@ def scored_lists(
         unit="list",
         total=total,
     ) as (facts, scored):
-        weighting = facts.of_worker._replace(text_forms=facts.text_forms)
         pairs = (
             pair
             for block, rows in with_words_checked(scored, workers)
@@ -428,4 +437,4 @@ def scored_lists(
             for item, (log_probs, uncertainty) in pairs
             for ends in [np.cumsum([len(hyp.words) + 1 for hyp in item.hypotheses])]
         )
-        yield whole, weighting
+        yield whole, facts

@@ -20,6 +20,7 @@ from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.text_checks import Subset, warn_of_spelling
 from espnet_bayeslm.loading.component_options import PRELOAD
+from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.formats import normalized
 from espnet_bayeslm.nbest.types import NBest, whole_units
@@ -30,7 +31,7 @@ from espnet_bayeslm.rescoring.list_worker import (
     SharedRescoreOptions,
     scored_lists,
 )
-from espnet_bayeslm.rescoring.scales import Weighting
+from espnet_bayeslm.rescoring.scales import Scales
 from espnet_bayeslm.rescoring.tuning import (
     AS_USUAL,
     Fold,
@@ -55,12 +56,14 @@ class Rescoring(Iterator):
 
     Attributes:
         lists: The lists.
-        weighting: How scores are weighed, as tuned.
+        mixture: Names, weights, digests and text forms of the LMs and n-grams.
+        scales: Weights of the scores, as tuned.
         tuned: Result of the tuning, where there was one.
     """
 
     lists: Iterator[RescoredList]
-    weighting: Weighting
+    mixture: MixtureFacts
+    scales: Scales
     tuned: Optional[Tuned] = None
 
     def __next__(self) -> RescoredList:
@@ -89,7 +92,7 @@ def rescore(
         **options: Fields of `SharedRescoreOptions`.
 
     Returns:
-        An iterator of `RescoredList`, with the attributes `weighting` and `tuned`.
+        An iterator of `RescoredList`, with the attributes `mixture`, `scales` and `tuned`.
 
     Raises:
         InputError: Something does not fit; lists are checked as they come.
@@ -145,8 +148,8 @@ def rescored(
     if refs is not None and options.context != "none":
         options, histories = with_tuned_histories(pool, lists, options, refs=refs, **where)
     where.update(tunes=refs is not None, histories=histories)
-    with scored_lists(pool, lists, options, **where) as (scored, weighting):
-        yield tune_and_choose(scored, weighting, options, refs=refs)
+    with scored_lists(pool, lists, options, **where) as (scored, mixture):
+        yield tune_and_choose(scored, mixture, options, refs=refs)
 
 
 def with_tuned_histories(
@@ -170,9 +173,9 @@ def with_tuned_histories(
     )
     kept = None if output is None else f"{os.fspath(output)}.untuned"
     apart = dataclasses.replace(options, context="none")
-    with scored_lists(pool, lists, apart, tunes=True, output=kept, **where) as (scored, weighting):
-        first = tune_and_choose(scored, weighting, apart, refs=refs)
-        scales, histories = first.weighting.scales, None
+    with scored_lists(pool, lists, apart, tunes=True, output=kept, **where) as (scored, mixture):
+        first = tune_and_choose(scored, mixture, apart, refs=refs)
+        scales, histories = first.scales, None
         if options.folds is not None:
             histories = {item.nbest.utt: item.words for item in first.lists}
     LOG.info("--context: after the first time the scales are %s", scales)
@@ -184,7 +187,7 @@ def with_tuned_histories(
 
 def tune_and_choose(
     scored: Iterable[ScoredList],
-    weighting: Weighting,
+    mixture: MixtureFacts,
     options: RescoreOptions = AS_USUAL,
     *,
     refs: Optional[Refs] = None,
@@ -193,42 +196,45 @@ def tune_and_choose(
 
     With references scales are tuned on the lists first, which then are all kept in memory.
     """
+    given = options.scales_for(mixture)
+    how: Any = dict(confidence=options.wants_confidence(given))
     if refs is None:
-        weighting.warn_untuned()
-        return Rescoring((choose(item, weighting) for item in scored), weighting)
+        given.warn_untuned(mixture, **how)
+        return Rescoring((choose(item, mixture, given, **how) for item in scored), mixture, given)
     lists = list(scored)
     groups = whole_units([item.nbest for item in lists], options.place_of).of
     if all(item.nbest.scores(name) is None for item in lists for name in SCORES):
         LOG.info("the lists have no scores: the rank stands in for them")
-    tuned = tune(lists, refs, weighting, options, groups=groups)
+    tuned = tune(lists, refs, mixture, options, groups=groups)
+    scales = tuned.scales
     if tuned.unused:
         LOG.warning(tuned.unused)
-    as_tuned = weighting._replace(scales=tuned.scales)
     if options.folds is None:
-        return Rescoring((choose(item, as_tuned) for item in lists), as_tuned, tuned)
-    folds, rescored = rescored_in_folds(lists, refs, weighting, options, groups)
-    return Rescoring(iter(rescored), as_tuned, tuned._replace(folds=folds))
+        chosen = (choose(item, mixture, scales, **how) for item in lists)
+        return Rescoring(chosen, mixture, scales, tuned)
+    folds, rescored = rescored_in_folds(lists, refs, mixture, options, groups, **how)
+    return Rescoring(iter(rescored), mixture, scales, tuned._replace(folds=folds))
 
 
 def rescored_in_folds(
     lists: Sequence[ScoredList],
     refs: Refs,
-    weighting: Weighting,
+    mixture: MixtureFacts,
     options: RescoreOptions,
     groups: Mapping[str, str],
+    **how: Any,
 ) -> Tuple[Tuple[Fold, ...], List[RescoredList]]:
     """Errors of the folds, and the lists, each rescored with scales tuned on the other folds."""
     nbests = [item.nbest for item in lists]
     errors = hypothesis_errors(nbests, refs, options.counting)
     rescored: Dict[int, RescoredList] = {}
     folds = []
-    for places in fold_lists(nbests, options.folds or 0, groups):
+    for places in map(np.ndarray.tolist, fold_lists(nbests, options.folds or 0, groups)):
         rest = [lists[k] for k in np.setdiff1d(np.arange(len(lists)), places)]
         refs_of_rest = {item.nbest.utt: refs[item.nbest.utt] for item in rest}
-        tuned = tune(rest, refs_of_rest, weighting, options, groups=groups)
-        of_others = weighting._replace(scales=tuned.scales)
-        rescored.update((k, choose(lists[k], of_others)) for k in places.tolist())
-        pairs = [(errors[k], rescored[k]) for k in places.tolist()]
+        tuned = tune(rest, refs_of_rest, mixture, options, groups=groups)
+        rescored.update((k, choose(lists[k], mixture, tuned.scales, **how)) for k in places)
+        pairs = [(errors[k], rescored[k]) for k in places]
         own = [counts[r.control] for counts, r in pairs if r.control is not None]
         folds.append(
             Fold(

@@ -1,4 +1,4 @@
-"""Weights of the scores of a hypothesis: scales, and the components of a mixture with theirs.
+"""Weights of the scores of a hypothesis.
 
 A recogniser has learnt an LM of its training text. Where it recognises another domain, the density
 ratio subtracts an LM of that text (McDermott et al. 2019, "A density ratio approach to language
@@ -9,36 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import (
-    Any,
-    Container,
-    Dict,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Container, Dict, Mapping, Optional, Sequence, Tuple
 
-import numpy as np
-
-from espnet_bayeslm.loading.component_options import SubtractOptions
-from espnet_bayeslm.loading.components import load_components
-from espnet_bayeslm.loading.weights_file import (
-    KeptForm,
-    NamedWeight,
-    check_subtracted,
-    checked_form,
-    forms_of_weights,
-    kept_forms,
-    match_weights,
-    read_weights,
-)
+from espnet_bayeslm.mixture.facts import ComponentFacts, MixtureFacts, checked_form
+from espnet_bayeslm.mixture.weights_file import check_subtracted
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, ListPosterior
 from espnet_bayeslm.rescoring.features import FIRST_WINS, LM, SUBTRACTED, sign_of
-from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_yaml_as
 from espnet_bayeslm.utils.log import LOG
@@ -62,9 +38,8 @@ class Scales:
         decision: "max", or "mbr" for the fewest expected word errors.
         control: Scales that were tuned in the same way without the scores of the new LMs; None:
             not tuned.
-        subtracted: Weights of the subtracted LMs, at or below zero; they are added to both sums.
-        fingerprints: Digests of the LMs that they were tuned with, by name, where a file says so.
-        text_forms: Forms in which pretrained LMs read the text in the tuning, by name.
+        subtracted: (name, weight) of subtracted LMs, at or below zero, that are added to both sums.
+        lms: What is known of the LMs with which they were tuned.
         tuned_on: File that they were tuned on, where a file says so.
 
     Raises:
@@ -78,13 +53,8 @@ class Scales:
     posterior: Optional[ListPosterior] = None
     decision: str = "max"
     control: Optional[Scales] = None
-    subtracted: Tuple[NamedWeight, ...] = ()
-    fingerprints: Mapping[str, str] = dataclasses.field(
-        default_factory=dict, compare=False, repr=False
-    )
-    text_forms: Mapping[str, str] = dataclasses.field(
-        default_factory=dict, compare=False, repr=False
-    )
+    subtracted: Tuple[Tuple[str, float], ...] = ()
+    lms: MixtureFacts = dataclasses.field(default=MixtureFacts(), compare=False, repr=False)
     tuned_on: Optional[str] = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -97,7 +67,7 @@ class Scales:
         if self.decision not in DECISIONS:
             expected = ", ".join(DECISIONS)
             raise InputError(f"the decision is {self.decision!r}, not one of {expected}")
-        check_subtracted(self.subtracted)
+        check_subtracted(dict(self.subtracted))
 
     def weights(self, known: Container[str]) -> Dict[str, float]:
         """Weight of each feature of a list, whose features are `known`."""
@@ -106,8 +76,15 @@ class Scales:
         own.update({LM: 1.0, "words": -self.word_penalty})
         if self.features is not None:
             own = dict(self.features)
-        less = {f"{SUBTRACTED}.{row.name}": row.weight for row in self.subtracted if row.weight}
+        less = {f"{SUBTRACTED}.{name}": weight for name, weight in self.subtracted if weight}
         return {**own, **less}
+
+    @property
+    def facts(self) -> MixtureFacts:
+        """Facts of the LMs with which they were tuned, with the weights of subtracted ones."""
+        rows = {row.name: row for row in self.lms.subtracted}
+        less = [rows.get(n, ComponentFacts(n))._replace(weight=w) for n, w in self.subtracted]
+        return MixtureFacts(self.lms.components, less)
 
     @property
     def uses_lm(self) -> bool:
@@ -119,8 +96,37 @@ class Scales:
         """True if single LMs have a weight beside their mixture."""
         return any(name.startswith(f"{LM}.") for name, _ in self.features or ())
 
+    def of(self, mixture: MixtureFacts, decision: Optional[str] = None) -> Scales:
+        """These scales with the weights of a mixture's subtracted LMs, and perhaps a decision."""
+        own = tuple((row.name, row.weight) for row in mixture.subtracted)
+        return dataclasses.replace(self, subtracted=own, decision=decision or self.decision)
+
+    def warn_untuned(self, mixture: MixtureFacts, *, confidence: bool) -> None:
+        """Warn where they use no LM, were tuned with other LMs, or without a posterior."""
+        if mixture.components and not self.uses_lm:
+            LOG.warning(NOT_USED)
+        then, now = self.lms.digests, mixture.digests
+        is_known = any(row.fingerprint for row in mixture.components)
+        if then and is_known and {*then.values()} != {*now.values()}:
+            known, given = ", ".join(sorted(then)), ", ".join(sorted(now))
+            other = f"{known}, and this run has {given}"
+            if known == given:
+                other = f"other files of {given}"
+            LOG.warning(f"--scales was tuned with {other}: give the same LMs, or tune again")
+        if confidence and self.posterior is None:
+            LOG.warning("the posterior over the lists is not tuned: its sharpness is 1")
+
+    def settings(self, mixture: MixtureFacts) -> Dict[str, Any]:
+        """Content of `--scales`' file for a mixture, as yaml has it."""
+        pairs = zip(mixture.names, mixture.weights.tolist(), strict=True)
+        content = {**self.content(), "components": dict(pairs)}
+        if self.decision != "max":
+            content["decision"] = self.decision
+        known = {"fingerprints": mixture.digests, "text_forms": mixture.text_forms}
+        return {**content, **{name: value for name, value in known.items() if value}}
+
     def content(self) -> Dict[str, Any]:
-        """Content of a yaml file that `read_scales` reads."""
+        """Weights as a yaml file has them that `read_scales` reads."""
         content: Dict[str, Any] = {"features": dict(self.features)} if self.features else {}
         own = self.weights(("am_score",))
         if own.get("am_score", 0.0) > 0 and own.get(LM, 0.0) > 0:  # whose ratio is `lmwt`
@@ -128,14 +134,14 @@ class Scales:
         if self.posterior is not None:
             content["posterior"] = dataclasses.asdict(self.posterior)
         if self.subtracted:
-            content["subtracted"] = {row.name: row.weight for row in self.subtracted}
+            content["subtracted"] = dict(self.subtracted)
         if self.control is not None:
             content["control"] = self.control.content()
         return content
 
     def __str__(self) -> str:
         """Chosen scales, for people."""
-        own = [f"{SUBTRACTED}.{row.name} {row.weight:.4g}" for row in self.subtracted]
+        own = [f"{SUBTRACTED}.{name} {weight:.4g}" for name, weight in self.subtracted]
         if self.features is None:
             return ", ".join([f"LMWT {self.lmwt:g}, word penalty {self.word_penalty:g}", *own])
         if self.features == FIRST_WINS:
@@ -144,7 +150,7 @@ class Scales:
 
 
 def scales_of(
-    weights: Mapping[str, float], *, has_graph: bool, subtracted: Sequence[NamedWeight] = ()
+    weights: Mapping[str, float], *, has_graph: bool, subtracted: Sequence[str] = ()
 ) -> Scales:
     """Scales that choose as weights of features do.
 
@@ -152,8 +158,7 @@ def scales_of(
     With subtracted LMs, whose weights are features of their own, the LM's weight must be 1.
     """
     own = dict(weights)
-    known = [own.pop(f"{SUBTRACTED}.{row.name}", 0.0) for row in subtracted]
-    less = tuple(r._replace(weight=w) for r, w in zip(subtracted, known, strict=True))
+    less = tuple((name, own.pop(f"{SUBTRACTED}.{name}", 0.0)) for name in subtracted)
     features = tuple(own.items())
     lm, am = own.get(LM, 0.0), own.get("am_score", 0.0)
     if lm <= 0 or am <= 0:
@@ -190,148 +195,23 @@ def _scales_of(content: Mapping[str, Any]) -> Scales:
     tuned_on = {"tuned_on": content.get("tuned_on"), **(content.get("counted") or {})}["tuned_on"]
     return Scales(
         *(lmwt, penalty, features, posterior, decision, control),
-        subtracted=subtracted_of(content),
-        fingerprints=dict(content.get("fingerprints") or {}),
-        text_forms={n: checked_form(f) for n, f in (content.get("text_forms") or {}).items()},
+        subtracted=tuple((str(n), float(w)) for n, w in (content.get("subtracted") or {}).items()),
+        lms=_lms_of(content),
         tuned_on=None if tuned_on is None else str(tuned_on),
     )
 
 
-def subtracted_of(content: Mapping[str, Any]) -> Tuple[NamedWeight, ...]:
-    """Subtracted LMs and their weights, of scales."""
-    digests = content.get("fingerprints") or {}
-    return tuple(
-        NamedWeight(str(name), float(weight), str(digests.get(name, "")))
-        for name, weight in (content.get("subtracted") or {}).items()
-    )
-
-
-class Weighting(NamedTuple):
-    """Components of a mixture, with the weights of their scores and of all others.
-
-    Attributes:
-        names: The components' names.
-        weights: Their weights, (K,).
-        scales: Weights of the acoustic score and the number of words, or of features.
-        fingerprints: The digests of the components' files, where they are known.
-        confidence: True if words get confidences, as always with "mbr".
-        text_forms: Form in which each pretrained LM reads the text, by name, once it is chosen.
-    """
-
-    names: Sequence[str]
-    weights: np.ndarray
-    scales: Scales
-    fingerprints: Sequence[str] = ()
-    confidence: bool = False
-    text_forms: Mapping[str, str] = {}
-
-    @property
-    def digests(self) -> Dict[str, str]:
-        """The digests of all files that are known, those of subtracted LMs too, by name."""
-        known = dict(zip(self.names, self.fingerprints, strict=False))
-        known.update((row.name, row.fingerprint) for row in self.scales.subtracted)
-        return {name: digest for name, digest in known.items() if digest}
-
-    def warn_untuned(self) -> None:
-        """Warn where scales use no LM, were tuned with other LMs, or without a posterior."""
-        if len(self.names) and not self.scales.uses_lm:
-            LOG.warning(NOT_USED)
-        then, now = self.scales.fingerprints, self.digests
-        if then and any(self.fingerprints) and {*then.values()} != {*now.values()}:
-            known, given = ", ".join(sorted(then)), ", ".join(sorted(now))
-            other = f"{known}, and this run has {given}"
-            if known == given:
-                other = f"other files of {given}"
-            LOG.warning(f"--scales was tuned with {other}: give the same LMs, or tune again")
-        if self.confidence and self.scales.posterior is None:
-            LOG.warning("the posterior over the lists is not tuned: its sharpness is 1")
-
-    def content(self) -> Dict[str, Any]:
-        """Content of `--scales`' file, as yaml has it."""
-        pairs = zip(self.names, self.weights.tolist(), strict=True)
-        content = {**self.scales.content(), "components": dict(pairs)}
-        if self.scales.decision != "max":
-            content["decision"] = self.scales.decision
-        if self.digests:
-            content["fingerprints"] = self.digests
-        if self.text_forms:
-            content["text_forms"] = dict(self.text_forms)
-        return content
-
-
-def load_mixture(
-    options: SubtractOptions,
-    device: str,
-    *,
-    scales: Union[PathLike, Scales, None] = None,
-    tunes: bool = False,
-    **reading: Any,
-) -> Tuple[List[Component], Weighting, List[KeptForm]]:
-    """LMs and n-grams from their files, and the weights of their scores.
-
-    The weights of subtracted LMs are yet to be tuned with `tunes`. LMs read as `load_components`
-    says it. None is needed where the scales give it no weight.
-
-    Returns:
-        The components, subtracted ones last; the weights; the forms in which pretrained LMs read
-        text where scales and weights were estimated.
-    """
-    known = Scales() if scales is None else scales
-    known = known if isinstance(known, Scales) else read_scales(known)
-    is_unused = scales is not None and not (options.lms or options.ngrams or known.uses_lm)
-    every = [] if is_unused else load_components(options, device, **reading)
-    count = len(options.lms) + len(options.ngrams)
-    components, subtracted = every[:count], every[count:]
-    names, digests = [c.name for c in components], [c.fingerprint for c in components]
-    weights = read_weights(options.weights, names, fingerprints=digests) if every else np.empty(0)
-    of_subtracted = subtracted_weights(
-        [NamedWeight(c.name, 0.0, c.fingerprint) for c in subtracted],
-        known.subtracted,
-        options.subtract_weights,
-        tunes=tunes,
-    )
-    known = dataclasses.replace(known, subtracted=of_subtracted)
-    kept: List[KeptForm] = []
-    if any(component.pretrained is not None for component in every):
-        forms = known.text_forms.items()
-        rows = [NamedWeight(n, 0.0, known.fingerprints.get(n, ""), form) for n, form in forms]
-        kept = kept_forms("--scales", rows, every) + forms_of_weights(options.weights, every)
-    return every, Weighting(names, weights, known, digests), kept
-
-
-def subtracted_weights(
-    lms: Sequence[NamedWeight],
-    known: Sequence[NamedWeight],
-    given: Sequence[float],
-    *,
-    tunes: bool = False,
-) -> Tuple[NamedWeight, ...]:
-    """Weight of each subtracted LM: as given, in their order, or as known from a tuning.
-
-    The LMs, whose weights are not read, are returned as they are with `tunes`.
-    """
-    used = [row.name for row in known if row.weight]
-    problem = remedy = ""
-    if tunes and given:
-        problem = "--subtract_weight where scales are tuned"
-        remedy = "Leave it out to tune the weight, or give --lmwt or --scales."
-    elif given and len(given) != len(lms):
-        problem = f"{len(given)} --subtract_weight for {len(lms)} --subtract_lm"
-        remedy = "Give a weight at or below zero for each --subtract_lm."
-    elif used and not lms and not tunes:
-        problem = f"--scales were tuned with the subtracted LM {used[0]}, and there is none"
-        remedy = "Give it by --subtract_lm."
-    elif lms and not (given or known or tunes):
-        problem = f"no weight of the subtracted LM {lms[0].name}"
-        remedy = "Tune it (`bayeslm rescore --tune_ref`), and give its --scales or"
-        remedy += " --subtract_weight."
-    if problem:
-        raise InputError(problem, remedy=remedy)
-    if not lms or tunes:
-        return tuple(lms)
-    names, digests = [row.name for row in lms], [row.fingerprint for row in lms]
-    try:
-        values = given or match_weights(known, names, digests)
-    except InputError as error:
-        raise InputError(f"--scales, subtracted LMs: {error}") from None
-    return tuple(map(NamedWeight, names, values, digests))
+def _lms_of(content: Mapping[str, Any]) -> MixtureFacts:
+    """Facts of the LMs with which scales were tuned."""
+    digests, forms = content.get("fingerprints") or {}, content.get("text_forms") or {}
+    less = content.get("subtracted") or {}
+    rows = {
+        str(name): ComponentFacts(
+            str(name),
+            fingerprint=str(digests.get(name, "")),
+            text_form=checked_form(forms.get(name)),
+        )
+        for name in dict.fromkeys([*digests, *forms, *less])
+    }
+    own = [row for name, row in rows.items() if name not in less]
+    return MixtureFacts(own, [row for name, row in rows.items() if name in less])

@@ -15,7 +15,7 @@ from espnet_bayeslm.evaluation.wer import (
     check_same_utterances,
     closest_reading,
 )
-from espnet_bayeslm.loading.weights_file import NamedWeight
+from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.nbest.types import NBest, whole_units
 from espnet_bayeslm.rescoring.bayes_risk import tuned_posterior
 from espnet_bayeslm.rescoring.decision import NO_LM, ScoredList
@@ -38,7 +38,7 @@ from espnet_bayeslm.rescoring.features import (
     totals,
 )
 from espnet_bayeslm.rescoring.list_worker import RescoreOptions
-from espnet_bayeslm.rescoring.scales import Scales, Weighting, scales_of
+from espnet_bayeslm.rescoring.scales import Scales, scales_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 
@@ -157,7 +157,7 @@ def _choice(scales: Scales) -> str:
 def tune(
     lists: Sequence[ScoredList],
     refs: Refs,
-    weighting: Weighting,
+    mixture: MixtureFacts,
     options: RescoreOptions = AS_USUAL,
     *,
     groups: Mapping[str, str] = MappingProxyType({}),
@@ -166,15 +166,15 @@ def tune(
 
     They are never worse on these lists than the first pass, nor than the control without the LM
     (`with_control`).
-    Of the scales that are given the decision and the names of subtracted LMs are read. The groups,
-    {utterance id: unit}, stay in one fold; by default they are the `whole_units` of the lists.
+    The groups, {utterance id: unit}, stay in one fold; by default they are the `whole_units` of
+    the lists.
     """
     nbests = [item.nbest for item in lists]
     errors = hypothesis_errors(nbests, refs, options.counting)
     of = groups or whole_units(nbests).of
     how: Any = dict(groups=[of[item.utt] for item in nbests], num_folds=options.tune_folds)
     with_lm = [
-        hypothesis_features(item.nbest, item.lm_scores(weighting, of_each=options.tune_lms))
+        hypothesis_features(item.nbest, item.lm_scores(mixture, of_each=options.tune_lms))
         for item in lists
     ]
     # as an LM that knows nothing scores the lists
@@ -186,9 +186,10 @@ def tune(
         for features in (with_lm, without_lm)
     )
     chosen, control, unused = with_control(every, plain)
-    scales = _tuned_scales(chosen, lists, with_lm, refs, weighting.scales.subtracted)
+    less = [row.name for row in mixture.subtracted]
+    scales = _tuned_scales(chosen, lists, with_lm, refs, less)
     own = _tuned_scales(control, lists, without_lm, refs)
-    decision, risk_errors = weighting.scales.decision, None
+    decision, risk_errors = options.scales_for(mixture).decision, None
     if decision == "mbr":
         rows = zip(lists, with_lm, errors, strict=True)
         risk_errors = sum(int(e[item.choice(f, scales, "mbr")]) for item, f, e in rows)
@@ -205,13 +206,7 @@ def tune(
     units = options.counting.units
     firsts = ((refs[nbest.utt], nbest.hypotheses[0].words) for nbest in nbests)
     num_words = sum(len(closest_reading(units(ref), units(first))) for ref, first in firsts)
-    scales = dataclasses.replace(
-        scales,
-        decision=decision,
-        control=own,
-        fingerprints=weighting.digests,
-        text_forms=weighting.text_forms,
-    )
+    scales = dataclasses.replace(scales, decision=decision, control=own, lms=mixture)
     return Tuned(scales, chosen, control, picture, num_words, risk_errors, unused=unused)
 
 
@@ -220,7 +215,7 @@ def _tuned_scales(
     lists: Sequence[ScoredList],
     features: Sequence[Features],
     refs: Refs,
-    subtracted: Sequence[NamedWeight] = (),
+    subtracted: Sequence[str] = (),
 ) -> Scales:
     """Scales of tuned weights, with the posterior over a list whose words are calibrated."""
     has_graph = any("graph_score" in own for own in features)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from pathlib import Path
-from typing import Any, Callable, List, Sequence, Union
+from typing import Callable, List, Sequence, Union
 
 import numpy as np
 
@@ -20,7 +20,7 @@ CONVENTION = "a word's score has its end in it"
 class CachedScorer(WordScorer):
     """A scorer that is loaded only where its scores are not in the cache yet.
 
-    Scores of sentences by themselves are kept; for all others ask the scorer, which is `uncached`.
+    Scores of sentences by themselves are kept; all else is the scorer's.
 
     Its fingerprint is a digest of all that scores depend on besides the sentences, or a function
     of the sentences that are scored first, by which an LM chooses how it reads text.
@@ -33,8 +33,9 @@ class CachedScorer(WordScorer):
         name: str,
         folder: PathLike,
         fingerprint: Union[str, Callable[[Sequence[Sequence[str]]], str]],
+        reads_in_forms: bool = False,
     ):
-        self.name = name
+        self.name, self.reads_in_forms = name, reads_in_forms
         self._load, self._folder, self._fingerprint = load, Path(folder), fingerprint
 
     @functools.cached_property
@@ -68,15 +69,17 @@ class CachedScorer(WordScorer):
             )
         return scores
 
-    def token_counts(self, words: Sequence[str]) -> np.ndarray:
-        """(n + 1,) tokens of each word and of `</s>`."""
-        return self.scorer.token_counts(words)
-
-    def unknown(self, words: Sequence[str]) -> List[bool]:
-        """True for each word that the LM does not know."""
-        return self.scorer.unknown(words)
+    @property
+    def text_form(self) -> str:  # type: ignore[override]
+        """Form in which the LM reads text; an LM without forms is not loaded for it."""
+        return self.scorer.text_form if self.reads_in_forms else ""
 
 
-def uncached(scorer: WordScorer) -> Any:
-    """Scorer itself, loaded, where a cache stands before it."""
-    return scorer.scorer if isinstance(scorer, CachedScorer) else scorer
+def _of_scorer(name: str) -> property:
+    """Attribute or method of the scorer behind a cache."""
+    return property(lambda cached: getattr(cached.scorer, name))
+
+
+for _name in vars(WordScorer).keys() - vars(CachedScorer).keys() - {"name", "reads_in_forms"}:
+    if not _name.startswith("_"):
+        setattr(CachedScorer, _name, _of_scorer(_name))

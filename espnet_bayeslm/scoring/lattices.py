@@ -16,43 +16,36 @@ import functools
 import heapq
 import itertools
 import math
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
-
-import numpy as np
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.nbest.lattice import NULL, Arc, Lattice, PathScales, best_rest, pruned
 from espnet_bayeslm.scoring.word_scores import END, WordScorer
-
-Mixture = Callable[[np.ndarray], np.ndarray]
-"""Makes the score of each word, (n,), of ln p under each component, (K, n)."""
 
 
 class WordPrefix:
     """First words of a sentence, or some words in it; prefixes are a tree.
 
     Attributes:
-        states: State of each scorer after the words.
+        state: State of the scorer after the words.
         parent: The prefix without the last word; None for no words.
         word: The last word.
         depth: Number of words.
-        log_probs: Mixed score of the next words that were asked for.
+        log_probs: Score of the next words that were asked for.
     """
 
-    __slots__ = ("children", "depth", "key", "log_probs", "parent", "states", "word")
+    __slots__ = ("children", "depth", "key", "log_probs", "parent", "state", "word")
 
-    def __init__(self, states: Sequence[Any], parent: Optional[WordPrefix] = None, word: str = ""):
-        self.states, self.parent, self.word = states, parent, word
+    def __init__(self, state: Any, parent: Optional[WordPrefix] = None, word: str = ""):
+        self.state, self.parent, self.word = state, parent, word
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.children: Dict[str, WordPrefix] = {}
         self.key: Optional[Tuple[int, Tuple[str, ...]]] = None
         self.log_probs: Dict[str, float] = {}
 
-    def after(self, word: str, scorers: Sequence[WordScorer]) -> WordPrefix:
+    def after(self, word: str, scorer: WordScorer) -> WordPrefix:
         """Prefix with one more word."""
         if word not in self.children:
-            pairs = zip(scorers, self.states, strict=True)
-            states = [scorer.after(state, word) for scorer, state in pairs]
-            self.children[word] = WordPrefix(states, self, word)
+            self.children[word] = WordPrefix(scorer.after(self.state, word), self, word)
         return self.children[word]
 
     def words(self) -> List[str]:
@@ -93,8 +86,7 @@ class MergeOptions(NamedTuple):
 
 def rescore_lattices(
     lattices: Sequence[Lattice],
-    scorers: Sequence[WordScorer],
-    mix: Mixture,
+    scorer: WordScorer,
     *,
     scales: Optional[PathScales] = None,
     options: MergeOptions,
@@ -105,23 +97,21 @@ def rescore_lattices(
 
     Args:
         lattices: The lattices.
-        scorers: The K components: their scorers.
-        mix: Function that mixes the components' scores.
+        scorer: The LMs.
         scales: Weights of the scores; None: the scales of each lattice. A result carries its
             scales.
         options: Limits of merging and pruning.
     """
     of_each = [[arc.label for arc in item.arcs if arc.word is not None] for item in lattices]
     words = dict.fromkeys(itertools.chain.from_iterable(of_each))
-    for scorer in scorers:
-        scorer.check_plain(of_each)
-    root = WordPrefix([scorer.begin(vocabulary=words) for scorer in scorers])
-    anywhere = WordPrefix([scorer.begin(vocabulary=words, anywhere=True) for scorer in scorers])
-    estimates = _estimates(lattices, root, anywhere, scorers, mix, options)
-    searches = [_Search(item, root, scorers, scales or item.scales, options) for item in estimates]
+    scorer.check_plain(of_each)
+    root = WordPrefix(scorer.begin(vocabulary=words))
+    anywhere = WordPrefix(scorer.begin(vocabulary=words, anywhere=True))
+    estimates = _estimates(lattices, root, anywhere, scorer, options)
+    searches = [_Search(item, root, scorer, scales or item.scales, options) for item in estimates]
     waiting = list(searches)
     while waiting:
-        _score([request for search in waiting for request in search.requests()], scorers, mix)
+        _score([request for search in waiting for request in search.requests()], scorer)
         for search in waiting:
             search.advance()
         waiting = [search for search in waiting if search.level < len(search.levels)]
@@ -132,8 +122,7 @@ def _estimates(
     lattices: Sequence[Lattice],
     root: WordPrefix,
     anywhere: WordPrefix,
-    scorers: Sequence[WordScorer],
-    mix: Mixture,
+    scorer: WordScorer,
     options: MergeOptions,
 ) -> List[Lattice]:
     """Lattices with LM scores to estimate whole paths by.
@@ -145,20 +134,20 @@ def _estimates(
     without = [item for item in lattices if "lm_score" not in item.scores]
     if not without or (math.isinf(options.beam) and math.isinf(options.prune)):
         return list(lattices)
-    contexts = [_contexts(item, root, anywhere, scorers) for item in without]
+    contexts = [_contexts(item, root, anywhere, scorer) for item in without]
     requests: List[Request] = []
     for item, before in zip(without, contexts, strict=True):
         for prefixes, arcs in zip(before, item.outgoing(), strict=True):
             words = list(dict.fromkeys(arc.label for arc in arcs if arc.word is not None))
             requests += [(prefix, words) for prefix in prefixes if words]
         requests += [(prefix, [END]) for prefix in before[item.end]]
-    _score(requests, scorers, mix)
+    _score(requests, scorer)
     estimated = map(_estimated, without, contexts)
     return [item if "lm_score" in item.scores else next(estimated) for item in lattices]
 
 
 def _contexts(
-    lattice: Lattice, root: WordPrefix, anywhere: WordPrefix, scorers: Sequence[WordScorer]
+    lattice: Lattice, root: WordPrefix, anywhere: WordPrefix, scorer: WordScorer
 ) -> List[Dict[WordPrefix, None]]:
     """Last words of the paths to each node, as prefixes of one word; at the start the root."""
     contexts: List[Dict[WordPrefix, None]] = [{} for _ in range(lattice.num_nodes)]
@@ -167,7 +156,7 @@ def _contexts(
         if arc.word is None:
             contexts[arc.target].update(contexts[arc.source])
         else:
-            contexts[arc.target][anywhere.after(arc.label, scorers)] = None
+            contexts[arc.target][anywhere.after(arc.label, scorer)] = None
     return contexts
 
 
@@ -185,7 +174,7 @@ def _estimated(lattice: Lattice, contexts: Sequence[Dict[WordPrefix, None]]) -> 
     return dataclasses.replace(lattice, arcs=tuple(arcs))
 
 
-def _score(requests: Sequence[Request], scorers: Sequence[WordScorer], mix: Mixture) -> None:
+def _score(requests: Sequence[Request], scorer: WordScorer) -> None:
     """Give prefixes the scores that they are asked for."""
     wanted: Dict[WordPrefix, Dict[str, None]] = {}
     for prefix, words in requests:
@@ -194,12 +183,8 @@ def _score(requests: Sequence[Request], scorers: Sequence[WordScorer], mix: Mixt
     pairs = [(prefix, word) for prefix, words in wanted.items() for word in words]
     if not pairs:
         return
-    asked = [word for _, word in pairs]
-    found = [
-        scorer.next_words([prefix.states[k] for prefix, _ in pairs], asked)
-        for k, scorer in enumerate(scorers)
-    ]
-    for (prefix, word), score in zip(pairs, mix(np.stack(found)).tolist(), strict=True):
+    found = scorer.next_words([prefix.state for prefix, _ in pairs], [word for _, word in pairs])
+    for (prefix, word), score in zip(pairs, found.tolist(), strict=True):
         prefix.log_probs[word] = score
 
 
@@ -210,11 +195,11 @@ class _Search:
         self,
         estimate: Lattice,
         root: WordPrefix,
-        scorers: Sequence[WordScorer],
+        scorer: WordScorer,
         scales: PathScales,
         options: MergeOptions,
     ):
-        self.scorers = scorers
+        self.scorer = scorer
         unit = abs(scales.lm) or 1.0
         # arcs that do not lead to the end, or are unlikely to, are not scored
         estimate = pruned(estimate, scales, options.prune * unit)
@@ -283,7 +268,7 @@ class _Search:
         for number, target, word, static in self.outgoing[node]:
             score, after = 0.0, prefix
             if word is not None:
-                score, after = prefix.log_probs[word], prefix.after(word, self.scorers)
+                score, after = prefix.log_probs[word], prefix.after(word, self.scorer)
             key = after.last(self.options.order)
             self.steps.append((source, target, key, number, score))
             new = total + static + self.scales.lm * score

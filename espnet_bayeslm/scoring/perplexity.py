@@ -7,10 +7,8 @@ Perplexity is kept as sums, from which each normalisation is derived.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
-import sys
 from collections import Counter
 from typing import (
     Any,
@@ -32,8 +30,7 @@ from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.transcripts import read_transcripts
 from espnet_bayeslm.evaluation.wer import Counting
 from espnet_bayeslm.scoring.interpolation import mixed_scores
-from espnet_bayeslm.scoring.unknown_words import mending_lines
-from espnet_bayeslm.scoring.word_scores import Component, WordScores
+from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, without_marks
 from espnet_bayeslm.utils.log import LOG
@@ -48,6 +45,10 @@ BLOCK_SIZE = 2000
 HIGH_OOV_RATE = 0.02
 # A larger perplexity tells only that a word has a probability near zero.
 MAX_SENSIBLE = 1e6
+ONE_FORM = (
+    "Do text and LM agree in case, spelling and tokens?"
+    " `--normalize lower,punct` makes text in upper case or with punctuation agree."
+)
 NO_IDS = "If they are utterance ids, say --keyed true."
 BEYOND_SENSE = (
     "A perplexity above 1e6 comes from words or </s> with a probability near zero: check for a"
@@ -123,7 +124,7 @@ class UnknownWords:
         self.num_words += other.num_words
         self.words.update(other.words)
 
-    def check(self, mends: Mends, *, report: bool = False) -> None:
+    def check(self, mends: Mends, *, report: bool = False, remedy: str = ONE_FORM) -> None:
         """Raise an InputError where too many words are unknown; `report`: log their rate.
 
         `mends` says how these words differ from words that the component knows.
@@ -138,10 +139,6 @@ class UnknownWords:
             f" ({100 * rate:.2f} %, {distinct} distinct{words}{': ' if distinct else ''}{examples})"
         )
         if rate > self.max_oov_rate:
-            remedy = (
-                "Do text and LM agree in case, spelling and tokens?"
-                " `--normalize lower,punct` makes text in upper case or with punctuation agree."
-            )
             if lines := mends(self.words):
                 remedy += f" {'; '.join(lines)}."
             problem = f"{message}, and --max_oov_rate is {self.max_oov_rate}"
@@ -149,43 +146,6 @@ class UnknownWords:
         if report:
             lines = mends(self.words) if rate > HIGH_OOV_RATE else []
             (LOG.warning if lines else LOG.info)("\n  ".join([message, *lines]))
-
-
-def score_components(
-    components: Sequence[Component],
-    sentences: Sequence[Sequence[str]],
-    *,
-    max_oov_rate: float,
-    keyed: bool,
-    context: int = 0,
-) -> List[List[WordScores]]:
-    """Scores of each sentence by each component."""
-    found, counts = [], []
-    for component in components:
-        scores = component_scores(component, sentences, context=context)
-        count = UnknownWords(component.name, max_oov_rate)
-        count.add(sentences, scores)
-        count.check(functools.partial(mending_lines, scorer=component.scorer), report=True)
-        found.append(scores)
-        counts.append(count)
-    if not keyed:
-        check_no_ids(
-            sentences, lambda word: any(word not in c.words for c in counts), remedy=NO_IDS
-        )
-    return found
-
-
-def component_scores(
-    component: Component, sentences: Sequence[Sequence[str]], *, context: int = 0
-) -> List[WordScores]:
-    """Scores of each sentence by one component.
-
-    Repeated ones are the scorer's own affair: an LM with context needs them where they stand.
-    """
-    # an LM with context reads the text as a whole
-    size = sys.maxsize if context else BLOCK_SIZE
-    blocks = [sentences[n : n + size] for n in range(0, len(sentences), size)]
-    return [scores for block in blocks for scores in component.scorer.word_scores(block)]
 
 
 class TextPerplexity(NamedTuple):
@@ -235,11 +195,11 @@ class TextPerplexity(NamedTuple):
 
 
 def text_perplexities(
-    components: Sequence[Component],
+    components: Sequence[Tuple[str, str]],
     lines: Sequence[Sequence[str]],
     scores: Sequence[Sequence[WordScores]],
+    tokens: Sequence[Sequence[np.ndarray]],
     weights: Optional[np.ndarray] = None,
-    tokens: Optional[Sequence[Sequence[np.ndarray]]] = None,
 ) -> List[TextPerplexity]:
     """Perplexity of a text under each component and, if there are weights, under their mixture.
 
@@ -247,17 +207,14 @@ def text_perplexities(
     all components.
 
     Args:
-        components: The K components.
+        components: Name and kind of each of the K components.
         lines: The sentences of n words each.
         scores: Scores of each sentence by each component.
+        tokens: (n + 1,) tokens of each word and `</s>` of each sentence, for each component.
         weights: (K,) weights of the mixture.
-        tokens: (n + 1,) tokens of each word and `</s>` of each sentence, for each component; None:
-            the scorers count them.
     """
-    if tokens is None:
-        tokens = [[c.scorer.token_counts(words) for words in lines] for c in components]
     pairs = zip(components, scores, tokens, strict=True)
-    rows = [(c.name, c.kind, found, counts) for c, found, counts in pairs]
+    rows = [(*names, found, counts) for names, found, counts in pairs]
     excluded = [np.logical_or.reduce([s.oov for s in row]) for row in zip(*scores, strict=True)]
     # the space before a word is the word's, as a character LM counts it
     characters = [np.array([len(w) + (i > 0) for i, w in enumerate(ws)] + [1]) for ws in lines]

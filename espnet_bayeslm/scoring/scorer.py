@@ -106,9 +106,6 @@ class LMScorer(WordScorer):
         """True if something in the LM is random."""
         return self.tree_lm.is_uncertain
 
-    def prepare(self, sentences: Sequence[Sequence[str]]) -> Any:
-        """Choose by some sentences all that scores depend on, where it is not chosen yet."""
-
     def check_plain(self, sentences: Sequence[Sequence[str]]) -> None:
         """Raise an InputError if most sentences are in tokens already."""
         check_is_plain(sentences, self.reader.is_token, name=self.name)

@@ -66,10 +66,21 @@ class WordScorer:
     Attributes:
         name: Name in tables.
         is_uncertain: True if something in its LM is random.
+        reads_in_forms: True if it reads text in one of several forms, as a pretrained LM does.
+        is_open: True if sentences choose the form, or tell what its unnamed parts cost.
+        chooses: True if sentences choose the form, unless one is known from an earlier choice.
+        text_form: The form, a value of `--text_form`; empty for all other scorers.
     """
 
     name: str
     is_uncertain: bool = False
+    reads_in_forms: bool = False
+    is_open: bool = False
+    chooses: bool = False
+    text_form: str = ""
+
+    def prepare(self, sentences: Any, form: Any = None) -> Any:
+        """Choose the form by some sentences, unless it is given or chosen already."""
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence (words without `<s>`, `</s>`), in order."""
@@ -144,12 +155,9 @@ class Component(NamedTuple):
         kind: "lm", "ngram" or "mixture".
         scorer: Scorer of sentences, word by word.
         fingerprint: A digest of its files: by it weights find their component under any name.
-        pretrained: Scorer of a pretrained LM, which reads text in a form of its own, also where a
-            cache stands before it; None: another LM, or an n-gram.
     """
 
     name: str
     kind: str
     scorer: WordScorer
     fingerprint: str = ""
-    pretrained: Optional[Any] = None

@@ -263,8 +263,8 @@ def test_rescore_is_the_tool(nbest, bayes, ngram, segments, tmp_path, monkeypatc
     assert found == len(costs) > 0
     scales = settings(output)
     # weights of features have no LMWT where the LM has no weight
-    assert rescoring.weighting.scales.lmwt == scales.get("lmwt", Scales.lmwt)
-    assert list(rescoring.weighting.weights) == list(scales["components"].values())
+    assert rescoring.scales.lmwt == scales.get("lmwt", Scales.lmwt)
+    assert list(rescoring.mixture.weights) == list(scales["components"].values())
     assert (rescoring.tuned is not None) == ("tune" in options)
 
 

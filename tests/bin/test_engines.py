@@ -180,7 +180,7 @@ def end_of_a_worker(*_):
 def test_perplexities_are_those_of_one_process(
     plain_text, mixture, engine, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("espnet_bayeslm.loading.components.BLOCK_SIZE", 7)
+    monkeypatch.setattr("espnet_bayeslm.mixture.mixture_worker.BLOCK_SIZE", 7)
     options, _ = engine
     for more in ({}, {"context": 2}, {"cache": tmp_path / "cache"}):
         found = []

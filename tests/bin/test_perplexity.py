@@ -17,10 +17,10 @@ from espnet_bayeslm.bin import interpolate
 from espnet_bayeslm.loading.component_options import ComponentOptions, TrainTextOptions
 from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.loading.experiment import find_files, fingerprint, read_config
-from espnet_bayeslm.loading.export import write_mixture
 from espnet_bayeslm.loading.token_text import check_knows, check_ngram, shared_tokens
 from espnet_bayeslm.loading.trained_lm import load_lm
-from espnet_bayeslm.loading.weights_file import NamedWeight, match_weights
+from espnet_bayeslm.mixture.facts import ComponentFacts, match_weights
+from espnet_bayeslm.mixture.mixture_export import write_mixture
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.rescoring import em_weights, token_log_probs
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
@@ -186,7 +186,7 @@ def test_kept_scores_of_words_are_not_those_of_tokens(point, tmp_path):
 
 def test_matching():
     def rows(*triples):
-        return [NamedWeight(*triple) for triple in triples]
+        return [ComponentFacts(*triple) for triple in triples]
 
     plain = rows(("a", 0.3), ("b", 0.7))
     assert match_weights(plain, ["b", "a"]) == [0.7, 0.3]

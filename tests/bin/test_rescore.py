@@ -312,12 +312,12 @@ def test_with_folds_weights_of_other_recordings_choose_the_histories(
     given = {"context": "previous", "segments": segments, "tune_folds": 2, "folds": 2}
     folder = run(**tuning, lm=point, **given, output=tmp_path / "out")
     options = RescoreOptions(lms=[point], **{**given, "context": "none"})
-    with scored_lists(None, lists, options, tunes=True, ngpu=0) as (scored, weighting):
-        first = tune_and_choose(scored, weighting, options, refs=refs)
+    with scored_lists(None, lists, options, tunes=True, ngpu=0) as (scored, mixture):
+        first = tune_and_choose(scored, mixture, options, refs=refs)
         held_out = {item.nbest.utt: item.words for item in first.lists}
     once = dataclasses.replace(options, folds=None)
-    with scored_lists(None, lists, once, tunes=True, ngpu=0) as (scored, weighting):
-        of_all = tune_and_choose(scored, weighting, once, refs=refs)
+    with scored_lists(None, lists, once, tunes=True, ngpu=0) as (scored, mixture):
+        of_all = tune_and_choose(scored, mixture, once, refs=refs)
         assert any(held_out[item.nbest.utt] != item.words for item in of_all.lists)
     lm, found, histories = token_scorer(load_lm(point)), costs(folder / "lmwt.nn"), {}
     for number, item in enumerate(lists):

@@ -281,7 +281,7 @@ def test_lists_are_normalised_in_memory_with_their_references(nbest, ngram):
     given = {"ngrams": [ngram], "tune": True}
     plain = espnet_bayeslm.rescore(lists, **given, refs=refs)
     found = espnet_bayeslm.rescore(upper, **given, refs=loud, normalize="lower")
-    assert found.weighting.scales == plain.weighting.scales
+    assert found.scales == plain.scales
     for item, expected in zip(found, plain, strict=True):
         assert item.words == expected.words
         assert item.text == tuple(map(str.upper, expected.text))
@@ -296,7 +296,7 @@ def test_where_least_risk_is_worse_than_the_first_pass_max_decides(ngram, caplog
     options = {"ngrams": [ngram], "tune": True, "max_oov_rate": 1}
     by_max = espnet_bayeslm.rescore(lists, **options)
     by_risk = espnet_bayeslm.rescore(lists, **options, decision="mbr")
-    assert by_risk.weighting.scales.decision == "max"
+    assert by_risk.scales.decision == "max"
     assert by_risk.tuned.risk_errors > by_risk.tuned.chosen.errors["first pass"]
     assert "max decides" in caplog.text
     for a, b in zip(by_max, by_risk, strict=True):

@@ -88,8 +88,8 @@ def test_bayes_rule_is_exact(unigrams):
         scales=Scales(lmwt=1.0),
         confidence=True,
     )
-    scales = found.weighting.scales
-    assert [(row.name, row.weight) for row in scales.subtracted] == [("source", -1.0)]
+    scales = found.scales
+    assert scales.subtracted == (("source", -1.0),)
     changed = 0
     for item in found:
         hyps = [hyp.words for hyp in item.nbest.hypotheses]
@@ -115,13 +115,13 @@ def test_tuning_subtracts_where_it_helps(unigrams):
     for name, more in {"without": {}, "with": {"subtract_lms": [unigrams["source"]]}}.items():
         lms = {"ngrams": [unigrams["target"]], **more}
         tuned = espnet_bayeslm.rescore(lists, tune=True, tune_folds=2, **lms)
-        scales = tuned.weighting.scales
+        scales = tuned.scales
         found = espnet_bayeslm.rescore(others, scales=scales, **lms)
         errors[name] = sum(
             a != b for item in found for a, b in zip(item.words, item.nbest.ref, strict=True)
         )
-    (row,) = scales.subtracted
-    assert row.weight < -0.3 and "subtracted" in tuned.tuned.chosen.kept
+    ((_, weight),) = scales.subtracted
+    assert weight < -0.3 and "subtracted" in tuned.tuned.chosen.kept
     assert errors["with"] < errors["without"]
 
 

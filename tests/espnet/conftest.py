@@ -108,7 +108,7 @@ def recogniser(recogniser_of):
 @pytest.fixture(scope="session")
 def lm(train, recogniser, speech, tmp_path_factory):
     """Return a function that returns the experiment of a trained LM, by name."""
-    from espnet_bayeslm.loading.export import write_mixture
+    from espnet_bayeslm.mixture.mixture_export import write_mixture
 
     files = {
         part: ([f"lm_{part}.txt,text,text"], f"lm_{part}.shape") for part in ("train", "valid")

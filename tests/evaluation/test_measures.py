@@ -36,7 +36,7 @@ from espnet_bayeslm.scoring.perplexity import (
     text_perplexities,
     total,
 )
-from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
+from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores
 from espnet_bayeslm.utils.errors import InputError
 
 # multiples of 1/8 add without rounding
@@ -48,9 +48,8 @@ TALLIES = st.lists(
 def sentence(words, probs, *, tokens=(1, 1, 1), excluded=()):
     """Tallies of the words that count in both figures, of the excluded ones, and of all."""
     scores = WordScores(np.log(probs), np.isin(np.arange(len(probs)), excluded))
-    component = Component("x", "ngram", WordScorer())
     counts = [[np.array(tokens)]]
-    (text,) = text_perplexities([component], [words.split()], [[scores]], tokens=counts)
+    (text,) = text_perplexities([("x", "ngram")], [words.split()], [[scores]], counts)
     (known,), (left_out,) = text.known, text.excluded
     return known, left_out, total((known, left_out))
 
@@ -89,8 +88,8 @@ def test_words_that_any_component_does_not_know_are_left_out_for_all():
     values = np.log([[0.5, 0.25, 0.125, 0.5], [0.25, 0.5, 0.5, 0.125]])
     unknown = [[False, True, False, False], [False, False, True, False]]
     scores = [[WordScores(v, np.array(u))] for v, u in zip(values, unknown, strict=True)]
-    components = [Component(name, "ngram", WordScorer()) for name in "xy"]
-    texts = text_perplexities(components, [["a", "b", "c"]], scores, np.array([0.5, 0.5]))
+    kinds, tokens = [("x", "ngram"), ("y", "ngram")], [[np.ones(4, int)]] * 2
+    texts = text_perplexities(kinds, [["a", "b", "c"]], scores, tokens, np.array([0.5, 0.5]))
     found = [text.summary() for text in texts]
     assert [row["excluded"] for row in found] == [2, 2, 2]
     known = [row["perplexity_without_oov"]["word"] for row in found]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mixtures import mixture_of
 
 from espnet_bayeslm.evaluation import normalization
 from espnet_bayeslm.evaluation.normalization import Normalization, spoken_numbers
@@ -18,13 +19,13 @@ from espnet_bayeslm.evaluation.text_checks import RUN, SHORTEST, find_leakage, w
 from espnet_bayeslm.evaluation.transcripts import read_transcripts
 from espnet_bayeslm.nbest.formats import CheckedLists, read_nbest
 from espnet_bayeslm.ngram.estimation import read_corpus
-from espnet_bayeslm.scoring.perplexity import UnknownWords, read_sentences, score_components
+from espnet_bayeslm.scoring.perplexity import UnknownWords, read_sentences
 from espnet_bayeslm.scoring.unknown_words import (
     MENDING_STEPS,
     differences,
     mending_lines,
 )
-from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
+from espnet_bayeslm.scoring.word_scores import WordScorer, WordScores
 from espnet_bayeslm.training.text import write_keyed_text
 from espnet_bayeslm.utils.errors import InputError
 
@@ -204,12 +205,11 @@ def test_first_words_that_no_component_knows_are_ids():
         def unknown(self, words):
             return unknown(words)
 
-    component = Component("3gram", "ngram", Known())
+    mixture = mixture_of(Known())
     lines = [[f"id{n}", "the"] for n in range(10)]
     with pytest.raises(InputError, match="--keyed true"):
-        score_components([component], lines, max_oov_rate=1.0, keyed=False)
-    (scores,) = score_components([component], lines, max_oov_rate=1.0, keyed=True)
-    assert [own.oov.tolist() for own in scores] == [[True, False, False]] * 10
+        mixture.check_words(lines, mixture.each(lines), keyed=False)
+    mixture.check_words(lines, mixture.each(lines))
 
 
 SENTENCE = st.lists(st.sampled_from("abc"), max_size=14)

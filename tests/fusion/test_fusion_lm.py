@@ -169,7 +169,7 @@ def test_an_lm_that_changes_between_searches(sources):
     sequence = torch.tensor([[len(tokens) - 1, *ids]])
     places, before = (range(len(ids) + 1), [*ids, len(tokens) - 1]), total(lm, ids)
     for scores in (lambda: total(lm, ids), lambda: lm(sequence, None)[0][0][places].sum().item()):
-        lm._loaded.on("cpu")[0].scorer.lm.model.lm_head.weight.data.mul_(0.8)
+        lm._loaded.on("cpu").components[0].scorer.lm.model.lm_head.weight.data.mul_(0.8)
         (expected,) = lm.text_log_probs([ids])
         assert abs(before - expected) > 0.1
         assert scores() == pytest.approx(expected, abs=1e-4)
@@ -183,7 +183,7 @@ def test_an_end_that_the_look_ahead_rules_out_costs_nothing(sources, monkeypatch
     lm = FusionLM(len(tokens), tokens, sources["n-gram"], ahead=look_ahead(1), end_margin=-1.0)
     lm.eval()
     asked = []
-    scorer = lm._loaded.on("cpu")[0].scorer
+    scorer = lm._loaded.on("cpu").components[0].scorer
     next_words = scorer.next_words
 
     def watched(states, asked_words):
@@ -235,8 +235,8 @@ def test_a_fusion_that_was_written_with_a_step_that_reads_more_than_a_word(sourc
 
 def test_copies_share_their_components(sources):
     lm = FusionLM(len(CUTS["pieces"][0]), CUTS["pieces"][0], sources["n-gram"])
-    (component,) = lm._loaded.on("cpu")
-    assert copy.deepcopy(lm)._loaded.on("cpu")[0] is component
+    (component,) = lm._loaded.on("cpu").components
+    assert copy.deepcopy(lm)._loaded.on("cpu").components[0] is component
 
 
 # `bayeslm export --format fusion`
@@ -297,7 +297,7 @@ def test_what_espnet_loads(how, sources, asr_exp, ahead, tmp_path):
     tokens, cuts = CUTS["letters"]
     lm = model.lm.eval()
     lm.end_margin = 1e9
-    loaded = lm._loaded.on("cpu")
+    loaded = lm._loaded.on("cpu").components
     texts = [text.split() for text in cuts]
     for cut, value in zip(cuts.values(), expected_scores(loaded, [0.4, 0.6], texts), strict=True):
         ids = [tokens.index(piece) for piece in cut.split()]
@@ -313,7 +313,7 @@ def test_what_espnet_loads(how, sources, asr_exp, ahead, tmp_path):
     [
         ({"asr_exp": None}, "--format fusion without --asr_exp"),
         ({"ahead": None}, "--format fusion without --ahead"),
-        ({"weights": None}, "no weights for the 2 components llama, words"),
+        ({"weights": None}, "no --weights for the 2 components llama, words"),
         ({"lm": "no/folder"}, "no/folder"),
         ({"ahead": "words"}, "are no tokens of"),
         ({"ahead": "letters"}, "ids stand for other tokens"),

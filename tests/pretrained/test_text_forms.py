@@ -32,7 +32,8 @@ from espnet_bayeslm.loading.component_options import (
     MixtureOptions,
     SubtractOptions,
 )
-from espnet_bayeslm.loading.components import load_components, score_text
+from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.mixture.mixture_worker import score_text
 from espnet_bayeslm.nbest.lattice import EQUAL, best_paths
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained import pretrained_scorer
@@ -225,9 +226,9 @@ def test_lists_on_workers_read_text_as_one_process_does(model, pool, tmp_path):
     expected = espnet_bayeslm.rescore(lists(), lms=[f"hf:{model}"])
     options = RescoreOptions(lms=[f"hf:{model}"])
     how = dict(tunes=False, ngpu=0, output=tmp_path / "out")
-    with list_worker.scored_lists(pool, lists(), options, **how) as (scored, weighting):
-        found = tune_and_choose(scored, weighting)
-        assert found.weighting.text_forms == expected.weighting.text_forms != {}
+    with list_worker.scored_lists(pool, lists(), options, **how) as (scored, mixture):
+        found = tune_and_choose(scored, mixture)
+        assert found.mixture.text_forms == expected.mixture.text_forms != {}
         for ours, theirs in zip(found, expected, strict=True):
             assert ours.lm_scores == pytest.approx(theirs.lm_scores, abs=1e-4)
 
@@ -250,10 +251,10 @@ def test_lattices_choose_the_form_of_the_list_of_their_paths(model, lm, pool):
         work = lattice_worker.rescored_lattices(pool, [lattice], options, merging, None, **how)
         with work as (rescored, forms):
             (found,) = rescored
-        assert forms == listed.weighting.text_forms
+        assert forms == listed.mixture.text_forms
         for path in best_paths(found, EQUAL, 100):
             assert path.lm_score == pytest.approx(expected[path.words], abs=1e-3)
-        chosen.update(listed.weighting.text_forms.values())
+        chosen.update(listed.mixture.text_forms.values())
     assert len(chosen) > 1, "the lattices choose one form: fragments would do as well"
 
 
@@ -265,12 +266,12 @@ def test_a_run_that_goes_on_takes_no_block_of_another_form(model, pool, tmp_path
     def run(text, output, *, stops=False):
         first = NBest("first", (Hypothesis(tuple(text.split())),))
         how = dict(tunes=False, ngpu=0, output=output)
-        with list_worker.scored_lists(pool, [first, last], options, **how) as (scored, weighting):
-            found = tune_and_choose(scored, weighting)
+        with list_worker.scored_lists(pool, [first, last], options, **how) as (scored, mixture):
+            found = tune_and_choose(scored, mixture)
             *_, item = found
             if stops:
                 raise KeyboardInterrupt
-        return found.weighting.text_forms["tiny"], item.lm_scores
+        return found.mixture.text_forms["tiny"], item.lm_scores
 
     runs = {text: run(text, tmp_path / "whole") for text in TEXT[:3]}
     old, *others = runs
@@ -342,8 +343,8 @@ def test_scales_that_python_has_tuned_keep_the_form(model):
     refs = {"u1": lists()[0].hypotheses[1].words, "u2": lists()[1].hypotheses[0].words}
     given = {"lms": [f"hf:{model}"], "tune": True, "refs": refs}
     found = espnet_bayeslm.rescore(lists(), **given, text_form=str(OTHER))
-    assert found.weighting.scales.text_forms == {"tiny": str(OTHER)}
-    again = espnet_bayeslm.rescore(lists(), lms=[f"hf:{model}"], scales=found.weighting.scales)
+    assert found.scales.lms.text_forms == {"tiny": str(OTHER)}
+    again = espnet_bayeslm.rescore(lists(), lms=[f"hf:{model}"], scales=found.scales)
     for ours, theirs in zip(again, found, strict=True):
         assert ours.lm_scores == pytest.approx(theirs.lm_scores, abs=1e-4)
 
@@ -365,7 +366,7 @@ def test_weights_keep_the_form_and_apply_it(model, text, tmp_path, caplog):
     expected = sum(map(as_named.score, TEXT))
     assert [row["log_prob"] for row in rows[:2]] == pytest.approx([expected] * 2, abs=1e-3)
     found = espnet_bayeslm.rescore(lists(), lms=[f"hf:{model}"] * 2, weights=weights)
-    assert set(found.weighting.text_forms.values()) == {str(OTHER)}
+    assert set(found.mixture.text_forms.values()) == {str(OTHER)}
     assert "was made with" not in caplog.text
     perplexity.main(words(**lms, text=text, weights=weights, text_form="as_is"))
     assert caplog.text.count(f"--weights was made with --text_form {OTHER}") == 2

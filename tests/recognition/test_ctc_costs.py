@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mixtures import mixture_of
 
 from espnet_bayeslm.recognition.ctc_search import BeamOptions, CTCSearch, UtteranceSearch
 from espnet_bayeslm.recognition.ctc_tokens import CTCTokens
@@ -30,7 +31,7 @@ class EvenWords(WordScorer):
         return np.array([-3.0 * (len(word) % 2) for word in words])
 
 
-LM = dict(scorers=[EvenWords()], weights=[1.0])
+LM = dict(mixture=mixture_of(EvenWords()))
 
 
 @pytest.mark.parametrize("lm_weight", [0.0, 0.5, 2.0])

@@ -14,7 +14,7 @@ from tiny_training import words
 import espnet_bayeslm
 from espnet_bayeslm.bin import nbest, rescore
 from espnet_bayeslm.loading.component_options import ComponentOptions
-from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.recognition.ctc_decoder import CTCDecoder
@@ -185,7 +185,7 @@ def test_bad_options_of_the_tool(folder, refused, fails, tmp_path):
     assert "--beam_prune_logp 1.0: expected -inf to 0" in refused(beam_prune_logp=1.0)
     assert "--lm_weight -1.0" in refused(lm_weight=-1.0)
     two = [folder / "3.arpa", folder / "2.arpa.gz"]
-    assert "2 components and no --weights" in refused(ngram=two)
+    assert "no --weights for the 2 components" in refused(ngram=two)
     assert "no such n-gram file" in refused(ngram=[tmp_path / "none.arpa"])
     message = fails(
         nbest.main, words(recogniser="pocketsphinx", output="x", audio="y", ngram=["z"])
@@ -245,7 +245,7 @@ def test_an_lm_that_knows_too_few_words_is_refused(folder, refused, tmp_path):
     assert "lm: all 11 words are unknown, as 'the'" in refused(**given)
     mixed = {"lm": [f"hf:{folder / 'llama'}"], "weights": "0.5,0.5", "beam_size": 5, **given}
     message = refused(**mixed)
-    assert "lm does not know" in message and "words of the best hypotheses (100.00 %)" in message
+    assert "lm does not know 13 of 13 words (100.00 %" in message and "--lower true" in message
 
 
 def test_known_words(folder, caplog):
@@ -255,7 +255,7 @@ def test_known_words(folder, caplog):
         lms = [f"hf:{folder / name}" for name in names if name == "llama"]
         paths = [folder / name for name in names if name != "llama"]
         options = ComponentOptions(lms=lms, ngrams=paths)
-        return search_vocabulary(unigrams, load_components(options) if names else [], tokens)
+        return search_vocabulary(unigrams, Mixture.load(options) if names else None, tokens)
 
     trained = set(" ".join(TRAINED).split())
     assert known(None, "3.arpa").words == known(None, "3.arpa", "2.arpa.gz").words == trained
@@ -273,8 +273,8 @@ def test_known_words(folder, caplog):
 def test_an_lm_over_words_lists_them(train_lm, tmp_path):
     exp = train_lm(tmp_path / "exp", *words(lm="bayes_lstm", lm_conf=["unit=8"]))
     letters = ["<pad>", "|", *"abcdefghijk"]
-    components = load_components(ComponentOptions(lms=[exp]))
-    assert search_vocabulary(None, components, CTCTokens(letters)).words == {*"abcdefghij"}
+    mixture = Mixture.load(ComponentOptions(lms=[exp]))
+    assert search_vocabulary(None, mixture, CTCTokens(letters)).words == {*"abcdefghij"}
     np.savez(tmp_path / "logits.npz", u1=spoken("a b c d", letters))
     (tmp_path / "tokens.txt").write_text("\n".join(letters))
     nbest.main(command(tmp_path, tmp_path / "out", lm=[exp], beam_prune_logp=-20))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from mixtures import mixture_of
 
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.recognition import ctc_search, word_fusion
@@ -128,7 +129,7 @@ def expected_score(words, am, scorer, fusion):
 def test_scores_with_an_ngram_are_those_of_whole_texts(arpa, tokens, known):
     columns = CTCTokens(tokens)
     scorer, vocabulary = NgramScorer(arpa), Vocabulary(known) if known else None
-    fusion = WordFusion(scorers=[scorer], weights=[1.0], lm_weight=0.7, vocabulary=vocabulary)
+    fusion = WordFusion(mixture=mixture_of(scorer), lm_weight=0.7, vocabulary=vocabulary)
     log_probs = log_probs_of(logits_of(5, len(columns.tokens), seed=3))
     expected = all_texts(log_probs, columns.blank, columns.words.opens, columns.words.texts)
     found = CTCSearch(columns, fusion, WIDE)(log_probs)
@@ -156,13 +157,13 @@ class CountingScorer(WordScorer):
 def test_each_word_is_paid_once_and_only_where_it_may_survive():
     logits = spoken("ab a bb ab", LETTERS, margin=5.0)
     scorer = CountingScorer()
-    fusion = WordFusion(scorers=[scorer], weights=[1.0])
+    fusion = WordFusion(mixture=mixture_of(scorer))
     found = CTCSearch(CTCTokens(LETTERS), fusion, BeamOptions(beam_size=20))(log_probs_of(logits))
     assert len(scorer.pairs) == len(set(scorer.pairs)) and scorer.calls <= len(logits) + 2
     for text in found:
         assert text.lm_score == -2.0 * len(text.words) - 1.0
     few = CountingScorer()
-    fusion = WordFusion(scorers=[few], weights=[1.0])
+    fusion = WordFusion(mixture=mixture_of(few))
     CTCSearch(CTCTokens(LETTERS), fusion, BeamOptions(beam_size=2))(log_probs_of(logits))
     assert len(few.pairs) < len(scorer.pairs)
 
@@ -183,7 +184,7 @@ def test_words_are_not_paid_where_no_lm_could_save_them():
 
     log_probs = log_probs_of(spoken("ab a bb", LETTERS, margin=2.0))
     how = dict(word_bonus=0.0, vocabulary=AllWords(()))
-    sure = WordFusion(scorers=[SureScorer()], weights=[1.0], **how)
+    sure = WordFusion(mixture=mixture_of(SureScorer()), **how)
     options = BeamOptions(beam_size=10)
     with_lm = CTCSearch(CTCTokens(LETTERS), sure, options)(log_probs)
     without = CTCSearch(CTCTokens(LETTERS), WordFusion(), options)(log_probs)
@@ -192,7 +193,7 @@ def test_words_are_not_paid_where_no_lm_could_save_them():
 
 def test_a_mixture_is_a_linear_interpolation(arpa):
     ngram, other = NgramScorer(arpa), CountingScorer()
-    fusion = WordFusion(scorers=[ngram, other], weights=np.array([0.3, 0.7]))
+    fusion = WordFusion(mixture=mixture_of(ngram, other, weights=[0.3, 0.7]))
     log_probs = log_probs_of(logits_of(4, 4, seed=5))
     for text in CTCSearch(CTCTokens(LETTERS), fusion, WIDE)(log_probs):
         (scores,) = ngram.word_scores([text.words])
@@ -226,7 +227,7 @@ def test_no_word_without_end_gains_where_all_words_are_known(cost, monkeypatch):
     logits = spoken(" ".join(text), LETTERS, margin=8.0, noise=0.1)
     for place in np.flatnonzero(logits.argmax(1) == LETTERS.index("|")):
         logits[place, 0] = logits[place].max() + 1.5
-    fusion = WordFusion(scorers=[FewWords()], weights=[1.0])
+    fusion = WordFusion(mixture=mixture_of(FewWords()))
     search = CTCSearch(CTCTokens(LETTERS), fusion, BeamOptions(beam_size=4))
     assert (search(log_probs_of(logits))[0].words == text) == bool(cost)
 
@@ -282,7 +283,7 @@ def test_a_hotword_that_the_logits_nearly_support_wins(arpa, phrase, with_lm):
         logits[place, ALPHABET.index("j")] = logits[place, letter] + 0.5
     log_probs = log_probs_of(logits)
     tokens, options = CTCTokens(ALPHABET), BeamOptions(beam_size=20)
-    lm = dict(scorers=[NgramScorer(arpa)], weights=[1.0]) if with_lm else {}
+    lm = dict(mixture=mixture_of(NgramScorer(arpa))) if with_lm else {}
     (without, *_) = CTCSearch(tokens, WordFusion(**lm), options)(log_probs)
     assert without.words != (*phrase.split(), "dig")
     fusion = WordFusion(**lm, hotwords=Hotwords({phrase: 2.0}))
@@ -311,7 +312,7 @@ def test_letters_of_hotwords_guide_the_search(text, first):
 def test_whole_texts_with_hotwords_have_their_scores(arpa):
     weights = {"a": 0.8, "ab a": 1.5}
     scorer = NgramScorer(arpa)
-    fusion = WordFusion(scorers=[scorer], weights=[1.0], hotwords=Hotwords(weights))
+    fusion = WordFusion(mixture=mixture_of(scorer), hotwords=Hotwords(weights))
     log_probs = log_probs_of(logits_of(5, 4, seed=7))
     tokens = CTCTokens(LETTERS)
     expected = all_texts(log_probs, 0, tokens.words.opens, tokens.words.texts)
@@ -333,8 +334,7 @@ def test_beams_are_those_of_pyctcdecode(arpa, with_lm, hotwords):
     if with_lm:
         vocabulary = Vocabulary(["a", "b", "ab", "abb"])
         fusion = WordFusion(
-            scorers=[NgramScorer(arpa)],
-            weights=[1.0],
+            mixture=mixture_of(NgramScorer(arpa)),
             vocabulary=vocabulary,
             hotwords=fusion.hotwords,
         )

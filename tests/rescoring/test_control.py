@@ -5,19 +5,19 @@ import dataclasses
 import numpy as np
 import pytest
 import yaml
+from mixtures import facts_of
 
 from espnet_bayeslm.bin.rescore import print_report, write_settings, written_lists
 from espnet_bayeslm.evaluation.wer import ALL_WORDS, Counted
-from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListTally, ScoredList, choose
 from espnet_bayeslm.rescoring.feature_tuning import AS_IT_CAME, feature_sets
 from espnet_bayeslm.rescoring.features import sign_of
 from espnet_bayeslm.rescoring.list_worker import RescoreOptions
-from espnet_bayeslm.rescoring.rescore import tune_and_choose
-from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales
+from espnet_bayeslm.rescoring.rescore import Rescoring, tune_and_choose
+from espnet_bayeslm.rescoring.scales import Scales, read_scales
 
-WEIGHTING = Weighting(["lm"], np.ones(1), Scales())
+MIXTURE = facts_of("lm")
 
 
 def simulated(num_lists=24, *, know=0.0, own=2.0, seed=0):
@@ -42,8 +42,8 @@ def simulated(num_lists=24, *, know=0.0, own=2.0, seed=0):
     return lists, refs
 
 
-def rescoring(lists, refs, *, weighting=WEIGHTING, **options):
-    return tune_and_choose(lists, weighting, RescoreOptions(tune_folds=2, **options), refs=refs)
+def rescoring(lists, refs, *, mixture=MIXTURE, **options):
+    return tune_and_choose(lists, mixture, RescoreOptions(tune_folds=2, **options), refs=refs)
 
 
 def tallied(items, refs, counting=ALL_WORDS):
@@ -83,7 +83,7 @@ def several(lists):
     return found
 
 
-TWO_LMS = Weighting(["a", "b"], np.full(2, 0.5), Scales(subtracted=(NamedWeight("c", 0.0),)))
+TWO_LMS = facts_of("a", "b", subtracted=["c"])
 
 
 @pytest.mark.parametrize(
@@ -95,20 +95,19 @@ def test_the_control_does_not_depend_on_the_lm(options, decision):
     found = []
     for know in (0.0, 3.0):
         # a set of three weights needs 24 lists
-        lms = TWO_LMS if options.get("tune_lms") else WEIGHTING
+        lms = TWO_LMS if options.get("tune_lms") else MIXTURE
         num_lists = 64 if lms is TWO_LMS else 48 if options else 24
         lists, refs = simulated(num_lists, know=know)
-        weighting = lms._replace(scales=dataclasses.replace(lms.scales, decision=decision))
         lists = several(lists) if lms is TWO_LMS else lists
-        done = rescoring(lists, refs, weighting=weighting, **options)
+        done = rescoring(lists, refs, mixture=lms, decision=decision, **options)
         found.append(done.tuned.control.held_out)
-        control, places = done.weighting.scales.control, [item.control for item in done]
+        control, places = done.scales.control, [item.control for item in done]
         assert control is not None and None not in places
         own = control.weights(())
         assert own == dict(control.features) and not any(map(sign_of, own))
         # the recogniser's own score is worth weighing again
         assert any(places)
-    assert found[0] == found[1] and (lms is WEIGHTING or "all features" in found[0])
+    assert found[0] == found[1] and (lms is MIXTURE or "all features" in found[0])
 
 
 def test_an_lm_that_knows_nothing_gains_nothing_over_the_control():
@@ -135,11 +134,12 @@ def test_an_lm_without_which_the_tuning_lists_have_fewer_errors_gets_no_weight(t
         assert tallied(done, refs).errors["rescored"].errors == found.errors["tuned"]
         if found is control and found.kept != AS_IT_CAME:
             without.append(done)
-    weights = [dict(done.weighting.scales.features) for done in without]
+    weights = [dict(done.scales.features) for done in without]
     assert weights and not any("log_prob" in features for features in weights)
-    weighting = without[0].weighting._replace(text_forms={"lm": "as_is"})
-    counted = Counted(ignored=("x",), text_forms=dict(weighting.text_forms))
-    write_settings(tmp_path, weighting, without[0].tuned, ListTally(None), counted)
+    mixture = facts_of("lm", text_form="as_is")
+    counted = Counted(ignored=("x",), text_forms=mixture.text_forms)
+    done = dataclasses.replace(without[0], mixture=mixture)
+    write_settings(tmp_path, done, ListTally(None), counted)
     assert "&" not in (tmp_path / "scales.yaml").read_text()
 
 
@@ -160,25 +160,23 @@ def test_the_folds_count_as_the_tables_do(counting):
 def test_the_control_of_a_file(tmp_path):
     done = rescoring(*simulated())
     path = tmp_path / "scales.yaml"
-    path.write_text(yaml.safe_dump(done.weighting.content()))
+    path.write_text(yaml.safe_dump(done.scales.settings(MIXTURE)))
     scales = read_scales(path)
-    assert scales.control == done.weighting.scales.control
+    assert scales.control == done.scales.control
     lists, _ = simulated(seed=1)
     for decision in ("max", "mbr"):
-        found = dataclasses.replace(done.weighting.scales, decision=decision)
-        tuned = done.weighting._replace(scales=found)
-        of_file = WEIGHTING._replace(scales=dataclasses.replace(scales, decision=decision))
-        expected = [choose(item, tuned).control for item in lists]
-        assert [choose(item, of_file).control for item in lists] == expected
+        tuned = dataclasses.replace(done.scales, decision=decision)
+        of_file = dataclasses.replace(scales, decision=decision)
+        expected = [choose(item, MIXTURE, tuned).control for item in lists]
+        assert [choose(item, MIXTURE, of_file).control for item in lists] == expected
         assert any(expected)
-    content = rescoring(*simulated()).weighting.content()
+    content = rescoring(*simulated()).scales.settings(MIXTURE)
     del content["control"]
     path.write_text(yaml.safe_dump(content))
     scales = read_scales(path)
     assert scales.control is None
     lists, refs = simulated(5)
-    weighting = WEIGHTING._replace(scales=scales)
-    tally = tallied((choose(item, weighting) for item in lists), refs)
+    tally = tallied((choose(item, MIXTURE, scales) for item in lists), refs)
     assert list(tally.errors) == ["first pass", "rescored", "oracle"]
     assert list(tally.tests()) == ["first pass"]
 
@@ -189,14 +187,14 @@ def test_lists_that_lack_a_score_of_the_control_have_none(tmp_path, caplog):
     lists, refs = simulated(4)
     bare = tuple(Hypothesis(hyp.words, hyp.am_score) for hyp in lists[0].nbest.hypotheses)
     lists[0] = dataclasses.replace(lists[0], nbest=NBest(lists[0].nbest.utt, bare))
-    done = [choose(item, WEIGHTING._replace(scales=scales)) for item in lists]
+    done = [choose(item, MIXTURE, scales) for item in lists]
     assert [item.control is None for item in done] == [True, False, False, False]
     written = written_lists(tmp_path, done, format="jsonl", token_scores=False)
     tally = tallied(written, refs)
     assert "without the LM" not in {**tally.errors, **tally.tests()}
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"nbest.jsonl", "lmwt.nn", "text", "trn"}
-    print_report(WEIGHTING._replace(scales=scales), None, tally, Counted())
+    print_report(Rescoring(iter(()), MIXTURE, scales), tally, Counted())
     assert "without the LM: the lists lack a score that its scales weigh" in caplog.text
 
 
@@ -226,8 +224,8 @@ def test_the_gain_of_length_is_not_the_lms(know, seeds, caplog):
     for seed in seeds:
         caplog.clear()
         lists, refs = too_short(40, know=know, seed=seed)
-        done = tune_and_choose(lists, WEIGHTING, RescoreOptions(tune_folds=3), refs=refs)
-        tally, scales = tallied(done, refs), done.weighting.scales
+        done = tune_and_choose(lists, MIXTURE, RescoreOptions(tune_folds=3), refs=refs)
+        tally, scales = tallied(done, refs), done.scales
         errors = tally.errors
         assert errors["without the LM"].errors < 0.9 * errors["first pass"].errors
         weight = scales.weights(("am_score",)).get("log_prob", 0.0)
@@ -248,5 +246,5 @@ def test_lists_without_scores_are_named(has_scores, caplog):
         bare = [tuple(Hypothesis(hyp.words) for hyp in x.nbest.hypotheses) for x in lists]
         nbests = [NBest(x.nbest.utt, hyps) for x, hyps in zip(lists, bare, strict=True)]
         lists = [ScoredList(nbest, x.log_probs) for x, nbest in zip(lists, nbests, strict=True)]
-    tune_and_choose(lists, WEIGHTING, RescoreOptions(), refs=refs)
+    tune_and_choose(lists, MIXTURE, RescoreOptions(), refs=refs)
     assert ("the lists have no scores" in caplog.text) != has_scores

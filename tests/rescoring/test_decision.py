@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from mixtures import facts_of
 from oracles.alignments import edit_distance
 
 from espnet_bayeslm.evaluation.normalization import Normalization
@@ -35,7 +36,7 @@ from espnet_bayeslm.rescoring.decision import (
     choose,
 )
 from espnet_bayeslm.rescoring.features import FIRST_WINS, hypothesis_features
-from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales
+from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.utils.errors import InputError
 
 # quarters make ties, and add without rounding
@@ -111,8 +112,7 @@ def test_several_spellings_decide_as_one_text_with_their_probability(decision, w
         item = next(iter(normalized([NBest("u", hyps)], Normalization("punct"))))
         ends = [np.array([[0.0] * len(h.words) + [lm[" ".join(h.words)]]]) for h in item.hypotheses]
         scales = Scales(1.0, features=weights, decision=decision)
-        how = Weighting(["x"], np.ones(1), scales, confidence=True)
-        return choose(ScoredList(item, tuple(ends)), how)
+        return choose(ScoredList(item, tuple(ends)), facts_of("x"), scales, confidence=True)
 
     signs = ["", ".", "!", ";"]
     apart = chosen([(t + s, p) for t in texts for s, p in zip(signs, texts[t], strict=False)])
@@ -139,10 +139,8 @@ def test_scales_may_weigh_each_lm_of_a_mixture():
     hyps = tuple(Hypothesis((word,), -1.0) for word in "ab")
     rows = (np.log([[0.9, 0.9], [0.1, 0.2]]), np.log([[0.1, 0.2], [0.4, 0.5]]))
     item = ScoredList(NBest("u", hyps), rows)
-    weights = np.array([0.5, 0.5])
     for features, best in (((("log_prob", 1.0),), 0), ((("log_prob.y", 1.0),), 1)):
-        weighting = Weighting(["x", "y"], weights, Scales(features=features))
-        assert choose(item, weighting).best == best
+        assert choose(item, facts_of("x", "y"), Scales(features=features)).best == best
 
 
 def test_scales_of_a_file(tmp_path):

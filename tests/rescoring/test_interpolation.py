@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from mixtures import mixture_of
 from oracles.em_plain import log_likelihood, plain_em, scipy_optimum
 
 from espnet_bayeslm.engine.work import LOCAL
@@ -14,7 +15,7 @@ from espnet_bayeslm.nbest.segments import Segment, place_finder, read_segments, 
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import list_worker as module
 from espnet_bayeslm.rescoring.list_worker import RescoreOptions, blocks, scored_lists
-from espnet_bayeslm.rescoring.scales import Scales, Weighting
+from espnet_bayeslm.rescoring.scales import Scales
 from espnet_bayeslm.rescoring.tuning import AS_USUAL
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.interpolation import (
@@ -23,7 +24,7 @@ from espnet_bayeslm.scoring.interpolation import (
     estimate_weights,
     mixed_scores,
 )
-from espnet_bayeslm.scoring.word_scores import END, Component, WordScorer, WordScores
+from espnet_bayeslm.scoring.word_scores import END, WordScorer, WordScores
 from espnet_bayeslm.utils.errors import InputError
 
 # ln p of words, no smaller than what exp() still holds
@@ -260,10 +261,10 @@ def test_other_sentences_or_another_lm_are_scored_anew(tmp_path, sentences, fing
     assert [s.log_probs.tolist() for s in scores] == [s.log_probs.tolist() for s in expected]
 
 
-LM = [Component("table", "ngram", Table("table", "a", 0))]
+LM = mixture_of(Table("table", "a", 0))
 
 
-class Parrot:
+class Parrot(WordScorer):
     """An LM that likes the words that it has heard, and b and c before it has heard any."""
 
     name = "parrot"
@@ -283,9 +284,9 @@ class Parrot:
         return [(*(heard or ()), *words) for heard, words in pairs]
 
 
-def scored(patch, lists, options, components, weighting):
-    """Return the lists with their scores by components that are loaded."""
-    patch.setattr(module, "load_mixture", lambda *_, **__: (components, weighting, []))
+def scored(patch, lists, options, mixture):
+    """Return the lists with their scores by a mixture that is loaded."""
+    patch.setattr(RescoreOptions, "mixture", lambda *_, **__: mixture)
     with (
         LOCAL.pool() as pool,
         scored_lists(pool, lists, options, tunes=False, ngpu=0) as (found, _),
@@ -299,10 +300,8 @@ def test_context_is_the_best_of_the_rescored_list(monkeypatch):
     following = [Hypothesis((word,), 0.0) for word in "abc"]
     recording = [NBest("u1", tuple(best)), NBest("u2", tuple(following))]
     segments = {f"u{n}": Segment("r", float(n)) for n in (1, 2)}
-    options = RescoreOptions(context="previous", segments=segments)
-    weighting = Weighting(["parrot"], np.ones(1), Scales(lmwt=1.0))
-    components = [Component("parrot", "lm", Parrot())]
-    found = scored(monkeypatch, recording, options, components, weighting)
+    options = RescoreOptions(context="previous", segments=segments, scales=Scales(lmwt=1.0))
+    found = scored(monkeypatch, recording, options, mixture_of(Parrot()))
     totals = [float(p.sum()) for p in found[1].log_probs]
     assert totals == [-9.0, 0.0, 0.0]
 
@@ -414,8 +413,7 @@ def test_blocks_have_as_many_hypotheses_as_are_wanted(sizes, size):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_SIZE", size)
         whole = list(blocks(nbests))
-        weighting = Weighting(["table"], np.ones(1), Scales())
-        found = [x.nbest for x in scored(patch, nbests, AS_USUAL, LM, weighting)]
+        found = [x.nbest for x in scored(patch, nbests, AS_USUAL, LM)]
     assert [items[0] for block in whole for items in block] == nbests == found
     for block in whole[:-1]:
         counts = [len(items[0].hypotheses) for items in block]

@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+from mixtures import facts_of
 
 from espnet_bayeslm.bin.rescore import write_settings
 from espnet_bayeslm.evaluation.wer import Counted
@@ -15,8 +16,8 @@ from espnet_bayeslm.rescoring.decision import ListTally, ScoredList, choose
 from espnet_bayeslm.rescoring.feature_tuning import chosen_errors
 from espnet_bayeslm.rescoring.features import hypothesis_features, totals
 from espnet_bayeslm.rescoring.list_worker import RescoreOptions
-from espnet_bayeslm.rescoring.rescore import tune_and_choose
-from espnet_bayeslm.rescoring.scales import Scales, Weighting, read_scales, scales_of
+from espnet_bayeslm.rescoring.rescore import Rescoring, tune_and_choose
+from espnet_bayeslm.rescoring.scales import read_scales, scales_of
 from espnet_bayeslm.rescoring.tuning import (
     FACTORS,
     Sweep,
@@ -28,7 +29,7 @@ from espnet_bayeslm.rescoring.tuning import (
 
 PRESENT = {"all": 1, "half": 2, "none": 1000}
 NAMES = ("am_score", "graph_score", "log_prob", "words", "rank", "lm_score")
-WEIGHTING = Weighting(["lm"], np.ones(1), Scales())
+MIXTURE = facts_of("lm")
 
 
 def simulated(seed, num_lists=40, *, present=("all", "all", "none"), ties=False, num_lms=1):
@@ -61,8 +62,8 @@ def simulated(seed, num_lists=40, *, present=("all", "all", "none"), ties=False,
     return lists, refs
 
 
-def errors_of(lists, refs, weighting):
-    places = [choose(item, weighting).best for item in lists]
+def errors_of(lists, refs, mixture, scales):
+    places = [choose(item, mixture, scales).best for item in lists]
     errors = hypothesis_errors([item.nbest for item in lists], refs)
     return sum(int(counts[k]) for counts, k in zip(errors, places, strict=True))
 
@@ -73,7 +74,7 @@ def test_scales_choose_what_the_tuned_weights_choose(graph, ties):
     """For any weights of any features that all lists have, of either sign."""
     rng = np.random.default_rng(0)
     lists, _ = simulated(1, present=("all", graph, "all"), ties=ties)
-    features = [hypothesis_features(item.nbest, item.lm_scores(WEIGHTING)) for item in lists]
+    features = [hypothesis_features(item.nbest, item.lm_scores(MIXTURE)) for item in lists]
     names = [name for name in NAMES if all(name in own for own in features)]
     for size in range(1, len(names) + 1):
         for some in itertools.combinations(names, size):
@@ -106,7 +107,7 @@ def test_lmwt_and_penalty_alone_stand_for_their_own_formula_only(case):
     weights, graph, kaldi = KALDI_FORMS[case]
     scales = scales_of(weights, has_graph=graph != "none")
     assert (scales.features is None) == kaldi
-    content = Weighting(["lm"], np.ones(1), scales).content()
+    content = scales.settings(MIXTURE)
     # an LMWT is the ratio of two weights of one sign: where the LM has none there is none
     known = weights.get("log_prob", 0) > 0 and weights["am_score"] > 0
     assert ("lmwt" in content) == ("word_penalty" in content) == known
@@ -136,13 +137,13 @@ MIXTURES += [
 def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(lists, how, tmp_path, monkeypatch):
     monkeypatch.setattr(weight_sweep, "write_sweep", lambda *_, **__: None)
     num_lms = lists.get("num_lms", 1)
-    names, weights = [f"lm{k}" for k in range(num_lms)], np.full(num_lms, 1 / num_lms)
     lists, refs = simulated(3, 24, **lists)
-    given = Weighting(names, weights, Scales())
+    given = facts_of(*(f"lm{k}" for k in range(num_lms)))
     tuned = tune(lists, refs, given, RescoreOptions(tune_folds=2, **how))
     reported = tuned.chosen.errors["tuned"]
-    weighting = given._replace(scales=tuned.scales)
-    assert reported == errors_of(lists, refs, weighting) <= tuned.chosen.errors["first pass"]
+    assert (
+        reported == errors_of(lists, refs, given, tuned.scales) <= tuned.chosen.errors["first pass"]
+    )
     of_each = how.get("tune_lms", False)
     features = [
         hypothesis_features(item.nbest, item.lm_scores(given, of_each=of_each)) for item in lists
@@ -150,16 +151,16 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(lists, how, tmp
     errors = hypothesis_errors([item.nbest for item in lists], refs)
     own = dict(tuned.chosen.weights)
     assert reported == chosen_errors(features, errors, own)
-    write_settings(tmp_path, weighting, tuned, ListTally(None), Counted())
+    done = Rescoring(iter(()), given, tuned.scales, tuned)
+    write_settings(tmp_path, done, ListTally(None), Counted())
     scales = read_scales(tmp_path / "scales.yaml")
-    again = weighting._replace(scales=scales)
-    assert errors_of(lists, refs, again) == reported
+    assert errors_of(lists, refs, given, scales) == reported
 
 
 def test_folds_are_said_and_have_no_say_in_their_scales():
     lists, refs = simulated(4, 24, present=("all", "none", "none"))
     nbests, options = [item.nbest for item in lists], RescoreOptions(tune_folds=2, folds=3)
-    tuned = tune_and_choose(lists, WEIGHTING, options, refs=refs).tuned
+    tuned = tune_and_choose(lists, MIXTURE, options, refs=refs).tuned
     held_out = sum(fold.rescored for fold in tuned.folds)
     first = sum(fold.first_pass for fold in tuned.folds)
     assert first == tuned.chosen.errors["first pass"]
@@ -185,7 +186,7 @@ def test_folds_are_said_and_have_no_say_in_their_scales():
     held = [nbests[k] for k in fold_lists(nbests, 3)[0]]
     refs = {**refs, **{nbest.utt: nbest.hypotheses[-1].words for nbest in held}}
     before = tuned.folds
-    after = tune_and_choose(lists, WEIGHTING, options, refs=refs).tuned.folds
+    after = tune_and_choose(lists, MIXTURE, options, refs=refs).tuned.folds
     assert after[0].scales == before[0].scales
     assert all(a.scales != b.scales for a, b in zip(after[1:], before[1:], strict=True))
 
@@ -245,7 +246,7 @@ def test_as_it_came_or_at_the_edge():
 def test_the_edge_of_the_sweep_is_a_warning(monkeypatch, caplog):
     lists, refs = simulated(3)
     monkeypatch.setattr(Sweep, "at_edge", True)
-    tune(lists, refs, WEIGHTING)
+    tune(lists, refs, MIXTURE)
     assert "the errors are fewest at the edge of the sweep: see sweep.png" in caplog.text
 
 
@@ -259,15 +260,13 @@ def test_recordings_stay_whole_in_folds():
     ]
     options = RescoreOptions(folds=2)
     for items, own in ((lists, dataclasses.replace(options, segments=segments)), (held, options)):
-        tuned = tune_and_choose(items, WEIGHTING, own, refs=refs).tuned
+        tuned = tune_and_choose(items, MIXTURE, own, refs=refs).tuned
         assert sorted(fold.num_lists for fold in tuned.folds) == [10, 30]
 
 
-def test_each_lm_has_a_score_where_scales_ask():
+def test_each_lm_has_a_score_where_it_is_asked_for():
     (item,), _ = simulated(3, 1, num_lms=2)
-    plain = Weighting(["a", "b"], np.full(2, 0.5), Scales())
-    asking = plain._replace(scales=Scales(features=(("log_prob.a", 1.0),)))
+    plain = facts_of("a", "b")
     every = {"log_prob", "log_prob.a", "log_prob.b"}
     assert {*item.lm_scores(plain)} == {"log_prob"}
     assert {*item.lm_scores(plain, of_each=True)} == every
-    assert {*item.lm_scores(asking)} == every

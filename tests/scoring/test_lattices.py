@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from mixtures import mixture_of
 from oracles.lattice_paths import all_paths, random_lattice
 from test_scorer import make
 
@@ -55,31 +56,26 @@ def neural(token_type, folder, lm_class=BayesLSTMLM, num_samples=0, **conf):
     return token_scorer(trained, num_samples=num_samples)
 
 
-def linear(weights):
-    def mix(log_probs):
-        return np.logaddexp.reduce(log_probs + np.log(weights)[:, None], axis=0)
-
-    return mix
-
-
-def exhaustive(lattice, scorers, mix, scales):
+def exhaustive(lattice, scorers, weights, scales):
     """Return [(words, total, ln P)] of all word sequences, the best first."""
     paths = all_paths(lattice, scales._replace(lm=0.0))
     rows = [scorer.word_scores(list(paths)) for scorer in scorers]
     found = []
     for (words, path), *scores in zip(paths.items(), *rows, strict=True):
-        log_prob = float(mix(np.stack([score.log_probs for score in scores])).sum())
+        log_probs = np.stack([score.log_probs for score in scores])
+        mixed = np.logaddexp.reduce(log_probs + np.log(weights)[:, None], axis=0)
+        log_prob = float(mixed.sum())
         found.append((words, path.total + scales.lm * log_prob, log_prob))
     return sorted(found, key=lambda item: -item[1])
 
 
 def check_exact(lattices, scorers, weights, options, scales=SCALES, tolerance=1e-9):
     """Check that rescored lattices have the scores of all their word sequences."""
-    mix = linear(weights)
-    rescored = list(rescore_lattices(lattices, scorers, mix, scales=scales, options=options))
+    mixture = mixture_of(*scorers, weights=weights)
+    rescored = rescore_lattices(lattices, mixture, scales=scales, options=options)
     assert [item.utt for item in rescored] == [item.utt for item in lattices]
     for lattice, item in zip(lattices, rescored, strict=True):
-        expected = exhaustive(lattice, scorers, mix, scales)
+        expected = exhaustive(lattice, scorers, weights, scales)
         found = best_paths(item, item.scales, 10**6)
         assert [path.words for path in found] == [words for words, *_ in expected]
         for path, (_, total, log_prob) in zip(found, expected, strict=True):
@@ -135,15 +131,15 @@ def test_a_short_order_and_a_beam_leave_less_and_nothing_better(lattices, tmp_pa
     lattices = lattices[:10]
     scorer = neural("word", tmp_path)
     # the LM outweighs the acoustics, and knows better than the scores that came
-    mix, scales = linear([1.0]), kaldi_scales(40.0, 0.3)
+    scales = kaldi_scales(40.0, 0.3)
     every = [
-        {words: total for words, total, _ in exhaustive(lattice, [scorer], mix, scales)}
+        {words: total for words, total, _ in exhaustive(lattice, [scorer], [1.0], scales)}
         for lattice in lattices
     ]
     sizes = []
     for order, beam, limit in ((1, 0.0, 0), (1, 2.0, 0), (1, INF, 0), (2, INF, 0), (2, INF, 1)):
         options = EXACT._replace(order=order, beam=beam, max_hyps=limit)
-        found = list(rescore_lattices(lattices, [scorer], mix, scales=scales, options=options))
+        found = rescore_lattices(lattices, scorer, scales=scales, options=options)
         sizes.append(sum(len(item.arcs) for item in found))
         for expected, item in zip(every, found, strict=True):
             (best,) = best_paths(item, item.scales, 1)
@@ -173,14 +169,14 @@ def words_on_nodes(seed):
 def test_the_look_ahead_of_a_bigram_is_exact_where_words_are_on_nodes(ngrams):
     """So the best path alone is left of each lattice, and it is the best of all."""
     given = [words_on_nodes(seed) for seed in range(30)]
-    bigram, mix = NgramScorer(ngrams / "2"), linear([1.0])
+    bigram = NgramScorer(ngrams / "2")
     for scales in (SCALES, PathScales(0.3, 7.0, 2.0, -1.0)):
         for beam, prune in ((0.0, INF), (INF, 0.0), (0.0, 0.0)):
             options = EXACT._replace(beam=beam, prune=prune)
-            found = rescore_lattices(given, [bigram], mix, scales=scales, options=options)
+            found = rescore_lattices(given, bigram, scales=scales, options=options)
             by_acoustics = []
             for lattice, item in zip(given, found, strict=True):
-                expected = exhaustive(lattice, [bigram], mix, scales)
+                expected = exhaustive(lattice, [bigram], [1.0], scales)
                 (path,) = best_paths(item, scales, 1)
                 assert (path.words, path.total) == (expected[0][0], pytest.approx(expected[0][1]))
                 if prune == 0.0:
@@ -194,9 +190,9 @@ def test_estimates_are_of_words_anywhere_in_a_sentence(ngrams):
     """The word before need not be the sentence's first, which a trigram tells apart."""
     trigram, lattice = NgramScorer(ngrams / "3"), words_on_nodes(0)
     labels = {arc.target: arc.label for arc in lattice.arcs}
-    mix, options = linear([1.0]), EXACT._replace(beam=1.0)
-    roots = [WordPrefix([trigram.begin(anywhere=anywhere)]) for anywhere in (False, True)]
-    (found,) = _estimates([lattice], *roots, [trigram], mix, options)
+    options = EXACT._replace(beam=1.0)
+    roots = [WordPrefix(trigram.begin(anywhere=anywhere)) for anywhere in (False, True)]
+    (found,) = _estimates([lattice], *roots, trigram, options)
 
     def after(node, word):
         state = trigram.begin(anywhere=node > 0)

@@ -13,8 +13,9 @@ from training_options import BACKBONES, BAYES, FORMLESS, GP, LSTM_CONF, batch
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.loading.experiment import UNKNOWN_WORDS, read_unk_size
-from espnet_bayeslm.loading.export import export_lm, write_mixture
+from espnet_bayeslm.loading.export import export_lm
 from espnet_bayeslm.loading.trained_lm import load_lm
+from espnet_bayeslm.mixture.mixture_export import write_mixture
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.training.text import made_tokens
 from espnet_bayeslm.training.train_options import TokenOptions

@@ -1,0 +1,257 @@
+"""A mixture of LMs and n-grams, which scores words of lists, lattices, texts and searches."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+from typing import Any, Counter, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from espnet_bayeslm.evaluation.wer import Counting
+from espnet_bayeslm.loading.component_options import ComponentOptions
+from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.mixture.facts import ComponentFacts, Forms, MixtureFacts, forms_for
+from espnet_bayeslm.mixture.weights_file import (
+    is_file,
+    read_weights,
+    read_weights_file,
+    subtracted_weights,
+)
+from espnet_bayeslm.scoring.interpolation import combined
+from espnet_bayeslm.scoring.perplexity import (
+    BLOCK_SIZE,
+    NO_IDS,
+    ONE_FORM,
+    UnknownWords,
+    check_no_ids,
+)
+from espnet_bayeslm.scoring.unknown_words import mending_lines
+from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
+
+Sentences = Sequence[Sequence[str]]
+NO_FACTS = MixtureFacts()
+"""Nothing is known, as of an earlier tuning."""
+
+
+class Mixture(WordScorer):
+    """LMs and n-grams with their weights, as one scorer of words.
+
+    ln p is that of the linear interpolation, plus ln p of each subtracted LM, weighted. A state of
+    a prefix has one of each component. Scores of each component by itself have the subtracted ones
+    last.
+
+    Args:
+        components: LMs and n-grams that are loaded.
+        weights: Their weights, of sum 1, (K,); None: not known yet, or 1 of a single one.
+        subtracted: LMs and n-grams that are subtracted.
+        subtracted_weights: Their weights, at or below zero.
+        kept: Option of a file -> forms of the text in the estimation that it tells of.
+        max_oov_rate: Largest share of unknown words.
+        context: Sentences of a text that LMs read before each sentence.
+    """
+
+    name = "mixture"
+
+    def __init__(
+        self,
+        components: Sequence[Component],
+        weights: Optional[ArrayLike] = None,
+        *,
+        subtracted: Sequence[Component] = (),
+        subtracted_weights: Sequence[float] = (),
+        kept: Mapping[str, Forms] = {},
+        max_oov_rate: float = 1.0,
+        context: int = 0,
+    ):
+        self.components, self.subtracted = components, subtracted
+        if weights is None and len(components) == 1:
+            weights = [1.0]
+        self.weights = None if weights is None else np.asarray(weights)
+        self.subtracted_weights, self.kept = subtracted_weights, kept
+        self.max_oov_rate, self.context = max_oov_rate, context
+
+    @classmethod
+    def load(
+        cls,
+        options: ComponentOptions,
+        device: str = "cpu",
+        *,
+        tuned: MixtureFacts = NO_FACTS,
+        tunes: bool = False,
+        context: int = 0,
+        **reading: Any,
+    ) -> Mixture:
+        """Mixture of the LMs and n-grams that options name.
+
+        Args:
+            options: Options of the components, perhaps with their weights (`MixtureOptions`), and
+                LMs that are subtracted (`SubtractOptions`).
+            device: Where weights of LMs go.
+            tuned: Facts of the mixture in the tuning of `--scales`.
+            tunes: True if the weights of subtracted LMs are yet to be tuned.
+            context: Sentences of a text that LMs read before each sentence.
+            **reading: `max_context` and `unit`, as `load_components` has them.
+        """
+        every = load_components(options, device, context=context, **reading)
+        count = len(options.lms) + len(options.ngrams)
+        facts = [ComponentFacts(c.name, fingerprint=c.fingerprint) for c in every]
+        weights, own, given = None, facts[:count], getattr(options, "weights", None)
+        if hasattr(options, "weights"):
+            names, digests = [row.name for row in own], [row.fingerprint for row in own]
+            weights = read_weights(given, names, fingerprints=digests)
+        less = subtracted_weights(
+            facts[count:], tuned.subtracted, getattr(options, "subtract_weights", ()), tunes=tunes
+        )
+        kept = {"--scales": (*tuned.components, *tuned.subtracted)}
+        if given is not None and is_file(given):
+            kept["--weights"] = tuple(read_weights_file(given))
+        readers = {c.name: c.fingerprint for c in every if c.scorer.reads_in_forms}
+        return cls(
+            every[:count],
+            weights,
+            subtracted=every[count:],
+            subtracted_weights=less,
+            kept={source: forms_for(rows, readers) for source, rows in kept.items()},
+            max_oov_rate=options.max_oov_rate,
+            context=context,
+        )
+
+    @property
+    def every(self) -> List[Component]:
+        """All LMs and n-grams, the subtracted ones last."""
+        return [*self.components, *self.subtracted]
+
+    @property
+    def facts(self) -> MixtureFacts:
+        """Facts of the mixture, without its LMs."""
+        given = [0.0] * len(self.components) if self.weights is None else self.weights.tolist()
+        rows = [
+            ComponentFacts(c.name, weight, c.fingerprint, c.scorer.text_form, c.kind)
+            for c, weight in zip(self.every, [*given, *self.subtracted_weights], strict=True)
+        ]
+        count = len(self.components)
+        return MixtureFacts(rows[:count], rows[count:], self.kept)
+
+    def prepare(self, sentences: Optional[Sentences], form: Optional[Forms] = None) -> bool:
+        """Let pretrained LMs read text in given forms; else in those that are kept, or chosen.
+
+        Args:
+            sentences: Sentences that choose the forms, where none is kept; None: there are none.
+            form: The forms, which were chosen before, by the LMs' names.
+
+        Returns:
+            False where sentences are wanted, and nothing is chosen.
+        """
+        lms: Dict[str, Any] = {c.name: c.scorer for c in self.every if c.scorer.reads_in_forms}
+        known: Dict[str, str] = {}
+        for of_file in reversed([*self.kept.values()]):
+            known.update(of_file)
+        given = {n: known.get(n) if lm.chooses else None for n, lm in lms.items()}
+        if form is not None:
+            given = {name: form.get(name) for name in lms}
+        elif sentences is None and any(lm.is_open and not given[n] for n, lm in lms.items()):
+            return False
+        for name, lm in lms.items():
+            lm.prepare(sentences or (), given[name])
+        return True
+
+    def each(self, sentences: Sentences) -> List[List[WordScores]]:
+        """Scores of each sentence by each component, those with context in one text.
+
+        Repeated sentences are a component's own affair: with context each stands in its place.
+        """
+        size = sys.maxsize if self.context else BLOCK_SIZE
+        blocks = [sentences[n : n + size] for n in range(0, len(sentences), size)]
+        return [[s for b in blocks for s in c.scorer.word_scores(b)] for c in self.every]
+
+    def mixed(self, log_probs: np.ndarray) -> np.ndarray:
+        """Ln p, (n,), of ln p by each component, (K, n)."""
+        assert self.weights is not None, "a mixture without weights"
+        count = len(self.weights)
+        found = combined(log_probs[:count], self.weights)
+        rows = zip(self.subtracted_weights, log_probs[count:], strict=True)
+        return found + sum(weight * values for weight, values in rows if weight)
+
+    def word_scores(self, sentences: Sentences) -> List[WordScores]:
+        """Scores of each sentence; a word is OOV where a component does not know it."""
+        return [
+            WordScores(
+                self.mixed(np.stack([s.log_probs for s in scores])),
+                np.logical_or.reduce([s.oov for s in scores]),
+            )
+            for scores in zip(*self.each(sentences), strict=True)
+        ]
+
+    def token_counts_of_each(self, sentences: Sentences) -> List[List[np.ndarray]]:
+        """(n + 1,) tokens of each word and `</s>` of each sentence, for each component."""
+        return [[c.scorer.token_counts(words) for words in sentences] for c in self.every]
+
+    def begin(
+        self, *, anywhere: bool = False, vocabulary: Optional[Iterable[str]] = None
+    ) -> Tuple[Any, ...]:
+        """States of the components before the first word."""
+        how: Any = dict(anywhere=anywhere, vocabulary=vocabulary)
+        return tuple(c.scorer.begin(**how) for c in self.every)
+
+    def after(self, state: Tuple[Any, ...], word: str) -> Tuple[Any, ...]:
+        """States of the components after one more word."""
+        return tuple(c.scorer.after(own, word) for c, own in zip(self.every, state, strict=True))
+
+    def next_words(self, states: Sequence[Tuple[Any, ...]], words: Sequence[str]) -> np.ndarray:
+        """Ln p of a word, or of `END`, after each state, (N,)."""
+        columns = zip(self.every, zip(*states, strict=True), strict=True)
+        return self.mixed(np.stack([c.scorer.next_words(own, words) for c, own in columns]))
+
+    def check_plain(self, sentences: Sentences) -> None:
+        """Raise an InputError if most sentences are in tokens already."""
+        for component in self.every:
+            component.scorer.check_plain(sentences)
+
+    def unknown(self, words: Sequence[str]) -> List[bool]:
+        """True for each word that no component knows."""
+        return [*map(all, zip(*(c.scorer.unknown(words) for c in self.every), strict=True))]
+
+    def uncounted(self, counting: Optional[Counting] = None) -> List[UnknownWords]:
+        """Counts of the words that each component does not know, which are empty yet."""
+        return [UnknownWords(c.name, self.max_oov_rate, counting) for c in self.every]
+
+    def unknown_in(self, words: Sequence[str]) -> List[UnknownWords]:
+        """Counts of the words that each component does not know."""
+        counts = self.uncounted()
+        for count, component in zip(counts, self.every, strict=True):
+            count.words.update(itertools.compress(words, component.scorer.unknown(words)))
+            count.num_words = len(words)
+        return counts
+
+    def check_words(
+        self,
+        sentences: Sentences,
+        scores: Optional[Sequence[Sequence[WordScores]]] = None,
+        *,
+        keyed: bool = True,
+        remedy: str = ONE_FORM,
+    ) -> None:
+        """Raise an InputError where a component does not know too many words; tell their rate.
+
+        Args:
+            sentences: The sentences.
+            scores: Scores of each sentence by each component, which say what words are unknown;
+                None: the components are asked.
+            keyed: False: the lines may begin with utterance ids, which is refused.
+            remedy: Sentence that tells how text and LMs agree.
+        """
+        counts = self.unknown_in([*itertools.chain.from_iterable(sentences)] if not scores else [])
+        for count, of_component in zip(counts, scores or (), strict=False):
+            count.add(sentences, of_component)
+        for n, count in enumerate(counts):
+            count.check(functools.partial(self.mends, n), report=True, remedy=remedy)
+        if not keyed:
+            is_known = lambda word: any(word not in c.words for c in counts)  # noqa: E731
+            check_no_ids(sentences, is_known, remedy=NO_IDS)
+
+    def mends(self, index: int, words: Counter[str]) -> List[str]:
+        """Lines that say how unknown words differ from words that a component knows."""
+        return mending_lines(words, self.every[index].scorer)
