@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Tuple
 import torch
 
 from espnet_bayeslm.bin.nbest import find_recordings, read_samples
-from espnet_bayeslm.recognition.recognisers import BeamSearch
+from espnet_bayeslm.recognisers.espnet_asr import BeamSearch
 from espnet_bayeslm.utils.files import read_yaml_mapping
 
 LISTS = 20

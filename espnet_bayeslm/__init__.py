@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from espnet_bayeslm.utils.imports import lazy_names
 
 if TYPE_CHECKING:
+    from espnet_bayeslm.decoding.ctc_decoder import build_ctcdecoder
     from espnet_bayeslm.loading.pretrained_lm import PretrainedLM
     from espnet_bayeslm.loading.trained_lm import TrainedLM
-    from espnet_bayeslm.recognition.ctc_decoder import build_ctcdecoder
     from espnet_bayeslm.rescoring.rescore import rescore
     from espnet_bayeslm.utils.files import PathLike
 
@@ -94,7 +94,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "espnet_bayeslm.rescoring.rescore": ["rescore"],
-        "espnet_bayeslm.recognition.ctc_decoder": ["build_ctcdecoder"],
+        "espnet_bayeslm.decoding.ctc_decoder": ["build_ctcdecoder"],
     },
 )
 

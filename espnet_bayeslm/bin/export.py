@@ -104,7 +104,7 @@ def export(options: ExportOptions) -> None:
 
 def _export_fusion(options: ExportOptions) -> None:
     """Write LMs with tokens of their own as an LM for the search of a recogniser."""
-    from espnet_bayeslm.fusion.fusion_export import LookAhead, write_fusion
+    from espnet_bayeslm.decoding.fusion_export import LookAhead, write_fusion
 
     if options.asr_exp is None:
         raise InputError(

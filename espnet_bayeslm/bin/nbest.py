@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
-from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence
 
-import numpy as np
-
+from espnet_bayeslm.decoding.ctc_lists import CTCOptions, ctc_lists
 from espnet_bayeslm.loading.component_options import GPUOptions, MixtureOptions
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.recognition.ctc_lists import CTCOptions, ctc_lists
-from espnet_bayeslm.recognition.recognisers import (
-    SHOWN,
-    BeamSearch,
+from espnet_bayeslm.recognisers.espnet_asr import BeamSearch
+from espnet_bayeslm.recognisers.pocketsphinx import SphinxSearch
+from espnet_bayeslm.recognisers.recordings import (
     LeftOut,
-    SphinxSearch,
-    WhisperSearch,
+    checked_recordings,
+    find_recordings,
+    read_samples,
 )
+from espnet_bayeslm.recognisers.whisper import WhisperSearch
 from espnet_bayeslm.utils.cli import Tool, device_of, progress
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_keyed_lines, read_lines
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option, part_of
 
-SUFFIXES = (".flac", ".wav")
-CONVERT = "Convert it: ffmpeg -i IN OUT.wav"
 # Recogniser -> the inputs that it needs; the others it does not take
 NEEDED = {
     "pocketsphinx": ("audio",),
@@ -107,133 +102,6 @@ def recogniser_of(options: NbestOptions) -> Any:
     lm_weight = 0.3 if options.lm_weight is None else options.lm_weight
     weights = {"ctc_weight": options.ctc_weight, "penalty": options.penalty}
     return BeamSearch(model, lm=lm, lm_weight=lm_weight, **weights, size=size, device=device)
-
-
-def find_recordings(audio: PathLike) -> Dict[str, Path]:
-    """Utterance id -> audio file, in the order of the ids, of a `wav.scp` or a folder.
-
-    Of a folder all files are taken that soundfile reads, and a warning names others that are no
-    text.
-    """
-    path = Path(audio)
-    if not path.is_dir():
-        if _is_audio(path):
-            return {path.stem: path}
-        if path.is_file() and not _is_text(path):
-            problem = f"neither audio that can be read nor a wav.scp: {_readable()}"
-            raise InputError(problem, path=path, remedy=CONVERT)
-        return _from_scp(path)
-    found: Dict[str, Path] = {}
-    unread = []
-    files = (file for file in sorted(path.rglob("*")) if file.is_file() and file.name[0] != ".")
-    for file in files:
-        if not _is_audio(file):
-            unread += [file.name] * (not _is_text(file))
-        elif found.setdefault(file.stem, file) != file:
-            raise InputError(
-                f"two recordings have the name {file.stem!r}, which is the utterance id",
-                path=file,
-                remedy="Rename one, or give a wav.scp.",
-            )
-    if unread:
-        names = ", ".join(unread[:SHOWN]) + ", .." * (len(unread) > SHOWN)
-        problem = f"left out as no audio that can be read ({len(unread)}): {names}"
-        LOG.warning("%s: %s. %s. %s", audio, problem, _readable(), CONVERT)
-    if not found:
-        raise InputError(f"no audio found: {_readable()}", path=audio)
-    return found
-
-
-def _is_audio(path: Path) -> bool:
-    """True if a file has the name of audio, or soundfile reads it."""
-    if path.suffix.lower() in SUFFIXES:
-        return True
-    try:
-        _opened(path, "info")
-    except InputError:
-        return False
-    return True
-
-
-def _is_text(path: Path) -> bool:
-    """True if the first line of a file, perhaps compressed, is text."""
-    try:
-        next(read_lines(path), None)
-    except InputError:
-        return False
-    return True
-
-
-def _readable() -> str:
-    """Sentence that names what soundfile reads."""
-    import soundfile
-
-    return f"soundfile reads {', '.join(sorted(soundfile.available_formats()))}"
-
-
-def _from_scp(path: Path) -> Dict[str, Path]:
-    """Utterance id -> audio file of a `wav.scp`."""
-    found = {}
-    for utt, (line, value) in read_keyed_lines(path).items():
-        if not value or value.endswith("|"):
-            raise InputError(
-                f"{value[:80]!r} is no audio file",
-                path=path,
-                line=line,
-                remedy="Commands are not run: write their output into files.",
-            )
-        found[utt] = Path(value)
-    return dict(sorted(found.items()))
-
-
-def check_recording(path: Path, rate: int, max_seconds: float = math.inf) -> None:
-    """Check the format and length of a recording, whose samples are not read."""
-    info = _opened(path, "info")
-    found = f"{info.samplerate} samples a second and {info.channels} channels"
-    length = f"{info.duration:.1f} seconds of audio"
-    if (info.samplerate, info.channels) != (rate, 1):
-        remedy = f"Convert it: sox IN -r {rate} -c 1 OUT"
-        raise InputError(f"{found}: {rate} and 1 were expected", path=path, remedy=remedy)
-    if info.duration <= 0:
-        raise InputError(f"{length}: more than 0 were expected", path=path)
-    if info.duration > max_seconds:
-        problem = f"{length}: at most {max_seconds:g} were expected"
-        raise InputError(problem, path=path, remedy="Cut it into sentences.")
-
-
-def read_samples(path: Path) -> np.ndarray:
-    """Samples of a recording, between -1 and 1, (T,); an InputError where some are no numbers."""
-    samples: np.ndarray = _opened(path, "read", dtype="float32")[0]
-    bad = np.count_nonzero(~np.isfinite(samples))
-    if bad:
-        raise InputError(f"{bad} of {len(samples)} samples are no numbers", path=path)
-    return samples
-
-
-def _opened(path: Path, function: str, **options: Any) -> Any:
-    """Call a function of soundfile on a recording; one that it cannot read is an InputError."""
-    import soundfile
-
-    if not path.is_file():
-        raise InputError("no such audio file", path=path)
-    try:
-        return getattr(soundfile, function)(str(path), **options)
-    except Exception as error:  # soundfile raises several
-        raise InputError(f"no audio that can be read ({error})", path=path) from error
-
-
-def checked_recordings(
-    paths: Mapping[str, Path], recogniser: Any, left_out: LeftOut
-) -> Dict[str, Path]:
-    """Recordings whose format and length a recogniser takes; others are left out."""
-    usable = {}
-    for utt, path in paths.items():
-        try:
-            check_recording(path, recogniser.rate, getattr(recogniser, "max_seconds", math.inf))
-            usable[utt] = path
-        except InputError as error:
-            left_out.add(utt, path, error)
-    return usable
 
 
 def recognised(options: NbestOptions) -> Iterator[NBest]:

@@ -41,8 +41,9 @@ class TuneFusionOptions(GPUOptions, ToolOptions):
 
 def tune_fusion(options: TuneFusionOptions) -> None:
     """Decode, tune and decode again; write the weights of the best round."""
-    from espnet_bayeslm.fusion.fusion_tuning import FusionTuning
-    from espnet_bayeslm.recognition.recognisers import BeamSearch, LeftOut
+    from espnet_bayeslm.decoding.fusion_tuning import FusionTuning
+    from espnet_bayeslm.recognisers.espnet_asr import BeamSearch
+    from espnet_bayeslm.recognisers.recordings import LeftOut
     from espnet_bayeslm.report.table import Table
 
     refs = read_transcripts(options.ref)

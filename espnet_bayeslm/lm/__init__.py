@@ -62,7 +62,7 @@ LMS: Registry[Type[AbsLM]] = Registry(
         "bayes_espnet": "espnet_bayeslm.lm.espnet:BayesESPnetLM",
         "pretrained": "espnet_bayeslm.pretrained.adapted:AdaptedLM",
         MIXTURE: "espnet_bayeslm.lm.mixture:MixtureLM",
-        FUSION: "espnet_bayeslm.fusion.fusion_lm:FusionLM",
+        FUSION: "espnet_bayeslm.decoding.fusion_lm:FusionLM",
     },
     fault_of=_fault_of_lm,
 )

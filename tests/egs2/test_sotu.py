@@ -14,7 +14,7 @@ import espnet_bayeslm
 from espnet_bayeslm.nbest.kaldi import read_kaldi
 from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.recognition.recognisers import SphinxSearch
+from espnet_bayeslm.recognisers.pocketsphinx import SphinxSearch
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError

@@ -35,7 +35,7 @@ from espnet_bayeslm.pretrained import causal_lm
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.adapters import adapter_conf, write_start
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
-from espnet_bayeslm.recognition.recognisers import BeamSearch
+from espnet_bayeslm.recognisers.espnet_asr import BeamSearch
 from espnet_bayeslm.training.launch import check_decoding
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.utils.errors import InputError

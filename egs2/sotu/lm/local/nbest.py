@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Container, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import speech
+from espnet_bayeslm.recognition import recognisers
 
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.recognition import recognisers
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.cli import Tool, progress
 from espnet_bayeslm.utils.errors import InputError

@@ -16,7 +16,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 import nbest
 
-from espnet_bayeslm.recognition.recognisers import cmudict, with_lm_scores
+from espnet_bayeslm.recognisers.pocketsphinx import cmudict, with_lm_scores
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.files import read_lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import List, Sequence
 
-from espnet_bayeslm.recognition.recognisers import RATE
+from espnet_bayeslm.recognisers.recordings import RATE
 
 VOICES = {"us": "en-US", "gb": "en-GB"}
 AUDIO_FORMAT = (RATE, 16, 1)  # samples/s, bits, channels: what Pico gives, and the model takes

@@ -14,12 +14,12 @@ from tiny_models import write_model
 from tiny_training import words
 
 from espnet_bayeslm.bin import export, ngram, train
-from espnet_bayeslm.fusion.fusion_lm import FusionLM
+from espnet_bayeslm.decoding.fusion_lm import FusionLM
+from espnet_bayeslm.decoding.token_words import TokenWords
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.scoring.interpolation import combined
-from espnet_bayeslm.scoring.token_words import TokenWords
 from espnet_bayeslm.utils.errors import InputError
 
 SENTENCES = ["so we could put it there", "yes we could", "the remote is on the table", "yes"]

@@ -10,19 +10,19 @@ import pytest
 import torch
 from mixtures import mixture_of
 
-from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.recognition import ctc_search, word_fusion
-from espnet_bayeslm.recognition.ctc_lists import best_path
-from espnet_bayeslm.recognition.ctc_search import BeamOptions, CTCSearch
-from espnet_bayeslm.recognition.ctc_tokens import CTCTokens
-from espnet_bayeslm.recognition.hotwords import Hotwords, HotwordState
-from espnet_bayeslm.recognition.logits import log_probs_of
-from espnet_bayeslm.recognition.word_fusion import (
+from espnet_bayeslm.decoding import ctc_search, ctc_words
+from espnet_bayeslm.decoding.ctc_lists import best_path
+from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch
+from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
+from espnet_bayeslm.decoding.ctc_words import (
     LETTER_COST,
     LN_10,
     Vocabulary,
     WordFusion,
 )
+from espnet_bayeslm.decoding.hotwords import Hotwords, HotwordState
+from espnet_bayeslm.decoding.logits import log_probs_of
+from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.word_scores import WordScorer
 from espnet_bayeslm.utils.errors import InputError
@@ -222,7 +222,7 @@ def test_no_word_without_end_gains_where_all_words_are_known(cost, monkeypatch):
                 [-2.0 if word in ("ab", "a", "bb", "</s>") else -40.0 for word in words]
             )
 
-    monkeypatch.setattr(word_fusion, "LETTER_COST", cost)
+    monkeypatch.setattr(ctc_words, "LETTER_COST", cost)
     text = ("ab", "a", "bb", "ab", "a", "ab")
     logits = spoken(" ".join(text), LETTERS, margin=8.0, noise=0.1)
     for place in np.flatnonzero(logits.argmax(1) == LETTERS.index("|")):

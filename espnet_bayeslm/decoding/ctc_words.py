@@ -14,9 +14,9 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
+from espnet_bayeslm.decoding.hotwords import Hotwords, HotwordState
+from espnet_bayeslm.decoding.token_words import TokenWords
 from espnet_bayeslm.mixture.word_mixture import Mixture
-from espnet_bayeslm.recognition.hotwords import Hotwords, HotwordState
-from espnet_bayeslm.scoring.token_words import TokenWords
 from espnet_bayeslm.scoring.word_scores import END
 
 LN_10 = math.log(10.0)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from mixtures import mixture_of
 
-from espnet_bayeslm.recognition.ctc_search import BeamOptions, CTCSearch, UtteranceSearch
-from espnet_bayeslm.recognition.ctc_tokens import CTCTokens
-from espnet_bayeslm.recognition.hotwords import Hotwords, HotwordState
-from espnet_bayeslm.recognition.logits import log_probs_of
-from espnet_bayeslm.recognition.word_fusion import Vocabulary, WordFusion, WordHistories
+from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch, UtteranceSearch
+from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
+from espnet_bayeslm.decoding.ctc_words import Vocabulary, WordFusion, WordHistories
+from espnet_bayeslm.decoding.hotwords import Hotwords, HotwordState
+from espnet_bayeslm.decoding.logits import log_probs_of
 from espnet_bayeslm.scoring.word_scores import WordScorer
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -10,7 +10,7 @@ from test_fusion_lm import look_ahead, total
 from tiny_training import words
 
 from espnet_bayeslm.bin import ngram
-from espnet_bayeslm.fusion.fusion_lm import CTC_END, FusionLM
+from espnet_bayeslm.decoding.fusion_lm import CTC_END, FusionLM
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.loading.components import load_components
 

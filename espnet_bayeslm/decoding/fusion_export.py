@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 import torch
 
+from espnet_bayeslm.decoding.ctc_ends import weights_of_recogniser
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.fusion.ctc_ends import weights_of_recogniser
 from espnet_bayeslm.lm import FUSION, UNTRAINED
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.loading.components import is_ngram
@@ -32,7 +32,7 @@ from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.mixture.mixture_export import mixture_part
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.pretrained.text_forms import AUTO, first_sentences
-from espnet_bayeslm.recognition.recognisers import ASR_FILES, check_one_speaker
+from espnet_bayeslm.recognisers.espnet_asr import ASR_FILES, check_one_speaker
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines, read_yaml_mapping
 

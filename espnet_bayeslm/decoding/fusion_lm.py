@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from typeguard import typechecked
 
+from espnet_bayeslm.decoding.ctc_ends import CTCEnds, CTCPrefix
+from espnet_bayeslm.decoding.token_words import TokenWords
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.fusion.ctc_ends import CTCEnds, CTCPrefix
 from espnet_bayeslm.lm.beam_search import Step
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.ngram import LogProbLM
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
-from espnet_bayeslm.scoring.token_words import TokenWords
 from espnet_bayeslm.scoring.word_scores import END
 from espnet_bayeslm.utils.errors import InputError
 

@@ -11,7 +11,7 @@ import math
 import re
 from typing import Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from espnet_bayeslm.scoring.token_words import TokenWords
+from espnet_bayeslm.decoding.token_words import TokenWords
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.words import lower_case

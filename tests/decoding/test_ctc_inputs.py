@@ -6,11 +6,11 @@ import kaldiio
 import numpy as np
 import pytest
 
-from espnet_bayeslm.recognition.ctc_lists import read_unigrams
-from espnet_bayeslm.recognition.ctc_tokens import CTCTokens, read_tokens
-from espnet_bayeslm.recognition.hotwords import HotwordState, read_hotwords
-from espnet_bayeslm.recognition.logits import log_probs_of, read_logits
-from espnet_bayeslm.scoring.token_words import TokenWords
+from espnet_bayeslm.decoding.ctc_lists import read_unigrams
+from espnet_bayeslm.decoding.ctc_tokens import CTCTokens, read_tokens
+from espnet_bayeslm.decoding.hotwords import HotwordState, read_hotwords
+from espnet_bayeslm.decoding.logits import log_probs_of, read_logits
+from espnet_bayeslm.decoding.token_words import TokenWords
 from espnet_bayeslm.utils.errors import InputError
 
 MARK = "\u2581"

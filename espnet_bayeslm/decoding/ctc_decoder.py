@@ -6,14 +6,14 @@ import dataclasses
 import os
 from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
+from espnet_bayeslm.decoding.ctc_lists import read_unigrams, search_vocabulary
+from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch
+from espnet_bayeslm.decoding.ctc_tokens import CTCTokens, as_texts, tokens_of_labels
+from espnet_bayeslm.decoding.ctc_words import WordFusion
+from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, Hotwords, letters_of
+from espnet_bayeslm.decoding.logits import log_probs_of
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
-from espnet_bayeslm.recognition.ctc_lists import read_unigrams, search_vocabulary
-from espnet_bayeslm.recognition.ctc_search import BeamOptions, CTCSearch
-from espnet_bayeslm.recognition.ctc_tokens import CTCTokens, as_texts, tokens_of_labels
-from espnet_bayeslm.recognition.hotwords import HOTWORD_WEIGHT, Hotwords, letters_of
-from espnet_bayeslm.recognition.logits import log_probs_of
-from espnet_bayeslm.recognition.word_fusion import WordFusion
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 

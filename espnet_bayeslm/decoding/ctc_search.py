@@ -17,8 +17,8 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.recognition.ctc_tokens import CTCTokens
-from espnet_bayeslm.recognition.word_fusion import BegunWords, WordFusion, WordHistories
+from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
+from espnet_bayeslm.decoding.ctc_words import BegunWords, WordFusion, WordHistories
 from espnet_bayeslm.utils.options import ToolOptions, option
 
 GROUP = "CTC"

@@ -8,15 +8,15 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
+from espnet_bayeslm.decoding.ctc_search import GROUP, BeamOptions, CTCSearch, FoundText
+from espnet_bayeslm.decoding.ctc_tokens import CTCTokens, as_texts, read_tokens
+from espnet_bayeslm.decoding.ctc_words import Vocabulary, WordFusion
+from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, Hotwords, read_hotwords
+from espnet_bayeslm.decoding.logits import log_probs_of, read_logits
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.text_forms import WORDS_TO_CHOOSE
-from espnet_bayeslm.recognition.ctc_search import GROUP, BeamOptions, CTCSearch, FoundText
-from espnet_bayeslm.recognition.ctc_tokens import CTCTokens, as_texts, read_tokens
-from espnet_bayeslm.recognition.hotwords import HOTWORD_WEIGHT, Hotwords, read_hotwords
-from espnet_bayeslm.recognition.logits import log_probs_of, read_logits
-from espnet_bayeslm.recognition.word_fusion import Vocabulary, WordFusion
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG

@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.scoring.token_words import BYTE, TokenWords
+from espnet_bayeslm.decoding.token_words import BYTE, TokenWords
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, unpacked_text
 

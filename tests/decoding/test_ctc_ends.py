@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from espnet_bayeslm.fusion.ctc_ends import CTCEnds
+from espnet_bayeslm.decoding.ctc_ends import CTCEnds
 
 NUM_TOKENS, NUM_FRAMES = 4, 6
 

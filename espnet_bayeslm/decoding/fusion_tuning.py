@@ -13,9 +13,10 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 import numpy as np
 
+from espnet_bayeslm.decoding.fusion_lm import FusionLM
 from espnet_bayeslm.evaluation.wer import word_errors
-from espnet_bayeslm.fusion.fusion_lm import FusionLM
-from espnet_bayeslm.recognition.recognisers import BeamSearch, LeftOut
+from espnet_bayeslm.recognisers.espnet_asr import BeamSearch
+from espnet_bayeslm.recognisers.recordings import LeftOut
 from espnet_bayeslm.rescoring.features import LM, make_problem
 from espnet_bayeslm.rescoring.weight_search import mert, normalised
 from espnet_bayeslm.scoring.sequences import score_hypotheses

@@ -5,9 +5,9 @@ import pytest
 import torch
 from test_fusion_lm import total
 
-from espnet_bayeslm.fusion import fusion_tuning
-from espnet_bayeslm.fusion.fusion_lm import FusionLM
-from espnet_bayeslm.fusion.fusion_tuning import (
+from espnet_bayeslm.decoding import fusion_tuning
+from espnet_bayeslm.decoding.fusion_lm import FusionLM
+from espnet_bayeslm.decoding.fusion_tuning import (
     FusionTuning,
     FusionWeights,
     Heard,

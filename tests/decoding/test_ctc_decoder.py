@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from espnet_bayeslm import build_ctcdecoder
+from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
+from espnet_bayeslm.decoding.logits import log_probs_of
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.recognition.ctc_tokens import CTCTokens
-from espnet_bayeslm.recognition.logits import log_probs_of
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
 

@@ -13,14 +13,14 @@ from tiny_training import words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import nbest, rescore
+from espnet_bayeslm.decoding.ctc_decoder import CTCDecoder
+from espnet_bayeslm.decoding.ctc_lists import search_vocabulary
+from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
+from espnet_bayeslm.decoding.ctc_words import WordFusion
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.recognition.ctc_decoder import CTCDecoder
-from espnet_bayeslm.recognition.ctc_lists import search_vocabulary
-from espnet_bayeslm.recognition.ctc_tokens import CTCTokens
-from espnet_bayeslm.recognition.word_fusion import WordFusion
 from espnet_bayeslm.utils.errors import InputError
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -13,18 +13,18 @@ import pytest
 import soundfile
 import torch
 import yaml
+from espnet_bayeslm.recognition import recognisers as sphinx
 from tiny_training import words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import nbest, rescore, tune_fusion
 from espnet_bayeslm.bin.nbest import find_recordings
-from espnet_bayeslm.fusion.fusion_export import recogniser_config
+from espnet_bayeslm.decoding.fusion_export import recogniser_config
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.recognition import recognisers as sphinx
-from espnet_bayeslm.recognition.recognisers import _rate
+from espnet_bayeslm.recognisers.espnet_asr import _rate
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.errors import InputError

@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from espnet_bayeslm.scoring.token_words import BBPE_CODE, GPT2_CODE, TokenWords
+from espnet_bayeslm.decoding.token_words import BBPE_CODE, GPT2_CODE, TokenWords
 
 MARK = "\u2581"
 TEXT = "the café 灯 naïve Ελλάς 😀 they're x"

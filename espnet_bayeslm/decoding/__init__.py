@@ -1,0 +1,1 @@
+"""A mixture inside a search: ESPnet's, or our own over CTC logits; it recognises no audio."""

@@ -1,1 +1,0 @@
-"""LMs with other tokens in ESPnet's beam search; the search of CTC logits is in `recognition`."""

@@ -1,0 +1,127 @@
+"""A recogniser of ESPnet's, whose beam search has the scores of its parts apart."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+import numpy as np
+
+from espnet_bayeslm import register
+from espnet_bayeslm.loading.experiment import check_same_tokens, find_files
+from espnet_bayeslm.nbest.types import Hypothesis
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import (
+    PathLike,
+    read_yaml_mapping,
+)
+from espnet_bayeslm.utils.imports import quiet_imports
+from espnet_bayeslm.utils.log import LOG
+
+if TYPE_CHECKING:
+    pass
+
+ASR_FILES = ("valid.acc.ave.pth", "valid.acc.best.pth", "valid.loss.ave.pth", "valid.loss.best.pth")
+ENDS = "<sos/eos>"
+
+
+def check_one_speaker(config: PathLike) -> None:
+    """Check that a recogniser of ESPnet hears one speaker, by its config.yaml."""
+    content = read_yaml_mapping(config)
+    named = {name: str(content.get(name)) for name in ("model", "encoder")}
+    found = [f"{k}: {v}" for k, v in named.items() if re.search("^pit_|multispkr", v)]
+    outputs = (content.get("model_conf") or {}).get("num_inf", 1)
+    found += [f"num_inf: {outputs}"] * (outputs != 1)
+    if found:
+        raise InputError(
+            f"a recogniser of several speakers at once ({', '.join(found)}), and one of a single"
+            " speaker was expected",
+            path=config,
+            remedy="Separate the speakers first, and give a recogniser of one speaker.",
+        )
+
+
+class BeamSearch:
+    """A recogniser of ESPnet's, with its beam search.
+
+    Args:
+        model: The experiment's folder, or a checkpoint beside its config.yaml.
+        lm: An LM of ESPnet's or ours for the search.
+        lm_weight: Its weight.
+        ctc_weight: The weight of CTC; the decoder has the rest.
+        penalty: Bonus of each token.
+        size: Hypotheses of a list, at most, and the beam.
+
+    Attributes:
+        lm: The LM; None without one.
+    """
+
+    def __init__(
+        self,
+        model: PathLike,
+        *,
+        lm: Optional[PathLike] = None,
+        lm_weight: float,
+        ctc_weight: float,
+        penalty: float = 0.0,
+        size: int,
+        device: str = "cpu",
+    ):
+        config, checkpoint = find_files(model, ASR_FILES)
+        files = {"asr_train_config": str(config), "asr_model_file": str(checkpoint)}
+        if lm is not None:
+            lm_config, lm_checkpoint = find_files(lm)
+            files.update(lm_train_config=str(lm_config), lm_file=str(lm_checkpoint))
+            remedy = "Train the LM with the recogniser's tokens."
+            check_same_tokens(lm_config, config, remedy=remedy)
+            if read_yaml_mapping(config).get("decoder") == "transducer":
+                problem = "--lm, and a transducer's search does not tell its scores apart"
+                remedy = "Leave it out, and rescore the lists with it."
+                raise InputError(problem, path=lm, remedy=remedy)
+        check_one_speaker(config)
+        register()
+        with quiet_imports():
+            from espnet2.bin.asr_inference import Speech2Text
+        weights = {} if lm is None else {"lm_weight": lm_weight}
+        search = {"beam_size": size, "nbest": size, "ctc_weight": ctc_weight, "penalty": penalty}
+        self._search: Any = Speech2Text(**files, **search, **weights, device=device)
+        scorers = getattr(self._search.beam_search, "scorers", {})
+        self.lm: Any = scorers.get("lm")
+        self._ctc_weight = ctc_weight
+        self.rate = _rate(self._search.asr_train_args)
+        LOG.info(f"{checkpoint}: {self.rate} samples a second")
+
+    def __call__(self, samples: np.ndarray) -> List[Hypothesis]:
+        """Hypotheses of a recording, the best first.
+
+        `am_score` is the weighted sum of decoder and CTC (or a transducer's score), `lm_score` the
+        LM's ln P; `decoder_score` and `ctc_score` stand beside them.
+        """
+        return [self._hypothesis(*found) for found in self._search(samples)]
+
+    def set_weights(self, **weights: float) -> None:
+        """Set weights of the search's parts, such as `lm` and `length_bonus`, that are not 0."""
+        own = self._search.beam_search.weights
+        own.update({name: value for name, value in weights.items() if name in own})
+
+    def with_tokens(self, samples: np.ndarray) -> Dict[Tuple[int, ...], Hypothesis]:
+        """Hypotheses of a recording by their tokens, the best first."""
+        return {tuple(found[2]): self._hypothesis(*found) for found in self._search(samples)}
+
+    def _hypothesis(self, text: Optional[str], tokens: Any, ids: Any, hyp: Any) -> Hypothesis:
+        # a hypothesis that had to end may hold the end as a word
+        words = tuple(word for word in (text or "").split() if word != ENDS)
+        parts = {name: float(score) for name, score in getattr(hyp, "scores", {}).items()}
+        if not parts:
+            return Hypothesis(words, float(hyp.score))
+        weights = {"decoder": 1.0 - self._ctc_weight, "ctc": self._ctc_weight}
+        am_score = sum(weight * parts.get(name, 0.0) for name, weight in weights.items())
+        apart = {f"{name}_score": parts[name] for name in weights if name in parts}
+        return Hypothesis(words, am_score, parts.get("lm"), extra=apart)
+
+
+def _rate(args: Any) -> int:
+    """Samples a second of a recogniser's training, `16000` or `16k`."""
+    rate = (getattr(args, "frontend_conf", None) or {}).get("fs", 16000)
+    text = str(rate).lower()
+    return int(float(text[:-1]) * 1000) if text.endswith("k") else int(rate)
