@@ -337,6 +337,28 @@ def test_names_of_modules_and_functions_exist():
     assert len(named) > 100 and sorted(named - known) == []
 
 
+def test_names_that_pages_import_are_public():
+    """They stand on the page of public names, whose names and members have docstrings."""
+    page = (DOCS / "reference" / "python.md").read_text()
+    public = re.findall(r"auto\w+:: espnet_bayeslm\.([\w.]+)(?:\n   :members: (.*))?", page)
+
+    def named(dotted):
+        module, _, name = f"espnet_bayeslm.{dotted}".rpartition(".")
+        return getattr(importlib.import_module(module), name)
+
+    for dotted, members in public:
+        for member in filter(None, members.split(", ")):
+            assert hasattr(named(dotted), member) or member in named(dotted).__doc__, dotted
+    blocks = [
+        b for p in [README, *PAGES] for b in re.findall(r"```python\n(.*?)```", p.read_text(), re.S)
+    ]
+    imports = [n for b in blocks for n in ast.walk(ast.parse(b)) if isinstance(n, ast.ImportFrom)]
+    used = {f"{n.module}.{a.name}" for n in imports for a in n.names if n.module}
+    ours = {name.removeprefix("espnet_bayeslm.") for name in used if name.startswith("espnet_b")}
+    known = {id(named(dotted)) for dotted, _ in public}
+    assert len(ours) > 10 and [name for name in ours if id(named(name)) not in known] == []
+
+
 def test_errors_of_the_troubleshooting_are_in_the_program():
     # a message may be cut into several strings
     source = " ".join(

@@ -14,6 +14,7 @@ from espnet_bayeslm.lm import LMS
 from espnet_bayeslm.loading.experiment import (
     UNKNOWN_WORDS,
     find_files,
+    load_state,
     read_config,
     read_unk_size,
     training_config,
@@ -148,6 +149,26 @@ def write_folder(
         if unk_size is not None:
             write_yaml(folder / UNKNOWN_WORDS, {"unk_size": unk_size})
         torch.save(state, folder / CHECKPOINT)
+
+
+def write_average(output: PathLike, exps: Sequence[PathLike]) -> None:
+    """Write the mean of LMs that were trained from one start, each on a part of a text.
+
+    It predicts as one training on the whole text does, or nearly so (Wortsman et al. 2022, "Model
+    soups"; McMahan et al. 2017 for parts of the data), and is loaded as one of them.
+
+    Args:
+        output: Folder to write.
+        exps: Experiments of one configuration.
+    """
+    config = find_files(exps[0])[0]
+    args = read_config(config)
+    states = [load_state(find_files(exp)[1]) for exp in exps]
+    mean = {
+        name: torch.stack([state[name].float() for state in states]).mean(0).to(first.dtype)
+        for name, first in states[0].items()
+    }
+    write_folder(output, args, vars(args), mean, read_unk_size(config.parent), {})
 
 
 def export_folder(source: PathLike, output: PathLike) -> None:

@@ -30,6 +30,7 @@ from espnet_bayeslm.scoring.perplexity import (
 )
 from espnet_bayeslm.scoring.unknown_words import mending_lines
 from espnet_bayeslm.scoring.word_scores import Component, WordScorer, WordScores
+from espnet_bayeslm.utils.errors import InputError
 
 Sentences = Sequence[Sequence[str]]
 NO_FACTS = MixtureFacts()
@@ -169,7 +170,8 @@ class Mixture(WordScorer):
 
     def mixed(self, log_probs: np.ndarray) -> np.ndarray:
         """Ln p, (n,), of ln p by each component, (K, n)."""
-        assert self.weights is not None, "a mixture without weights"
+        if self.weights is None:
+            raise InputError("a mixture without weights", remedy="Give MixtureOptions(weights=..).")
         count = len(self.weights)
         found = combined(log_probs[:count], self.weights)
         rows = zip(self.subtracted_weights, log_probs[count:], strict=True)

@@ -21,5 +21,6 @@ __getattr__ = lazy_names(
     __name__,
     {
         "espnet_bayeslm.scoring.sequences": ["score_hypotheses", "token_log_probs"],
+        "espnet_bayeslm.scoring.word_scores": ["END", "WordScorer", "WordScores"],
     },
 )

@@ -22,6 +22,7 @@ from espnet_bayeslm.bin import train as bin_train
 from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.loading.export import write_average
 from espnet_bayeslm.loading.pretrained_lm import PretrainedLM
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
@@ -163,6 +164,22 @@ def trained(tmp_path_factory):
     # a wide start, so that samples differ after these few steps
     train(folder, "exp", "bayes_lora", f"hf:{folder / 'base'}", "--lm_conf", "init_std=0.1")
     return folder
+
+
+def test_the_mean_of_trainings_is_loaded_as_one_of_them(trained, tmp_path):
+    shutil.copytree(trained / "exp", tmp_path / "other")
+    checkpoint = tmp_path / "other" / "valid.loss.ave.pth"
+    first = torch.load(checkpoint, weights_only=True)
+    torch.save({k: v if v.dtype == torch.int64 else 3 * v for k, v in first.items()}, checkpoint)
+    write_average(tmp_path / "mean", [trained / "exp", tmp_path / "other"])
+    mean = torch.load(tmp_path / "mean" / "valid.loss.ave.pth", weights_only=True)
+    assert mean.keys() == first.keys()
+    for name, value in mean.items():
+        expected = 2 * first[name] if value.is_floating_point() else first[name]
+        torch.testing.assert_close(value, expected)
+    lm = espnet_bayeslm.load(tmp_path / "mean")
+    assert lm.name == "mean" and lm.scorer.is_uncertain
+    assert lm.score("so we could") != espnet_bayeslm.load(trained / "exp").score("so we could")
 
 
 def train(folder, exp, config, source, *more):
