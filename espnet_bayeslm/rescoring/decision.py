@@ -80,11 +80,13 @@ class ScoredList:
         log_probs: Of each hypothesis ln p under each component, (K, n + 1), the last `</s>`; then
             under each subtracted LM.
         uncertainty: Of each hypothesis how uncertain an LM is of its words, where it is wanted.
+        given: Further features of the hypotheses, (N,), by name.
     """
 
     nbest: NBest
     log_probs: Tuple[np.ndarray, ...]
     uncertainty: Tuple[Uncertainty, ...] = ()
+    given: Features = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def distances(self) -> np.ndarray:
@@ -118,6 +120,16 @@ class ScoredList:
             for name, rows in words.items()
         }
         return {name: np.array(row) for name, row in written.items()}
+
+    def features(self, lm_scores: Optional[Features]) -> Features:
+        """Features of the hypotheses, (N,) each, by name.
+
+        None in place of the scores of LMs: those of a control, to which the LMs and all that is
+        given beside them say nothing.
+        """
+        if lm_scores is None:
+            return hypothesis_features(self.nbest, {LM: np.zeros(len(self.nbest.hypotheses))})
+        return hypothesis_features(self.nbest, {**lm_scores, **self.given})
 
     def totals(self, features: Features, scales: Scales, *, once: bool = False) -> Totals:
         """Score that is maximised, (N,): logits of a posterior over the list, up to a factor.
@@ -209,7 +221,7 @@ def choose(
     """Rescored list: new scores, the choice by them, and confidences where they are wanted."""
     nbest, mixed = item.nbest, item.mixed(mixture)
     scores = item.lm_scores(mixture, mixed, of_each=scales.of_each_lm)
-    features = hypothesis_features(nbest, scores)
+    features = item.features(scores)
     control, best_of_control = scales.control, None
     if control is not None and dict(control.features or ()).keys() <= features.keys():
         best_of_control = item.choice(features, control, scales.decision)

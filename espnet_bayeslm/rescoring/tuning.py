@@ -30,10 +30,8 @@ from espnet_bayeslm.rescoring.feature_tuning import (
 )
 from espnet_bayeslm.rescoring.features import (
     FIRST_WINS,
-    LM,
     Features,
     Totals,
-    hypothesis_features,
     is_normalised,
     totals,
 )
@@ -173,14 +171,9 @@ def tune(
     errors = hypothesis_errors(nbests, refs, options.counting)
     of = groups or whole_units(nbests).of
     how: Any = dict(groups=[of[item.utt] for item in nbests], num_folds=options.tune_folds)
-    with_lm = [
-        hypothesis_features(item.nbest, item.lm_scores(mixture, of_each=options.tune_lms))
-        for item in lists
-    ]
-    # as an LM that knows nothing scores the lists
-    without_lm = [
-        hypothesis_features(nbest, {LM: np.zeros(len(nbest.hypotheses))}) for nbest in nbests
-    ]
+    each = options.tune_lms
+    with_lm = [item.features(item.lm_scores(mixture, of_each=each)) for item in lists]
+    without_lm = [item.features(None) for item in lists]
     every, plain = (
         validate(features, errors, normalised_scores=is_normalised(features), **how)
         for features in (with_lm, without_lm)
