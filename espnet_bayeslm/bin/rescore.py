@@ -43,8 +43,8 @@ from espnet_bayeslm.rescoring.decision import (
     calibration_text,
 )
 from espnet_bayeslm.rescoring.features import LM
-from espnet_bayeslm.rescoring.list_worker import NO_LMWT, SharedRescoreOptions
 from espnet_bayeslm.rescoring.rescore import Rescoring, rescored
+from espnet_bayeslm.rescoring.rescore_options import NO_LMWT, SharedRescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, scales_of
 from espnet_bayeslm.rescoring.tuning import Refs, held_out_line
 from espnet_bayeslm.utils.cli import Tool

@@ -25,12 +25,8 @@ from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.formats import normalized
 from espnet_bayeslm.nbest.types import NBest, whole_units
 from espnet_bayeslm.rescoring.decision import RescoredList, ScoredList, choose
-from espnet_bayeslm.rescoring.list_worker import (
-    Histories,
-    RescoreOptions,
-    SharedRescoreOptions,
-    scored_lists,
-)
+from espnet_bayeslm.rescoring.list_worker import Histories, scored_lists
+from espnet_bayeslm.rescoring.rescore_options import RescoreOptions, SharedRescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales
 from espnet_bayeslm.rescoring.tuning import (
     AS_USUAL,

@@ -35,7 +35,7 @@ from espnet_bayeslm.rescoring.features import (
     is_normalised,
     totals,
 )
-from espnet_bayeslm.rescoring.list_worker import RescoreOptions
+from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, scales_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG

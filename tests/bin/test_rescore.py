@@ -29,8 +29,9 @@ from espnet_bayeslm.evaluation.wer import Counted, count_errors, read_transcript
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
-from espnet_bayeslm.rescoring.list_worker import RescoreOptions, scored_lists
+from espnet_bayeslm.rescoring.list_worker import scored_lists
 from espnet_bayeslm.rescoring.rescore import tune_and_choose, with_tuned_histories
+from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.scoring.scorer import token_scorer
 from espnet_bayeslm.utils.files import read_keyed_lines

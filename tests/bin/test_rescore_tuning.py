@@ -21,7 +21,7 @@ from espnet_bayeslm.rescoring.bayes_risk import (
     word_confidences,
     words_in_place,
 )
-from espnet_bayeslm.rescoring.list_worker import SharedRescoreOptions
+from espnet_bayeslm.rescoring.rescore_options import SharedRescoreOptions
 from espnet_bayeslm.rescoring.scales import read_scales
 from espnet_bayeslm.utils.errors import InputError
 

@@ -49,8 +49,8 @@ from espnet_bayeslm.pretrained.text_forms import (
     candidates,
 )
 from espnet_bayeslm.rescoring import lattice_worker, list_worker
-from espnet_bayeslm.rescoring.list_worker import RescoreOptions
 from espnet_bayeslm.rescoring.rescore import tune_and_choose
+from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import read_scales
 from espnet_bayeslm.scoring.lattices import MergeOptions
 from espnet_bayeslm.utils.errors import InputError

@@ -14,7 +14,8 @@ from espnet_bayeslm.engine.work import LOCAL
 from espnet_bayeslm.nbest.segments import Segment, place_finder, read_segments, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import list_worker as module
-from espnet_bayeslm.rescoring.list_worker import RescoreOptions, blocks, scored_lists
+from espnet_bayeslm.rescoring.list_worker import blocks, scored_lists
+from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales
 from espnet_bayeslm.rescoring.tuning import AS_USUAL
 from espnet_bayeslm.scoring.cache import CachedScorer

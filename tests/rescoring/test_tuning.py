@@ -15,8 +15,8 @@ from espnet_bayeslm.report import weight_sweep
 from espnet_bayeslm.rescoring.decision import ListTally, ScoredList, choose
 from espnet_bayeslm.rescoring.feature_tuning import chosen_errors
 from espnet_bayeslm.rescoring.features import hypothesis_features, totals
-from espnet_bayeslm.rescoring.list_worker import RescoreOptions
 from espnet_bayeslm.rescoring.rescore import Rescoring, tune_and_choose
+from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import read_scales, scales_of
 from espnet_bayeslm.rescoring.tuning import (
     FACTORS,

@@ -1,0 +1,156 @@
+"""Options of a rescoring."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import (
+    Any,
+    Dict,
+    Mapping,
+    Optional,
+    Union,
+)
+
+from espnet_bayeslm.engine.work import EngineOptions
+from espnet_bayeslm.evaluation.normalization import normalize_option
+from espnet_bayeslm.evaluation.wer import CountingOptions
+from espnet_bayeslm.loading.component_options import GPUOptions, RecordingOptions, SubtractOptions
+from espnet_bayeslm.mixture.facts import MixtureFacts
+from espnet_bayeslm.mixture.word_mixture import Mixture
+from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
+from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
+from espnet_bayeslm.rescoring.scales import Scales, read_scales
+from espnet_bayeslm.scoring import MAX_CONTEXT
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.log import LOG
+from espnet_bayeslm.utils.options import option
+
+NO_LMWT = "--word_penalty without --lmwt, and lattices have scales of their own"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
+    """Options that scores and choices of a rescoring depend on."""
+
+    normalize: str = normalize_option("hypotheses and references")
+    scales: Union[PathLike, Scales, None] = option("scales.yaml of a tuned run", None)
+    lmwt: Optional[float] = option(
+        "LMWT (default: 10; of lattices: the scales that come with them)", None
+    )
+    word_penalty: Optional[float] = option("Cost per word (default: 0)", None)
+    tune_lms: bool = option("Give each LM a weight of its own beside the mixture's", False)
+    tune_folds: int = option(
+        "Folds of the cross-validation that chooses among the lists as they came, a few"
+        " features, and all",
+        NUM_FOLDS,
+        least=2,
+    )
+    folds: Optional[int] = option(
+        "Rescore each of so many parts with weights that were tuned on the others; recordings"
+        " (as --context has them) or speakers stay whole",
+        None,
+        least=2,
+    )
+    decision: Optional[str] = option(
+        "max: the highest total; mbr: the fewest expected word errors under the posterior over"
+        " the list (default: as --scales were tuned, or max)",
+        None,
+        choices=DECISIONS,
+    )
+    confidence: bool = option(
+        "Write a confidence of each word of the new best (confidence.ndjson);"
+        " --decision mbr does so always",
+        False,
+    )
+    utt2lm: Union[PathLike, Mapping[str, str], None] = option(
+        "Lines `UTT LM`, as of utt2spk: the LM that scores an utterance in place of the first --lm,"
+        " such as one of its speaker, or an adapter that did not see it. LMs that stand for each"
+        " other have one name, that of their folder",
+        None,
+    )
+    uncertainty: bool = option(
+        "Write how uncertain the first uncertain LM is of each word (uncertainty.ndjson)", False
+    )
+    max_context: int = option(
+        "Tokens before an utterance that a Transformer reads with --context previous; a pretrained"
+        " LM goes on from half to twice as many",
+        MAX_CONTEXT,
+        least=0,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.uncertainty and self.num_samples < 2:
+            raise InputError(
+                f"--uncertainty needs several weight samples, --num_samples is {self.num_samples}",
+                remedy="Give --num_samples 10, say.",
+            )
+
+    def given_scales(self, *others: str) -> Optional[Scales]:
+        """Scales that the options give, where no other source of scales does; None: they do not.
+
+        Args:
+            *others: Names of other sources that are given.
+        """
+        formula = {"lmwt": self.lmwt, "word_penalty": self.word_penalty}
+        known: Dict[str, Any] = {n: value for n, value in formula.items() if value is not None}
+        given = [*others, *["--scales"] * (self.scales is not None)]
+        if len(given) + bool(known) > 1:
+            names = ", ".join([*given, *(f"--{name}" for name in known)])
+            raise InputError(
+                f"more than one source of scales: {names}",
+                remedy="Give --tune_ref (in Python tune=True), --scales, or --lmwt with"
+                " --word_penalty.",
+            )
+        if self.scales is not None:
+            return self._scales
+        return Scales(**known) if known else None
+
+    @property
+    def _scales(self) -> Scales:
+        """Scales that are loaded or read; the defaults where there are none."""
+        known = Scales() if self.scales is None else self.scales
+        return known if isinstance(known, Scales) else read_scales(known)
+
+    def scales_for(self, mixture: MixtureFacts) -> Scales:
+        """Scales for the scores of a mixture, with the decision that is wanted."""
+        return self._scales.of(mixture, self.decision)
+
+    def wants_confidence(self, scales: Scales) -> bool:
+        """True if words get confidences; where mbr is wanted, also if max decides in the end."""
+        return self.confidence or scales.decision == "mbr"
+
+    def mixture(self, device: str, *, tunes: bool) -> Mixture:
+        """LMs and n-grams, loaded; none where scales give them no weight."""
+        known = self._scales
+        if self.scales is not None and not (self.lms or self.ngrams or known.uses_lm):
+            return Mixture(())
+        # scales that choose the histories have the weights of subtracted LMs
+        tunes = tunes and self.scales is None
+        return Mixture.load(
+            self, device, tuned=known.facts, tunes=tunes, max_context=self.max_context
+        )
+
+    def check_untuned(self) -> None:
+        """Check options of tuning where none is done: scales of a tuned run hold its weights."""
+        asked = {"--folds": self.folds is not None, "--tune_lms": self.tune_lms}
+        names = " and ".join(name for name, is_asked in asked.items() if is_asked)
+        if names and self.scales is None:
+            raise InputError(
+                f"{names}: no references to tune on, and no scales of a tuned run",
+                remedy="Give --tune_ref, or lists that hold references (jsonl's `ref`); in Python"
+                " tune=True. Or give the --scales of a tuned run.",
+            )
+        if names:
+            LOG.info("%s: --scales holds the tuned weights, and nothing is tuned again", names)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SharedRescoreOptions(RescoreOptions, GPUOptions, EngineOptions):
+    """Options of `espnet_bayeslm.rescore`, which `bayeslm rescore` has beside those of files."""
+
+    adapted: Optional[PathLike] = option(
+        "The folder of `bayeslm adapt`: the LM with its weights, scales, normalisation and context",
+        None,
+    )
