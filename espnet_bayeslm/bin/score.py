@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
+from espnet_bayeslm.evaluation.bias_lists import read_bias, warn_if_common
+from espnet_bayeslm.evaluation.biased_words import score_parts
 from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.text_checks import (
@@ -139,41 +141,102 @@ class ScoreOptions(CountingOptions):
         "Score the utterances that have a reference, where some have none", False
     )
     normalize: str = normalize_option("references, outputs and hypotheses")
+    bias: Optional[str] = option(
+        "Bias lists: also count errors of words outside (U-WER) and inside (B-WER) of the"
+        " utterance's list, and test both. JSON lines with `utt` and `words`, a Kaldi archive `UTT"
+        " WORD WORD`, or plain text with a word or phrase of all utterances on each line",
+        None,
+        metavar="FILE",
+    )
     output: Optional[str] = option("Write all numbers here, as JSON", None)
+
+
+class ConditionTexts(NamedTuple):
+    """Texts of one condition as they are compared.
+
+    Attributes:
+        refs: Utterance id -> words or characters.
+        systems: System -> utterance id -> words or characters.
+        oracle: Errors of the oracle of N-best lists, if there are lists.
+    """
+
+    refs: Dict[str, Words]
+    systems: Dict[str, Dict[str, Words]]
+    oracle: Optional[ErrorCounts]
 
 
 def score(options: ScoreOptions) -> None:
     """Print tables of word errors and of their significance."""
     files = condition_files(options.ref, options.hyp, options.nbest)
     compared = choose_baseline(files[0], options.baseline)
+    if options.bias is not None and options.unit != "word":
+        raise InputError(
+            f"--bias with --unit {options.unit}: bias lists hold words",
+            remedy="Leave one of them out; texts need blanks between their words.",
+        )
     # 1. Word errors, utterance by utterance
-    read = [read_condition(item, options) for item in files]
-    sets = [item for item, _ in read]
-    oracles = [oracle for _, oracle in read if oracle is not None]
-
+    texts = [read_condition(item, options) for item in files]
+    sets = [score_set(item.refs, item.systems) for item in texts]
     # 2. Totals and tests, for each condition and pooled
-    def compare(sets: Sequence[ScoredSet], oracles: Sequence[ErrorCounts]) -> Scores:
-        scores = compare_systems(sets)
-        if oracles:
-            scores.errors[ORACLE] = sum(oracles, NO_WORDS)
-        return scores
-
-    conditions = {
-        condition.name: compare(sets[n : n + 1], oracles[n : n + 1])
-        for n, condition in enumerate(files)
+    names = [item.name for item in files]
+    oracles = [item.oracle for item in texts if item.oracle is not None]
+    parts = {
+        rate: SystemScores(*compare(names, part, needs_words=False), compared, own_rate=rate)
+        for rate, part in biased_parts(options, texts, sets).items()
     }
-    pooled = compare(sets, oracles) if len(files) > 1 else conditions[files[0].name]
-    # 3. Write and print
     counted = how_counted(files, options)
-    found = SystemScores(conditions, pooled, compared, options.unit, counted)
+    results = compare(names, sets, oracles)
+    found = SystemScores(*results, compared, options.unit, counted, parts=parts)
+    # 3. Write and print
     if options.output is not None:
         write_json(options.output, scores_json(found))
     print_scores(found)
-    first = pooled.errors.get(FIRST_PASS)
+    errors = found.pooled.errors
+    first = errors.get(FIRST_PASS)
     for name in files[0].hyps:
-        if first is not None and pooled.errors[name].errors > first.errors:
-            worse = f"{100 * pooled.errors[name].rate:.2f} > {100 * first.rate:.2f} %"
+        if first is not None and errors[name].errors > first.errors:
+            worse = f"{100 * errors[name].rate:.2f} > {100 * first.rate:.2f} %"
             LOG.warning("%s is worse than the first pass: %s", name, worse)
+
+
+def compare(
+    names: Sequence[str],
+    sets: Sequence[ScoredSet],
+    oracles: Sequence[ErrorCounts] = (),
+    *,
+    needs_words: bool = True,
+) -> Tuple[Dict[str, Scores], Scores]:
+    """Totals and tests of each condition, by name, and of all of them pooled."""
+
+    def of(chosen: slice) -> Scores:
+        scores = compare_systems(sets[chosen], needs_words=needs_words)
+        if oracles:
+            scores.errors[ORACLE] = sum(oracles[chosen], NO_WORDS)
+        return scores
+
+    conditions = {name: of(slice(n, n + 1)) for n, name in enumerate(names)}
+    return conditions, of(slice(None)) if len(names) > 1 else conditions[names[0]]
+
+
+def biased_parts(
+    options: ScoreOptions, texts: Sequence[ConditionTexts], sets: Sequence[ScoredSet]
+) -> Dict[str, List[ScoredSet]]:
+    """Errors of unbiased and of biased words in each condition; nothing without bias lists."""
+    if options.bias is None:
+        return {}
+    refs = {utt: words for item in texts for utt, words in item.refs.items()}
+    normalization = Normalization(options.normalize, kept=options.counting.ignored)
+    bias = read_bias(options.bias, normalization, utts=refs)
+    warn_if_common(bias, refs.values())
+    if not any(bias.of(utt).words & {*words} for utt, words in refs.items()):
+        LOG.warning(
+            "%s: no word of the bias lists stands in the references. If it is written in another"
+            " way there, give --normalize",
+            options.bias,
+        )
+    pairs = zip(sets, texts, strict=True)
+    found = [score_parts(whole, item.refs, item.systems, bias) for whole, item in pairs]
+    return {rate: [part[rate] for part in found] for rate in found[0]}
 
 
 def how_counted(files: Sequence[ConditionFiles], options: ScoreOptions) -> Counted:
@@ -204,10 +267,8 @@ def choose_baseline(files: ConditionFiles, baseline: Optional[str]) -> Optional[
     return baseline or next(iter(systems), None)
 
 
-def read_condition(
-    files: ConditionFiles, options: ScoreOptions
-) -> Tuple[ScoredSet, Optional[ErrorCounts]]:
-    """Word errors of all systems in one condition, and of the oracle of its N-best lists."""
+def read_condition(files: ConditionFiles, options: ScoreOptions) -> ConditionTexts:
+    """Texts of all systems in one condition, and the errors of the oracle of its N-best lists."""
     counting = options.counting
     normalization = Normalization(options.normalize, kept=counting.ignored)
     refs = read_transcripts(files.ref)
@@ -240,7 +301,8 @@ def read_condition(
         given = normalization.steps
         if warn_of_spelling(normalised, some(text), counting, given=given, of=name):
             break  # others are mostly written alike
-    return score_set(known, {name: counting.text(text) for name, text in texts.items()}), oracle
+    systems = {name: counting.text(text) for name, text in texts.items()}
+    return ConditionTexts(known, systems, oracle)
 
 
 def some(texts: Mapping[str, Words]) -> Dict[str, Sequence[str]]:

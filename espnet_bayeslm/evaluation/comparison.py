@@ -12,10 +12,22 @@ both systems.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections import defaultdict
-from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Callable,
+    Dict,
+    FrozenSet,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 
@@ -109,36 +121,51 @@ def align_all(
 
 
 def find_segments(
-    aligned_a: Mapping[str, Alignment], aligned_b: Mapping[str, Alignment]
+    aligned_a: Mapping[str, Alignment],
+    aligned_b: Mapping[str, Alignment],
+    counts: Callable[[str, str], bool] = lambda utt, word: True,
 ) -> List[SegmentErrors]:
-    """Segments of all utterances, which both systems have."""
+    """Segments of all utterances, which both systems have.
+
+    `counts(utterance, word)` is true of words whose errors count.
+    """
     return [
         segment
         for utt, alignment in aligned_a.items()
-        for segment in utterance_segments(alignment, aligned_b[utt])
+        for segment in utterance_segments(alignment, aligned_b[utt], functools.partial(counts, utt))
     ]
 
 
-def utterance_segments(alignment_a: Alignment, alignment_b: Alignment) -> List[SegmentErrors]:
+def utterance_segments(
+    alignment_a: Alignment,
+    alignment_b: Alignment,
+    counts: Callable[[str], bool] = lambda word: True,
+) -> List[SegmentErrors]:
     """Segments of one utterance.
 
     An error of either system opens a segment. It closes after two reference words in a row that
     both have right, with no insertion between them, and at the end of the utterance. An alternation
     stands for the words that the systems chose of it, and one with none is passed over.
 
+    Args:
+        alignment_a: Alignment of system A.
+        alignment_b: Alignment of system B.
+        counts: True of reference words, and of inserted words, whose errors count. A segment
+            without any is left out. All errors open and close segments.
+
     Raises:
         ValueError: The reference words are not the same.
     """
-    (items_a, slots_a), (items_b, slots_b) = _slots(alignment_a), _slots(alignment_b)
+    (items_a, slots_a), (items_b, slots_b) = (_slots(a, counts) for a in (alignment_a, alignment_b))
     if items_a != items_b:
         words = [" ".join(map(str, items)) for items in (items_a, items_b)]
         raise ValueError(f"two alignments of different references: {words[0]!r} and {words[1]!r}")
     segments = []
     errors_a = errors_b = num_correct = 0
     for place, (a, b) in enumerate(zip(slots_a, slots_b, strict=True)):
-        (inserted_a, wrong_a, words_a), (inserted_b, wrong_b, words_b) = a, b
-        errors_a += inserted_a + wrong_a
-        errors_b += inserted_b + wrong_b
+        (inserted_a, wrong_a, words_a, counted_a), (inserted_b, wrong_b, words_b, counted_b) = a, b
+        errors_a += counted_a
+        errors_b += counted_b
         if inserted_a or inserted_b:
             num_correct = 0
         num_correct = 0 if wrong_a or wrong_b else num_correct + min(words_a, words_b)
@@ -149,10 +176,11 @@ def utterance_segments(alignment_a: Alignment, alignment_b: Alignment) -> List[S
     return segments
 
 
-def _slots(alignment: Alignment) -> Tuple[Items, List[List[int]]]:
-    """Items of the reference; insertions before and within each, its wrong words, its words.
+def _slots(alignment: Alignment, counts: Callable[[str], bool]) -> Tuple[Items, List[List[int]]]:
+    """Items of the reference; insertions before and within each, wrong words, words, and errors.
 
-    The end has counts too. An alternation can have no words, or several.
+    Errors are those of words that count. The end has counts too. An alternation can have no words,
+    or several.
     """
     if isinstance(alignment, MarkedAlignment):
         items, places = alignment.items, alignment.places
@@ -160,13 +188,19 @@ def _slots(alignment: Alignment) -> Tuple[Items, List[List[int]]]:
         items = tuple(ref for ref, _ in alignment if ref is not None)
         seen = [0, *itertools.accumulate(ref is not None for ref, _ in alignment)]
         places = seen[:-1]
-    counts = [[0, 0, 0] for _ in range(len(items) + 1)]
+    slots = [[0, 0, 0, 0] for _ in range(len(items) + 1)]
     for (ref, hyp), place in zip(alignment, places, strict=True):
-        slot = counts[place]
+        slot = slots[place]
         slot[0] += ref is None
         slot[1] += ref is not None and ref != hyp
         slot[2] += ref is not None
-    return items, counts
+        slot[3] += ref != hyp and counts(word_of_pair(ref, hyp))
+    return items, slots
+
+
+def word_of_pair(ref: Optional[str], hyp: Optional[str]) -> str:
+    """Word that a pair's error is counted for: the reference word, or the inserted one."""
+    return str(hyp if ref is None else ref)
 
 
 def compare_segments(segments: Iterable[SegmentErrors]) -> Mapsswe:
@@ -307,13 +341,18 @@ def score_set(refs: Mapping[str, Words], hyps: Mapping[str, Mapping[str, Words]]
 
 
 def compare_systems(
-    sets: Sequence[ScoredSet], *, num_replicates: int = NUM_REPLICATES, seed: int = 0
+    sets: Sequence[ScoredSet],
+    *,
+    num_replicates: int = NUM_REPLICATES,
+    seed: int = 0,
+    needs_words: bool = True,
 ) -> Scores:
     """Results on one set, or on several pooled: errors add, segments are put together.
 
     An utterance id that is in several sets, as recorded by several microphones, is drawn as one
     by the bootstrap: its errors there do not come about independently. MAPSSWE takes its segments
-    to be independent all the same.
+    to be independent all the same. References without words are an error; without `needs_words`
+    no systems are compared then.
     """
     names = list(sets[0].errors)
     by_utt: Dict[str, Dict[str, ErrorCounts]] = {n: defaultdict(lambda: NO_WORDS) for n in names}
@@ -321,7 +360,7 @@ def compare_systems(
         for utt, counts in part.errors[name].items():
             by_utt[name][utt] += counts
     totals = {name: sum(by_utt[name].values(), NO_WORDS) for name in names}
-    if len(names) < 2:
+    if len(names) < 2 or not (needs_words or any(count.words for count in totals.values())):
         return Scores(totals, [])
     # sorted, so that the replicates do not depend on the order of a file
     utts = sorted(by_utt[names[0]])

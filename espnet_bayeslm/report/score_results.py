@@ -6,6 +6,7 @@ Daggers mark significant differences, as in the papers' tables.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.comparison import Mapsswe, Scores, SystemPair, WerDifference
@@ -28,7 +29,7 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 
 # Keys of the JSON beside the names of the systems.
-RESERVED = ("significance", "conditions", "average_wer", "counted")
+RESERVED = ("significance", "conditions", "average_wer", "bias", "counted")
 PAIRS = "Every two systems: bootstrap and MAPSSWE"
 REMEDY = "Make it with `bayeslm score --output FILE`."
 PERPLEXITY_REMEDY = "Make it with `bayeslm perplexity --output FILE`."
@@ -39,13 +40,24 @@ COUNTS = ("sub", "del", "ins")
 
 
 class SystemScores(NamedTuple):
-    """Results of `bayeslm score`: of each condition, of all of them, and how they are shown."""
+    """Results of `bayeslm score`: of each condition, of all of them, and how they are shown.
+
+    `parts` has the same of some words only, by the names of their rates: U-WER and B-WER. Such a
+    part has its name as `own_rate`.
+    """
 
     conditions: Mapping[str, Scores]
     pooled: Scores
     baseline: Optional[str]
     unit: str = "word"
     counted: Optional[Counted] = None
+    parts: Mapping[str, SystemScores] = {}
+    own_rate: str = ""
+
+    @property
+    def rate(self) -> str:
+        """Name of the error rate."""
+        return self.own_rate or RATES[self.unit]
 
     @property
     def reference(self) -> Optional[str]:
@@ -78,26 +90,37 @@ class Perplexities(NamedTuple):
 
 def print_scores(found: SystemScores) -> None:
     """Print error rates and the significance of their differences."""
-    conditions, pooled, baseline, unit, counted = found
+    for part in (found, *found.parts.values()):
+        _print_tables(part)
+    if found.parts:
+        print("\nU-WER: words outside the utterance's bias list; B-WER: words inside")
+    if found.pooled.pairs:
+        rate = found.rate
+        print(f"\nA - B: {rate} of A less {rate} of B; P(B better): by the bootstrap")
+        what = f"{BETTER} fewer, {WORSE} more errors than {found.baseline}"
+        print(printed(f"{what}: significant at 0.05 by MAPSSWE; beside B: than A"))
+
+
+def _print_tables(found: SystemScores) -> None:
+    """Print the tables of all words, or those of a part."""
+    conditions, pooled, baseline, _, counted = found[:5]
+    if found.own_rate:
+        print()
     several = len(conditions) > 1
     parts = {f"{name}:": scores for name, scores in conditions.items()} if several else {}
     for title, scores in {**parts, "all conditions, pooled:": pooled}.items():
         if several:
             print(title)
-        print(error_text(scores.errors, unit, marks(scores.pairs, baseline), counted))
+        of = marks(scores.pairs, baseline)
+        print(error_text(scores.errors, found.unit, of, counted, rate=found.rate))
         if scores.pairs:
-            print(f"\n{pair_table(scores, '', unit).text()}")
+            print(f"\n{pair_table(scores, '', found.rate).text()}")
         if several:
             print()
-    rate = RATES[unit]
     if several:
-        header = [f"{rate} %", *conditions, "average", "pooled"]
+        header = [f"{found.rate} %", *conditions, "average", "pooled"]
         rows: List[Row] = [[name, *rates(found, name)] for name in pooled.errors]
         print(Table("", header, rows, counted=counted).text())
-    if pooled.pairs:
-        print(f"\nA - B: {rate} of A less {rate} of B; P(B better): by the bootstrap")
-        what = f"{BETTER} fewer, {WORSE} more errors than {baseline}"
-        print(printed(f"{what}: significant at 0.05 by MAPSSWE; beside B: than A"))
 
 
 def error_text(
@@ -105,6 +128,7 @@ def error_text(
     unit: str = "word",
     marks: Mapping[str, str] = {},
     counted: Optional[Counted] = None,
+    rate: str = "",
 ) -> str:
     """Table of error counts, with marks after some rates and the line that says what counts."""
     rows: List[Row] = [
@@ -115,13 +139,13 @@ def error_text(
         ]
         for name, counts in errors.items()
     ]
-    header = ["", f"{RATES[unit]} %", *COUNTS, f"{unit}s"]
+    header = ["", f"{rate or RATES[unit]} %", *COUNTS, f"{unit}s"]
     return Table("", header, rows, counted=counted).text()
 
 
-def pair_table(scores: Scores, caption: str, unit: str) -> Table:
+def pair_table(scores: Scores, caption: str, rate: str) -> Table:
     """One row for every two systems: bootstrap interval and MAPSSWE."""
-    header = ["A", "B", f"{RATES[unit]} A\u00a0−\u00a0B", level_of(scores), "P(B better)"]
+    header = ["A", "B", f"{rate} A\u00a0−\u00a0B", level_of(scores), "P(B better)"]
     header += ["segments", "mean", "Z", "p"]
     rows: List[Row] = []
     for pair in scores.pairs:
@@ -178,7 +202,7 @@ def scores_json(scores: SystemScores) -> Dict[str, Any]:
 
     Where characters are counted, each system has them as `unit`, and `wer` is the CER.
     """
-    conditions, pooled, baseline, unit, counted = scores
+    conditions, pooled, baseline, unit, counted, parts, _ = scores
     more = {} if unit == "word" else {"unit": unit}
     content: Dict[str, Any] = {
         name: {**dataclasses.asdict(c), "errors": c.errors, "wer": 100 * c.rate, **more}
@@ -196,6 +220,8 @@ def scores_json(scores: SystemScores) -> Dict[str, Any]:
         content["average_wer"] = {
             system: 100 * average_rate(conditions, system) for system in pooled.errors
         }
+    if parts:
+        content["bias"] = {rate: scores_json(part) for rate, part in parts.items()}
     if counted is not None:
         content["counted"] = dataclasses.asdict(counted)
     return content
@@ -216,20 +242,27 @@ def _pair_json(pair: SystemPair) -> Dict[str, Any]:
 def read_scores(path: str) -> SystemScores:
     """Results of a file."""
     with json_content(path, "word errors of systems", remedy=REMEDY) as content:
-        pooled = _scores(content)
-        parts = typed(Dict[str, Any], content.get("conditions", {}))
-        conditions = {name: _scores(part) for name, part in parts.items()}
-        if any(part.errors.keys() != pooled.errors.keys() for part in conditions.values()):
-            raise ValueError("not all conditions have the same systems")
-        baseline = content.get("significance", {}).get("baseline")
-        if baseline not in (None, *pooled.errors):
-            raise ValueError(f"no system {str(baseline)[:40]!r}, which is the baseline")
-        unit = content[next(iter(pooled.errors))].get("unit", "word")
-        if unit not in RATES:
-            raise ValueError(f"the unit {str(unit)[:40]!r} is none of {', '.join(RATES)}")
-        # older files have none
-        counted = typed(Counted, content["counted"]) if "counted" in content else None
-    return SystemScores(conditions, pooled, baseline, unit, counted)
+        return _system_scores(content)
+
+
+def _system_scores(content: Any, own_rate: str = "") -> SystemScores:
+    """Results of JSON, or of a part of it."""
+    pooled = _scores(content)
+    parts = typed(Dict[str, Any], content.get("conditions", {}))
+    conditions = {name: _scores(part) for name, part in parts.items()}
+    if any(part.errors.keys() != pooled.errors.keys() for part in conditions.values()):
+        raise ValueError("not all conditions have the same systems")
+    baseline = content.get("significance", {}).get("baseline")
+    if baseline not in (None, *pooled.errors):
+        raise ValueError(f"no system {str(baseline)[:40]!r}, which is the baseline")
+    unit = content[next(iter(pooled.errors))].get("unit", "word")
+    if unit not in RATES:
+        raise ValueError(f"the unit {str(unit)[:40]!r} is none of {', '.join(RATES)}")
+    # older files have none
+    counted = typed(Counted, content["counted"]) if "counted" in content else None
+    words = typed(Dict[str, Any], content.get("bias", {}))
+    of_words = {rate: _system_scores(part, rate) for rate, part in words.items()}
+    return SystemScores(conditions, pooled, baseline, unit, counted, of_words, own_rate)
 
 
 def _scores(content: Any) -> Scores:
@@ -278,11 +311,15 @@ def scores_section(scores: Optional[SystemScores], perplexities: Sequence[Perple
         if others:
             LOG.warning("--score has no system %s: perplexities have their own table", others[0])
         tables.append(error_table(scores, {} if others else columns))
+        tables += [error_table(part, {}) for part in scores.parts.values()]
         if scores.pooled.pairs:
             values = {"baseline": scores.baseline, "reference": scores.reference}
-            named = {f"{PAIRS} ({name})": part for name, part in scores.conditions.items()}
-            for title, part in {PAIRS: scores.pooled, **named}.items():
-                details.append(pair_table(part, title, scores.unit))
+        for part in (scores, *scores.parts.values()):
+            named = {f"{PAIRS} ({name})": of for name, of in part.conditions.items()}
+            for title, of in {PAIRS: part.pooled, **named}.items():
+                if of.pairs:
+                    title += f", {part.own_rate}" * bool(part.own_rate)
+                    details.append(pair_table(of, title, part.rate))
     if others:
         rows = [[name, *(of[name] for of in columns.values())] for name in systems]
         tables.append(Table("Perplexity per word", ["system", *columns], rows))
@@ -298,7 +335,7 @@ def error_table(scores: SystemScores, perplexities: Mapping[str, Mapping[str, st
     """One row for each system: perplexities, word errors with marks, change from the first pass."""
     pooled, conditions, reference = scores.pooled, scores.conditions, scores.reference
     changed = [] if reference is None else ["change", level_of(pooled), "relative %"]
-    columns = [*conditions, "average", "pooled"] if conditions else [f"{RATES[scores.unit]} %"]
+    columns = [*conditions, "average", "pooled"] if conditions else [f"{scores.rate} %"]
     rows: List[Row] = []
     for system, counts in pooled.errors.items():
         of_texts = [column.get(system, MISSING) for column in perplexities.values()]
@@ -306,7 +343,8 @@ def error_table(scores: SystemScores, perplexities: Mapping[str, Mapping[str, st
         marked = rates(scores, system)
         rows.append([system, *of_texts, *marked, *change, *map(str, dataclasses.astuple(counts))])
     header = ["system", *perplexities, *columns, *changed, *COUNTS, f"{scores.unit}s"]
-    caption = "Word error rates in %" if scores.unit == "word" else "Character error rates in %"
+    caption = f"{'Word' if scores.unit == 'word' else 'Character'} error rates in %"
+    caption += f", {scores.own_rate}" * bool(scores.own_rate)
     return Table(caption, header, rows, counted=scores.counted)
 
 
@@ -322,8 +360,9 @@ def _change(scores: Scores, system: str, reference: str) -> List[str]:
             interval = _ends(-high, -low)
         elif (pair.a, pair.b) == (system, reference):
             interval = _ends(low, high)
-    relative = typeset(100 * (after - before) / before, 1) if before > 0 else MISSING
-    return [typeset(after - before), interval, relative]
+    relative = typeset(100 * (after - before) / before, 1) if 0 < before < math.inf else MISSING
+    change = typeset(after - before) if math.isfinite(after - before) else MISSING
+    return [change, interval, relative]
 
 
 def perplexity_columns(

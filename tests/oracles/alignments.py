@@ -49,27 +49,47 @@ def best_splits(ref, hyp):
     return {split for split in every if sum(split) == fewest}
 
 
-def segments(alignment_a, alignment_b):
-    """Return [(errors of A, errors of B)] of the segments of one utterance.
+def sclite_alignment(ref, hyp):
+    """Return the cheapest of all alignments, of equal ones as sclite chooses from the end."""
+
+    def alignments(i, j):
+        """Yield (cost, steps from the end, pairs) of the first i and j words."""
+        if not i and not j:
+            yield 0, (), ()
+        steps = [(1, 1, 4 * (i > 0 < j and ref[i - 1] != hyp[j - 1])), (0, 1, 3), (1, 0, 3)]
+        for order, (di, dj, cost) in enumerate(steps):
+            if di <= i and dj <= j:
+                pair = (ref[i - 1] if di else None, hyp[j - 1] if dj else None)
+                for before, later, pairs in alignments(i - di, j - dj):
+                    yield before + cost, (order, *later), (*pairs, pair)
+
+    return list(min(alignments(len(ref), len(hyp)))[2])
+
+
+def segments(alignment_a, alignment_b, counts=lambda word: True):
+    """Return [(errors of A, errors of B)] of the segments of one utterance, of words that count.
 
     The places of an utterance are: before the first word, the first word, before the second word
     and so on. Places without an error that are no words are left out.
     """
-    errors = list(zip(errors_at(alignment_a), errors_at(alignment_b), strict=True))
+    both = alignment_a, alignment_b
+    columns = [*map(errors_at, both), *(errors_at(item, counts) for item in both)]
+    errors = list(zip(*columns, strict=True))
     is_word = [n % 2 == 1 for n in range(len(errors))]
     places = [e for e, word in zip(errors, is_word, strict=True) if word or any(e)]
     text = "".join("x" if any(e) else "c" for e in places)
     spans = [match.span() for match in SEGMENT.finditer(text)]
-    return [tuple(np.sum(places[start:end], axis=0)) for start, end in spans]
+    found = [tuple(np.sum(places[start:end], axis=0)[2:]) for start, end in spans]
+    return [pair for pair in found if any(pair)]
 
 
-def errors_at(alignment):
+def errors_at(alignment, counts=lambda word: True):
     errors = [0]
     for ref, hyp in alignment:
         if ref is None:
-            errors[-1] += 1
+            errors[-1] += counts(hyp)
         else:
-            errors += [int(ref != hyp), 0]
+            errors += [ref != hyp and counts(ref), 0]
     return errors
 
 

@@ -1,0 +1,298 @@
+"""Bias lists: words and phrases that an utterance may hold, such as the names of a meeting.
+
+Terms as in Le et al., "Contextualized streaming end-to-end speech recognition with trie-based deep
+biasing and shallow fusion", Interspeech 2021 (arXiv 2104.02194).
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import json
+import math
+import types
+import unicodedata
+from typing import (
+    AbstractSet,
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
+
+from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
+from espnet_bayeslm.utils.errors import InputError, reason_of
+from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.utils.log import LOG
+
+Phrase = Tuple[str, Optional[float]]
+"""A word, or several with blanks between them, and its own weight or None."""
+Row = Tuple[Optional[str], List[Phrase]]
+"""An utterance, or None for all of them, and phrases of its list."""
+
+WEIGHT = 1.0
+"""Weight of a phrase that has none of its own."""
+# A list biases everything where it holds this part of the commonest words, and so many of them
+COMMON_PART, FEWEST_COMMON = 0.1, 3
+
+
+class BiasList:
+    """Words and phrases that one utterance may hold. They are compared in NFC, and never change.
+
+    Args:
+        phrases: (phrase, weight of its own or None) of each.
+
+    Raises:
+        InputError: A weight is no finite number from 0, or a phrase has two weights.
+    """
+
+    __slots__ = ("_longest", "_weights", "_words")
+
+    def __init__(self, phrases: Iterable[Phrase] = ()):
+        self._weights: Dict[str, Optional[float]] = {}
+        for phrase, weight in phrases:
+            if weight is not None and not 0 <= weight < math.inf:
+                raise InputError(
+                    f"{phrase!r} has the weight {weight:g}: a finite number from 0 was expected"
+                )
+            known = " ".join(unicodedata.normalize("NFC", phrase).split())
+            if self._weights.setdefault(known, weight) != weight:
+                both = ("none" if w is None else f"{w:g}" for w in (self._weights[known], weight))
+                raise InputError(
+                    f"the phrase {known!r} has two weights, {' and '.join(both)}",
+                    remedy="Keep one of them.",
+                )
+        self._weights.pop("", None)
+        several = [phrase.split() for phrase in self._weights if " " in phrase]
+        # first word -> number of words of the longest phrase that begins with it, if several
+        self._longest: Dict[str, int] = {}
+        for first, *rest in several:
+            self._longest[first] = max(self._longest.get(first, 1), 1 + len(rest))
+        self._words = frozenset(w for p in self._weights for w in p.split()) if several else None
+
+    @property
+    def weights(self) -> Mapping[str, Optional[float]]:
+        """{phrase: weight of its own, or None}."""
+        return types.MappingProxyType(self._weights)
+
+    @property
+    def words(self) -> AbstractSet[str]:
+        """Words of all phrases: the biased words of U-WER and B-WER."""
+        return self._weights.keys() if self._words is None else self._words
+
+    def held(self, words: Sequence[str]) -> Tuple[str, ...]:
+        """Phrases that a hypothesis holds, each once.
+
+        Hypotheses are read from the left: at each word the longest phrase that begins there counts,
+        and reading goes on after it. The time does not depend on the number of phrases.
+        """
+        text = unicodedata.normalize("NFC", " ".join(words)).split()
+        found: Dict[str, None] = {}
+        place = size = 0
+        while place < len(text):
+            for size in range(self._longest.get(text[place], 1), 0, -1):
+                phrase = " ".join(text[place : place + size])
+                if phrase in self._weights:
+                    found[phrase] = None
+                    break
+            place += size  # 1 where no phrase begins
+        return tuple(found)
+
+    def count(self, words: Sequence[str]) -> int:
+        """Number of phrases that a hypothesis holds."""
+        return len(self.held(words))
+
+    def total(self, words: Sequence[str]) -> float:
+        """Sum of the weights of the phrases that a hypothesis holds, `WEIGHT` by default."""
+        weights = map(self._weights.__getitem__, self.held(words))
+        return math.fsum(WEIGHT if weight is None else weight for weight in weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def __eq__(self, other: object) -> bool:
+        return self._weights == other._weights if isinstance(other, BiasList) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._weights.items()))
+
+
+@dataclasses.dataclass(frozen=True)
+class BiasLists:
+    """Bias lists of utterances.
+
+    Attributes:
+        lists: Utterance id -> its own list.
+        shared: List of every utterance that has none of its own.
+    """
+
+    lists: Mapping[str, BiasList] = dataclasses.field(default_factory=dict)
+    shared: BiasList = dataclasses.field(default_factory=BiasList)
+
+    def of(self, utt: str) -> BiasList:
+        """List of an utterance."""
+        return self.lists.get(utt, self.shared)
+
+    @property
+    def all(self) -> List[BiasList]:
+        """Every list that has a phrase."""
+        return [item for item in (*self.lists.values(), self.shared) if len(item)]
+
+
+def read_bias(
+    path: PathLike, normalization: Normalization = AS_IT_IS, *, utts: Collection[str] = ()
+) -> BiasLists:
+    """Bias lists of a file, which may be compressed.
+
+    The form of the file is the first of these that fits:
+
+    1. JSON lines, if its first character that is no blank is `{`: `{"utt": .., "words": [..]}`. An
+       item is a word or a phrase. `{"words": {"new york": 2.5}}` gives weights, null for none.
+    2. A Kaldi archive `UTT WORD WORD`, if some line begins with one of `utts`.
+    3. Plain text, one list for all utterances: a word or phrase on each line, perhaps with a tab
+       and its weight.
+
+    Args:
+        path: The file.
+        normalization: Steps that each phrase goes through. One that loses all words is left out.
+        utts: Utterances of the N-best lists or references; those without a list get a warning.
+
+    Raises:
+        InputError: A line is of no such form, or no list is of one of the utterances.
+    """
+    lines = [(number, line) for number, line in read_lines(path) if line.strip()]
+    known = frozenset(utts)
+    parse = _form(lines, known)
+    # lists repeat their words, and share them here
+    spelled = functools.cache(lambda phrase: " ".join(normalization.words(phrase.split())))
+    lists: Dict[str, BiasList] = {}
+    shared: List[Phrase] = []
+    for number, line in lines:
+        try:
+            utt, phrases = parse(line)
+            phrases = [(spelled(phrase), weight) for phrase, weight in phrases]
+            if utt in lists:
+                raise InputError(f"the utterance {utt!r} comes twice", remedy="Join its lists.")
+            if utt is None:
+                shared += phrases
+                BiasList(phrases)  # its weight is checked where its line is known
+            else:
+                lists[utt] = BiasList(phrases)
+        except InputError as error:
+            raise InputError(str(error), path=path, line=number) from None
+    try:
+        bias = BiasLists(lists, BiasList(shared))
+    except InputError as error:
+        raise InputError(str(error), path=path) from None
+    if parse is _plain_row:
+        LOG.info("%s: one bias list of %d phrases for all utterances", path, len(bias.shared))
+    elif known:
+        _check_utterances(lists, known, path)
+    _warn_of_letters(bias, path)
+    return bias
+
+
+def _form(lines: Sequence[Tuple[int, str]], utts: AbstractSet[str]) -> Callable[[str], Row]:
+    """Reader of the rows of a file."""
+    if lines and lines[0][1].lstrip().startswith("{"):
+        return _json_row
+    return _kaldi_row if any(line.split()[0] in utts for _, line in lines) else _plain_row
+
+
+def _json_row(line: str) -> Row:
+    try:
+        row = json.loads(line)
+        utt, words = row["utt"], row["words"]
+        weights = words if isinstance(words, dict) else dict.fromkeys(words)
+        if isinstance(words, str) or not all(isinstance(text, str) for text in (utt, *weights)):
+            raise ValueError("not all of them are texts")
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise InputError(
+            f'expected {{"utt": .., "words": [..]}}, got {line[:80]!r} ({reason_of(error)})'
+        ) from error
+    return utt, [(phrase, _number(phrase, weight)) for phrase, weight in weights.items()]
+
+
+def _kaldi_row(line: str) -> Row:
+    utt, *words = line.split()
+    return utt, [(word, None) for word in words]
+
+
+def _plain_row(line: str) -> Row:
+    phrase, tab, weight = line.partition("\t")
+    return None, [(phrase, _number(phrase, weight if tab else None))]
+
+
+def _number(phrase: str, weight: object) -> Optional[float]:
+    """Weight of a phrase, as a file has it."""
+    try:
+        return None if weight is None else float(weight)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InputError(
+            f"the weight {weight!r} of {phrase!r} is no number", remedy="Give a number, or none."
+        ) from None
+
+
+def _check_utterances(
+    lists: Mapping[str, BiasList], utts: AbstractSet[str], path: PathLike
+) -> None:
+    """Warn in one line of utterances without a list, and of lists without an utterance."""
+    extra = [utt for utt in lists if utt not in utts]
+    missing = sorted(utts - lists.keys())
+    if lists and len(extra) == len(lists):
+        raise InputError(
+            f"none of its {len(lists)} utterances (first: {extra[0]!r}) is among the {len(utts)}"
+            f" that are read (first: {min(utts)!r})",
+            path=path,
+            remedy="Give the lists of these utterances, or one list: a phrase on each line.",
+        )
+    found = []
+    if missing:
+        found.append(f"{len(missing)} utterances have no bias list (first: {missing[0]!r})")
+    if extra:
+        found.append(f"{len(extra)} bias lists are of other utterances (first: {extra[0]!r})")
+    if found:
+        LOG.warning("%s: %s", path, "; ".join(found))
+
+
+def _warn_of_letters(bias: BiasLists, path: PathLike) -> None:
+    """Warn of phrases of one letter, in scripts that have two cases."""
+    phrases = {phrase for item in bias.all for phrase in item.weights if len(phrase) == 1}
+    letters = sorted(phrase for phrase in phrases if phrase.lower() != phrase.upper())
+    if letters:
+        LOG.warning(
+            "%s: %d phrases of the bias lists are one letter, such as %r: is it a word?",
+            *(path, len(letters), letters[0]),
+        )
+
+
+def warn_if_common(bias: BiasLists, texts: Iterable[Sequence[str]]) -> None:
+    """Warn of lists that hold a tenth or more of the commonest words, which make half of a text.
+
+    Args:
+        bias: The lists.
+        texts: Words of each sentence of references, or of the text of an LM.
+    """
+    counts = collections.Counter(word for words in texts for word in words)
+    rest = sum(counts.values()) / 2
+    common = []
+    for word, count in counts.most_common():
+        if rest <= 0:
+            break
+        common.append(word)
+        rest -= count
+    least = max(FEWEST_COMMON, COMMON_PART * len(common))
+    held = [[word for word in common if word in item.words] for item in bias.all]
+    wide = [words for words in held if len(words) >= least]
+    if wide:
+        LOG.warning(
+            "%d of %d bias lists hold a tenth or more of the %d commonest words, such as %r: they"
+            " bias every sentence. Give names and rare words only.",
+            *(len(wide), len(held), len(common), wide[0][0]),
+        )
