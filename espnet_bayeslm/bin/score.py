@@ -181,11 +181,13 @@ def score(options: ScoreOptions) -> None:
     names = [item.name for item in files]
     oracles = [item.oracle for item in texts if item.oracle is not None]
     parts = {
-        rate: SystemScores(*compare(names, part, needs_words=False), compared, own_rate=rate)
+        rate: SystemScores(
+            *compare_conditions(names, part, needs_words=False), compared, own_rate=rate
+        )
         for rate, part in biased_parts(options, texts, sets).items()
     }
     counted = how_counted(files, options)
-    results = compare(names, sets, oracles)
+    results = compare_conditions(names, sets, oracles)
     found = SystemScores(*results, compared, options.unit, counted, parts=parts)
     # 3. Write and print
     if options.output is not None:
@@ -199,7 +201,7 @@ def score(options: ScoreOptions) -> None:
             LOG.warning("%s is worse than the first pass: %s", name, worse)
 
 
-def compare(
+def compare_conditions(
     names: Sequence[str],
     sets: Sequence[ScoredSet],
     oracles: Sequence[ErrorCounts] = (),

@@ -92,6 +92,8 @@ REFUSED = [
     ("score", "--hyp a={tmp_path}/ref --baseline b", "no such system. Give a NAME of --hyp: a."),
     ("score", "--hyp conditions={tmp_path}/ref", "Choose another NAME"),
     ("score", "--hyp oracle=x --nbest x", "Choose another NAME"),
+    ("score", "--hyp a={tmp_path}/ref --bias x --unit char", "--bias with --unit char: bias lists"),
+    ("score", "--hyp a={tmp_path}/ref --bias nosuch", "nosuch: cannot be read"),
 ]
 
 

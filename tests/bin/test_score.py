@@ -16,6 +16,12 @@ from espnet_bayeslm.bin.score import condition_files, main
 from espnet_bayeslm.evaluation.wer import oracle_errors, read_transcripts
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.report.rescored_lists import read_references, read_rescored
+from espnet_bayeslm.report.score_results import (
+    print_scores,
+    read_scores,
+    scores_json,
+    scores_section,
+)
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -145,6 +151,75 @@ def test_how_errors_are_counted(tmp_path, monkeypatch, capsys, ref, hyp, option,
     assert header[0] == ("CER" if "char" in option else "WER")
     counting = ("chars;", "none;") if "char" in option else ("words;", "!SIL,")
     assert (line[0], line[1], line[5]) == ("counted:", *counting)
+
+
+def test_words_of_bias_lists(tmp_path, capsys, caplog):
+    """In a table for each of both, tested, and read from the JSON as they were."""
+    texts = {
+        "near": {"m1": "call Anna", "m2": "the red kite"},
+        "far": {"n1": "new york [hm] kite", "n2": "a b"},
+    }
+    options = [f"--ref={name}={write(tmp_path / name, text)}" for name, text in texts.items()]
+    outputs = {
+        "x": {"near": {"m1": "call Hannah", "m2": "red kite"}, "far": {"n1": "new", "n2": "a b"}},
+        "y": {"near": {"m1": "cell anna", "m2": "the red"}, "far": {"n1": "new", "n2": "a b York"}},
+    }
+    for name, of in outputs.items():
+        for condition, text in of.items():
+            path = write(tmp_path / f"{name}_{condition}", text)
+            options += ["--hyp", f"{name}:{condition}={path}"]
+    rows = {
+        "m1": ["ANNA", "bee"],
+        "m2": ["[hm]", "Kite"],
+        "n1": ["New York", "axe"],
+        "n2": ["York"],
+    }
+    lines = [json.dumps({"utt": utt, "words": words}) + "\n" for utt, words in rows.items()]
+    (tmp_path / "bias").write_text("".join(lines))
+    (tmp_path / "noise").write_text("[hm]\n")
+    options += ["--normalize=lower", f"--ignore_words={tmp_path}/noise", f"--bias={tmp_path}/bias"]
+    main([*options, "--output", f"{tmp_path}/out.json"])
+    found = json.loads((tmp_path / "out.json").read_text())
+    errors = {
+        rate: {name: [*part[name].values()][:4] for name in "xy"}
+        for rate, part in {"WER": found, **found["bias"]}.items()
+    }
+    assert errors == {  # S, D, I and words
+        "WER": {"x": [1, 3, 0, 10], "y": [1, 3, 1, 10]},
+        "U-WER": {"x": [0, 2, 0, 6], "y": [1, 1, 0, 6]},
+        "B-WER": {"x": [1, 1, 0, 4], "y": [0, 2, 1, 4]},
+    }
+    assert found["bias"]["B-WER"]["conditions"]["far"]["y"]["wer"] == 100.0
+    # of x the wrong anna and york, of y kite, york and the inserted york, each in its utterance
+    (pair,) = found["bias"]["B-WER"]["significance"]["pairs"]
+    assert pair["mapsswe"]["segments"] == 4 and pair["mapsswe"]["mean"] == pytest.approx(-1 / 4)
+    cells = [line.split() for line in capsys.readouterr().out.splitlines()]
+    tables = [row[0] for row in cells if row[-3:] == ["far", "average", "pooled"]]
+    assert tables == ["WER", "U-WER", "B-WER"]
+    assert ["y", "50.00", "100.00", "75.00", "75.00"] in cells
+    read = read_scores(f"{tmp_path}/out.json")
+    assert json.loads(json.dumps(scores_json(read))) == found
+    capsys.readouterr()
+    print_scores(read)
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == cells
+    assert not caplog.messages
+
+
+def test_words_that_the_references_lack(tmp_path, capsys, caplog):
+    """Their insertions count, no systems are compared, and a warning says it."""
+    options = ["--ref", f"{write(tmp_path / 'ref', {'u': 'a b', 'v': 'c'})}"]
+    for name, text in (("x", "a KITE b"), ("y", "a b")):
+        options += ["--hyp", f"{name}={write(tmp_path / name, {'u': text, 'v': 'c'})}"]
+    (tmp_path / "bias").write_text("KITE\n")
+    main([*options, f"--bias={tmp_path}/bias", "--output", f"{tmp_path}/out.json"])
+    found = json.loads((tmp_path / "out.json").read_text())["bias"]["B-WER"]
+    assert list(found) == ["x", "y"] and (found["x"]["errors"], found["x"]["wer"]) == (1, None)
+    assert ["x", "inf", "0", "0", "1", "0"] in [
+        line.split() for line in capsys.readouterr().out.splitlines()
+    ]
+    assert "bias: no word of the bias lists stands in the references." in caplog.text
+    section = scores_section(read_scores(f"{tmp_path}/out.json"), []).body
+    assert "\u221e" in section and "nan" not in section
 
 
 def test_everything(outputs, bayes, nbest, tmp_path, capsys, monkeypatch):

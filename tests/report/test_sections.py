@@ -18,6 +18,7 @@ from espnet_bayeslm.report.learning_section import learning_section, read_epochs
 from espnet_bayeslm.report.noise_plots import pruning_figure
 from espnet_bayeslm.report.page import page
 from espnet_bayeslm.report.score_results import (
+    PAIRS,
     SystemScores,
     read_perplexities,
     read_scores,
@@ -142,6 +143,19 @@ def test_conditions_are_columns_and_perplexities_may_stand_alone(tmp_path):
     assert rows(section)[1:4] == ["WER %", "sub", "del"] and "†" not in section.body
     section = errors_section(tmp_path, None, ("lm", "t", [component("lm", math.inf)]))
     assert rows(section) == ["system", "ppl t", "lm", "∞"]
+
+
+def test_biased_words_have_tables_of_their_own(tmp_path):
+    sets = [score_set(REF, HYPS)]
+    whole = compare_systems(sets, num_replicates=50)
+    bias = {"bias": {rate: scored(2) for rate in ("U-WER", "B-WER")}}
+    content = {**scores_json(SystemScores({}, whole, "first")), **bias}
+    page_of = Page(errors_section(tmp_path, content).body)
+    captions = ["Word error rates in %", "Word error rates in %, U-WER", f"{PAIRS} (c1), B-WER"]
+    assert all(caption in page_of.text for caption in captions)
+    names = [f"{rate}\u00a0A\u00a0\u2212\u00a0B" for rate in ("WER", "U-WER", "B-WER")]
+    heads = [cell.replace(" ", "\u00a0") for cell in page_of.cells]
+    assert [heads.count(name) for name in names] == [1, 3, 3]
 
 
 @pytest.mark.parametrize(

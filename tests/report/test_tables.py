@@ -107,9 +107,9 @@ def test_an_encoding_without_daggers(monkeypatch):
 def test_json():
     conditions = {"near": result(0.5, 18), "far": result(3, 10, words=300)}
     pooled = result(2.8, 28, words=400)
-    found = json.loads(
-        json.dumps(scores_json(SystemScores(conditions, pooled, "a", counted=COUNTED)))
-    )
+    scores = SystemScores(conditions, pooled, "a", counted=COUNTED)
+    scores = scores._replace(parts={"U-WER": SystemScores({}, pooled, "a", own_rate="U-WER")})
+    found = json.loads(json.dumps(scores_json(scores)))
     assert list(found) == ["a", "b", "oracle", *RESERVED]
     assert found["b"]["errors"] == 28 and found["b"]["wer"] == pytest.approx(7.0)
     assert found["conditions"]["far"]["b"]["wer"] == pytest.approx(10 / 3)
