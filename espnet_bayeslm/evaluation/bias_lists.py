@@ -177,13 +177,13 @@ def read_bias(
         try:
             utt, phrases = parse(line)
             phrases = [(spelled(phrase), weight) for phrase, weight in phrases]
-            if utt in lists:
-                raise InputError(f"the utterance {utt!r} comes twice", remedy="Join its lists.")
+            of_line = BiasList(phrases)
             if utt is None:
                 shared += phrases
-                BiasList(phrases)  # its weight is checked where its line is known
+            elif utt in lists:
+                raise InputError(f"the utterance {utt!r} comes twice", remedy="Join its lists.")
             else:
-                lists[utt] = BiasList(phrases)
+                lists[utt] = of_line
         except InputError as error:
             raise InputError(str(error), path=path, line=number) from None
     try:
@@ -233,7 +233,7 @@ def _number(phrase: str, weight: object) -> Optional[float]:
     """Weight of a phrase, as a file has it."""
     try:
         return None if weight is None else float(weight)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(
             f"the weight {weight!r} of {phrase!r} is no number", remedy="Give a number, or none."
         ) from None

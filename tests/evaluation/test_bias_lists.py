@@ -147,6 +147,7 @@ def test_forms_of_a_file(tmp_path, text, utts, lists, shared, opener):
         ('{"utt": 1, "words": []}', "not all of them are texts"),
         ('{"utt": "u1", "words": {"a": []}}', "the weight [] of 'a' is no number"),
         ('{"utt": "u1"\n', "bias:1: expected "),
+        ('{"utt": "u1", "words": {"a": 1' + "0" * 400 + "}}", "of 'a' is no number"),
         ('{"utt": "v", "words": []}', "bias: none of its 1 utterances (first: 'v') is among the 2"),
     ],
 )
