@@ -10,6 +10,7 @@ from typing import IO, Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optio
 
 import yaml
 
+from espnet_bayeslm.evaluation.biased_words import BIASED, UNBIASED
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.text_checks import warn_of_spelling
 from espnet_bayeslm.evaluation.wer import (
@@ -24,6 +25,7 @@ from espnet_bayeslm.nbest.fields import hypothesis_key
 from espnet_bayeslm.nbest.formats import NBEST_SIZE, CheckedLists, format_option, nbest_writer
 from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.score_results import error_text
+from espnet_bayeslm.rescoring.bias import bias_lists
 from espnet_bayeslm.rescoring.decision import (
     BEST,
     BEST_LISTS,
@@ -36,6 +38,7 @@ from espnet_bayeslm.rescoring.decision import (
     RESCORED,
     SUBTRACTED_COSTS,
     UNCERTAINTY,
+    WITHOUT_BIAS,
     WITHOUT_LM,
     WORD_COSTS,
     ListTally,
@@ -101,7 +104,9 @@ def write_settings(folder: Path, rescoring: Rescoring, tally: ListTally, counted
             for w, more in ((tuned.chosen, by_risk), (tuned.control, {}))
         )
         unused = {"unused": tuned.unused} if tuned.unused else {}
-        content["tuning"] = {**unused, **with_lm, "words": tuned.words, "without_lm": without_lm}
+        decoys = {"decoys": dict(tuned.decoys)} if tuned.decoys else {}
+        content["tuning"] = {**unused, **with_lm, **decoys}
+        content["tuning"].update(words=tuned.words, without_lm=without_lm)
         write_sweep(folder, tuned)
     if tally.errors:
         content["wer"] = {name: round(100 * c.rate, 3) for name, c in tally.errors.items()}
@@ -125,8 +130,15 @@ def print_report(rescoring: Rescoring, tally: ListTally, counted: Counted) -> No
     if tuned is not None and tuned.risk_errors is not None:
         counts = f"{tuned.chosen.errors['tuned']} by max, {tuned.risk_errors} by mbr"
         print(f"errors on the tuning lists: {counts}")
+    if tuned is not None and tuned.decoys:
+        counts = ", ".join(f"{count} {name}" for name, count in tuned.decoys.items())
+        print(f"errors on the tuning lists: {counts}")
     if errors := tally.errors:
         print(error_text(errors, counted.unit, counted=counted))
+        for name, parts in tally.parts.items():
+            outside, inside = (100 * own.rate for own in parts)
+            shown = f"{UNBIASED} {outside:.2f} %, {BIASED} {inside:.2f} %"
+            print(f"{name}: {shown} of {parts.biased.words} words")
         for name, test in tally.tests().items():
             print(f"{name} - rescored: MAPSSWE z = {test.z:.2f}, p = {test.p:.2g}")
         if scales.control is not None and NO_LM not in errors:
@@ -191,7 +203,8 @@ def checked_inputs(options: RescoreCommand) -> Inputs:
         lms = options.lms if options.utt2lm is None else options.lms[1:]
         options.warn_leakage(lms, refs.values(), what=options.ref or "the references")
     # the lists come normalised, and there is one source of scales
-    own: Any = dict(scales=given, lmwt=None, word_penalty=None, normalize="")
+    bias = bias_lists(options.bias, normalization, lists.utts)
+    own: Any = dict(scales=given, lmwt=None, word_penalty=None, normalize="", bias=bias)
     work = dataclasses.replace(options, **own, ignore_words=options.counting.ignored)
     return Inputs(lists, work, tuning_refs, refs, replaces)
 
@@ -205,7 +218,7 @@ def rescore(options: RescoreCommand) -> None:
     workers = options.pool(preload=PRELOAD)
     lists, work, tuning_refs, refs, replaces = checked_inputs(options)
     where: Any = dict(ngpu=options.ngpu, output=options.output, total=len(lists.utts))
-    tally = ListTally(refs, options.counting)
+    tally = ListTally(refs, options.counting, work.loaded_bias)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(workers)
         rescoring = stack.enter_context(rescored(pool, lists, work, refs=tuning_refs, **where))
@@ -287,9 +300,10 @@ def lines_of(item: RescoredList, *, token_scores: bool, has_lm: bool) -> Iterato
         shown = {"confidence": item.confidences, "posterior": item.masses}
         expected = round(item.expected_errors or 0.0, DIGITS)
         yield CONFIDENCE, json_line(utt, item.words, shown, expected_errors=expected)
-    if item.control is not None:
-        control = (item.nbest.source or item.nbest).hypotheses[item.control]
-        yield WITHOUT_LM, " ".join((utt, *control.words))
+    for name, place in ((WITHOUT_LM, item.control), (WITHOUT_BIAS, item.unbiased)):
+        if place is not None:
+            words = (item.nbest.source or item.nbest).hypotheses[place].words
+            yield name, " ".join((utt, *words))
     yield BEST, " ".join((utt, *item.text))
     yield BEST_TRN, " ".join((*item.text, f"({utt})"))
 
@@ -316,7 +330,7 @@ def written_lists(
     subtracted LMs, a column for each, and with `write_best` lists of so many hypotheses. Without an
     LM there are no costs.
     """
-    whole_control = True
+    partly = set()
     files: Dict[str, IO[str]] = {}
     # these are there without a list too
     costs = [COSTS, *[WORD_COSTS] * token_scores, *[SUBTRACTED_COSTS] * subtracted]
@@ -335,10 +349,11 @@ def written_lists(
                 if name not in files:
                     files[name] = stack.enter_context((folder / name).open("w", encoding="utf-8"))
                 files[name].write(f"{line}\n")
-            whole_control &= item.control is not None
+            places = {WITHOUT_LM: item.control, WITHOUT_BIAS: item.unbiased}
+            partly |= {name for name, place in places.items() if place is None}
             yield item
-    if not whole_control:
-        (folder / WITHOUT_LM).unlink(missing_ok=True)
+    for name in partly:
+        (folder / name).unlink(missing_ok=True)
 
 
 TOOL = Tool(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import hashlib
 import json
 import math
 import types
@@ -123,7 +124,7 @@ class BiasList:
         return hash(frozenset(self._weights.items()))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class BiasLists:
     """Bias lists of utterances.
 
@@ -138,6 +139,12 @@ class BiasLists:
     def of(self, utt: str) -> BiasList:
         """List of an utterance."""
         return self.lists.get(utt, self.shared)
+
+    def __repr__(self) -> str:
+        """Number of lists and a digest of all, which tells two apart."""
+        rows = [(utt, [*own.weights.items()]) for utt, own in sorted(self.lists.items())]
+        content = repr((rows, [*self.shared.weights.items()])).encode()
+        return f"<bias lists of {len(rows)} utterances, {hashlib.sha256(content).hexdigest()}>"
 
     @property
     def all(self) -> List[BiasList]:

@@ -104,7 +104,7 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
     if normalization.steps:
         nbests = list(normalized(nbests, normalization, report=False))
     new = _read_costs(path / COSTS, nbests, [NEW_LM]) if (path / COSTS).exists() else {}
-    names = [name for name, _ in scales.subtracted] if scales is not None else []
+    names = [*scales.subtracted] if scales is not None else []
     subtracted = _read_costs(path / SUBTRACTED_COSTS, nbests, names) if names else {}
     scores = {n.utt: _scores(n, new.get(n.utt), subtracted.get(n.utt, {}), scales) for n in nbests}
     uncertainty = {}
@@ -129,8 +129,9 @@ def _scores(
         **(new or {}),
         **{f"subtracted {name}": values for name, values in subtracted.items()},
     }
-    # of each LM: the folder has the mixture's scores only
-    if new is not None and scales is not None and not scales.of_each_lm:
+    # of each LM: the folder has the mixture's scores only, and no bias list
+    is_known = scales is not None and not (scales.of_each_lm or scales.uses_bias)
+    if new is not None and scales is not None and is_known:
         log_probs = {LM: new[NEW_LM], **{f"{SUBTRACTED}.{n}": v for n, v in subtracted.items()}}
         arrays = {name: np.array(values) for name, values in log_probs.items()}
         features = hypothesis_features(nbest, arrays)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 import numpy as np
 
+from espnet_bayeslm.evaluation.bias_lists import BiasLists
+from espnet_bayeslm.evaluation.biased_words import PartErrors, part_errors
 from espnet_bayeslm.evaluation.comparison import (
     Mapsswe,
     SegmentErrors,
@@ -62,13 +64,14 @@ DIGITS = 6
 PERCENTS = range(10, 101, 10)
 # Files of a rescoring: costs of hypotheses and words, the new best, what is known of words
 COSTS, WORD_COSTS, BEST, BEST_TRN = "lmwt.nn", "lmwt.nn.words", "text", "trn"
-WITHOUT_LM, SUBTRACTED_COSTS, BEST_LISTS = "text_without_lm", "lmwt.subtracted", "best"
+WITHOUT_LM, WITHOUT_BIAS = "text_without_lm", "text_without_bias"
+SUBTRACTED_COSTS, BEST_LISTS = "lmwt.subtracted", "best"
 UNCERTAINTY, CONFIDENCE = "uncertainty.ndjson", "confidence.ndjson"
 # Name in `UNCERTAINTY` -> attribute of `scoring.uncertainty.Uncertainty`
 MEASURES = {"log_prob": "log_probs", "entropy": "entropy"}
 MEASURES |= {"mutual_information": "mutual_information", "variance": "variance"}
 # Names of hypotheses in tables; the control are those of scales without the new LMs' scores
-NO_LM, RESCORED = "without the LM", "rescored"
+NO_LM, NO_BIAS, RESCORED = "without the LM", "without the bias list", "rescored"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -174,6 +177,7 @@ class RescoredList(NamedTuple):
         control: Index of the best hypothesis by the scales that were tuned without the new LMs'
             scores; None where there are none, or the list lacks a score that they weigh.
         subtracted: Subtracted LM -> ln P of each hypothesis under it, (N,).
+        unbiased: Index of the best hypothesis by the scales without a bias list, as `control`.
         totals: Score of each hypothesis that is maximised, (N,).
     """
 
@@ -188,6 +192,7 @@ class RescoredList(NamedTuple):
     control: Optional[int] = None
     subtracted: Mapping[str, np.ndarray] = {}
     totals: np.ndarray = np.empty(0)
+    unbiased: Optional[int] = None
 
     @property
     def words(self) -> Tuple[str, ...]:
@@ -222,9 +227,12 @@ def choose(
     nbest, mixed = item.nbest, item.mixed(mixture)
     scores = item.lm_scores(mixture, mixed, of_each=scales.of_each_lm)
     features = item.features(scores)
-    control, best_of_control = scales.control, None
-    if control is not None and dict(control.features or ()).keys() <= features.keys():
-        best_of_control = item.choice(features, control, scales.decision)
+    best_of_control, best_of_unbiased = (
+        item.choice(features, other, scales.decision)
+        if other is not None and dict(other.features or ()).keys() <= features.keys()
+        else None
+        for other in (scales.control, scales.unbiased)
+    )
     rescored = RescoredList(
         nbest,
         tuple(scores[LM].tolist()),
@@ -232,7 +240,8 @@ def choose(
         item.choice(features, scales, scales.decision),
         item.uncertainty,
         control=best_of_control,
-        subtracted={name: scores[f"{SUBTRACTED}.{name}"] for name, _ in scales.subtracted},
+        subtracted={name: scores[f"{SUBTRACTED}.{name}"] for name in scales.subtracted},
+        unbiased=best_of_unbiased,
         totals=item.totals(features, scales).values,
     )
     if not confidence:
@@ -254,16 +263,24 @@ class ListTally:
     Without references, by utterance id, nothing is counted.
 
     Attributes:
-        errors: Errors of the first pass, the control, the new best and the oracle; there is no
+        errors: Errors of the first pass, the controls, the new best and the oracle; there is no
             control where some list has none.
+        parts: System -> errors of unbiased and of biased words, where there are bias lists.
     """
 
-    def __init__(self, refs: Optional[Mapping[str, Sequence[str]]], counting: Counting = ALL_WORDS):
-        self.refs, self.counting = refs, counting
-        whose = () if refs is None else (FIRST_PASS, NO_LM, RESCORED, ORACLE)
+    def __init__(
+        self,
+        refs: Optional[Mapping[str, Sequence[str]]],
+        counting: Counting = ALL_WORDS,
+        bias: Optional[BiasLists] = None,
+    ):
+        self.refs, self.counting, self.bias = refs, counting, bias
+        whose = () if refs is None else (FIRST_PASS, NO_LM, NO_BIAS, RESCORED, ORACLE)
         self.errors = dict.fromkeys(whose, NO_WORDS)
+        none = PartErrors(NO_WORDS, NO_WORDS)
+        self.parts = {} if None in (refs, bias) else dict.fromkeys(whose[:-1], none)
         # the system before (A) -> its segments with the new best (B)
-        self._segments: Dict[str, List[SegmentErrors]] = {name: [] for name in whose[:2]}
+        self._segments: Dict[str, List[SegmentErrors]] = {name: [] for name in whose[:3]}
         # posterior masses, confidences, and 1 where the word is right
         self._sure: List[np.ndarray] = []
 
@@ -277,13 +294,19 @@ class ListTally:
         counts = [word_errors(ref, hyp) for hyp in hyps]
         oracle = min(range(len(hyps)), key=lambda place: counts[place].errors)
         places = {FIRST_PASS: 0, RESCORED: item.best, ORACLE: oracle}
-        if item.control is None:
-            self.errors.pop(NO_LM, None)
-            self._segments.pop(NO_LM, None)
-        else:
-            places[NO_LM] = item.control
+        for name, place in ((NO_LM, item.control), (NO_BIAS, item.unbiased)):
+            if place is not None:
+                places[name] = place
+                continue
+            for counted in (self.errors, self._segments, self.parts):
+                counted.pop(name, None)  # type: ignore[attr-defined]
         for name in self.errors:
             self.errors[name] += counts[places[name]]
+        biased = () if self.bias is None else self.bias.of(item.nbest.utt).words
+        for name, before in self.parts.items():
+            parts = part_errors(said, item.nbest.hypotheses[places[name]].words, biased)
+            pairs = zip(before, parts, strict=True)
+            self.parts[name] = PartErrors(*(old + new for old, new in pairs))
         best = align(ref, hyps[item.best])
         for name, segments in self._segments.items():
             segments += utterance_segments(align(ref, hyps[places[name]]), best)

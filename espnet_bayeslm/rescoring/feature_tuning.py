@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from espnet_bayeslm.evaluation.wer import FIRST_PASS, ORACLE
 from espnet_bayeslm.rescoring.features import (
+    BIAS,
+    EDITS,
     FIRST_WINS,
     LENGTH_TIMES,
     LM,
@@ -90,6 +92,9 @@ def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> Dict[str, 
     own_lm: Columns = ((new,),) if new in known else ()
     subtracted: Columns = tuple((name,) for name in names if sign_of(name) < 0)
     rest = [(n,) for n in names if sign_of(n) >= 0 and n not in {*bases[:1], new, *hidden}]
+    given: Columns = tuple((name,) for name in (BIAS, EDITS) if name in known)
+    if given:
+        small.update({f"{name}, {BIAS}": (*own, *given) for name, own in [*small.items()]})
     sets = {**small, **middle, "all features": ((bases[0],), *own_lm, *rest)}
     if not subtracted:
         return sets
@@ -103,9 +108,13 @@ class Validated:
 
     Attributes:
         lists, errors: Features and word errors of each list's hypotheses.
+        decoys: Features of the lists again, with a bias list that does not hold what was said;
+            empty where there is none.
+        share: Weight of the lists' errors, where the decoys' have another.
         problem: The features as the search sees them.
         sets: Candidate -> its columns.
-        held_out: Candidate -> word errors of each list, (L,), "as it came" among them.
+        held_out: Candidate -> word errors of each list, then of each decoy, weighted, (L,) or
+            (2 L,), "as it came" among them.
         num_folds: Of the cross-validation.
     """
 
@@ -115,6 +124,8 @@ class Validated:
     sets: Mapping[str, Columns]
     held_out: Mapping[str, np.ndarray]
     num_folds: int
+    decoys: Sequence[Features] = ()
+    share: int = 1
 
     @functools.cached_property
     def weights(self) -> Dict[str, np.ndarray]:
@@ -129,6 +140,8 @@ class Validated:
         """Best candidate where its gain is sure, else the lists as they came."""
         best = self.best(names)
         gains = self.held_out[AS_IT_CAME] - self.held_out[best]
+        # a list and its decoy are one
+        gains = gains.reshape(-1, len(self.lists)).sum(axis=0)
         # the gain's standard error, lists being independent
         error = np.sqrt(len(gains)) * gains.std(ddof=1) if len(gains) > 1 else 0.0
         return best if gains.sum() > SURE * error else AS_IT_CAME
@@ -153,8 +166,17 @@ class Validated:
             kept, weights, scaled, tuned = AS_IT_CAME, FIRST_WINS, (), first
         oracle = sum(int(counts.min()) for counts in self.errors)
         counts = {FIRST_PASS: first, "tuned": tuned, ORACLE: oracle}
-        held_out = {name: int(own.sum()) for name, own in self.held_out.items()}
+        held_out = {name: self.errors_held_out(name) for name in self.held_out}
         return TunedWeights(kept, weights, counts, held_out, self.num_folds, scaled)
+
+    def weighed(self, tuned: TunedWeights, weights: Mapping[str, float]) -> TunedWeights:
+        """Weights of a candidate of which some were changed, with their errors."""
+        errors = {**tuned.errors, "tuned": chosen_errors(self.lists, self.errors, weights)}
+        return tuned._replace(weights=tuple(weights.items()), errors=errors)
+
+    def errors_held_out(self, name: str) -> int:
+        """Word errors of a candidate on held-out lists, without decoys."""
+        return int(self.held_out[name][: len(self.lists)].sum()) // self.share
 
     def chosen(self) -> TunedWeights:
         """Weights of the choice; never worse on these lists than without subtracted LMs."""
@@ -174,24 +196,33 @@ def validate(
     groups: Sequence[str],
     normalised_scores: bool = False,
     num_folds: int = NUM_FOLDS,
+    decoys: Sequence[Features] = (),
+    shares: Tuple[int, int] = (1, 1),
 ) -> Validated:
     """Cross-validation of all candidates.
 
     `errors` are the word errors of each list's hypotheses. Lists of one group (a recording, a
-    speaker) are in one fold. `normalised_scores` may be divided by the length.
+    speaker) are in one fold. `normalised_scores` may be divided by the length. Errors of lists and
+    of decoys, which are the lists with other bias lists, count so many times as `shares` say.
     """
-    problem, sets = make_candidates(lists, errors, normalised_scores=normalised_scores)
+    every, num_lists, share = [*lists, *decoys], len(lists), shares[0] if decoys else 1
+    weighted = [counts * share for counts in errors]
+    weighted += [counts * shares[1] for counts in errors] * bool(decoys)
+    how: Any = dict(normalised_scores=normalised_scores, num_lists=num_lists)
+    problem, sets = make_candidates(every, weighted, **how)
     parts = folds(groups, num_folds)
     if len(parts) < 2:  # one recording: utterances are better than nothing
-        parts = folds([str(n) for n in range(len(lists))], num_folds)
+        parts = folds([str(n) for n in range(num_lists)], num_folds)
+    if decoys:
+        parts = [np.concatenate([part, part + num_lists]) for part in parts]
     held_out = {name: problem.errors[:, 0].copy() for name in [AS_IT_CAME, *sets]}
     for part in parts if len(parts) > 1 else ():
-        rest = np.setdiff1d(np.arange(len(lists)), part)
+        rest = np.setdiff1d(np.arange(len(every)), part)
         weights = solve(problem.only(rest), sets)
         for name, columns in sets.items():
             held = problem.only(part).columns(columns)
             held_out[name][part] = held.list_errors(weights[name])
-    return Validated(lists, errors, problem, sets, held_out, len(parts))
+    return Validated(lists, errors, problem, sets, held_out, len(parts), decoys, share)
 
 
 def folds(groups: Sequence[str], num_folds: int) -> List[np.ndarray]:
@@ -226,19 +257,19 @@ def with_control(every: Validated, without_lm: Validated) -> Tuple[TunedWeights,
     that says why is empty where the LMs are used, or the lists are too few to try them.
     """
     chosen, control, fewest = every.chosen(), without_lm.chosen(), without_lm.best()
-    without = int(without_lm.held_out[fewest].sum())
+    without = without_lm.errors_held_out(fewest)
     if chosen.kept != AS_IT_CAME:
         size = len(every.sets[chosen.kept])
         names = [n for n, own in without_lm.sets.items() if len(own) <= size] or [AS_IT_CAME]
         control = min(map(without_lm.tuned, names), key=lambda tuned: tuned.errors["tuned"])
-        helps = chosen.held_out[chosen.kept] < without
+        helps = every.errors_held_out(chosen.kept) < without
         no_worse = chosen.errors["tuned"] <= control.errors["tuned"]
         if helps and no_worse and any(sign_of(name) for name, _ in chosen.weights):
             return chosen, control, ""
         control = without_lm.tuned(fewest)
     if not every.sets:
         return control, control, ""
-    with_lm = int(every.held_out[every.best(every.sets)].sum())
+    with_lm = every.errors_held_out(every.best(every.sets))
     line = f"the LM is not used: {with_lm} errors on held-out lists with it, {without} without it"
     return control, control, line if with_lm >= without else f"{line}, and the gain is not sure"
 
@@ -252,9 +283,17 @@ def chosen_errors(
 
 
 def make_candidates(
-    lists: Sequence[Features], errors: Sequence[np.ndarray], *, normalised_scores: bool
+    lists: Sequence[Features],
+    errors: Sequence[np.ndarray],
+    *,
+    normalised_scores: bool,
+    num_lists: Optional[int] = None,
 ) -> Tuple[Problem, Dict[str, Columns]]:
-    """Tuning lists with a column for each sum of features, and the candidates that they allow."""
+    """Tuning lists with a column for each sum of features, and the candidates that they allow.
+
+    `num_lists` are without those that are weighed twice; None: there are none.
+    """
+    num_lists = len(lists) if num_lists is None else num_lists
     every, table, sizes = feature_table(lists)
     padded = np.zeros(table.shape[:2], dtype=int)
     for row, counts in zip(padded, errors, strict=True):
@@ -263,7 +302,7 @@ def make_candidates(
     names = [name for name, spread in zip(every, spreads, strict=True) if spread > 0]
     # the ranks are equal where every list has one hypothesis
     sets = feature_sets(names, normalised_scores=normalised_scores) if "rank" in names else {}
-    sets = {n: own for n, own in sets.items() if len(own) * LISTS_PER_WEIGHT <= len(lists)}
+    sets = {n: own for n, own in sets.items() if len(own) * LISTS_PER_WEIGHT <= num_lists}
     columns = tuple(dict.fromkeys(column for own in sets.values() for column in own))
     sums = [table[..., [every.index(name) for name in column]].sum(axis=-1) for column in columns]
     values = np.stack(sums, axis=-1) if sums else table[..., :0]

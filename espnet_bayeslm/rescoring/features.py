@@ -8,6 +8,8 @@
 | `log_prob` | ln P of the words and `</s>` under the mixture of LMs |
 | `log_prob.NAME` | the same under one LM |
 | `subtracted.NAME` | ln P under a subtracted LM; its weight is at or below zero |
+| `bias` | weights of the phrases of its bias list that it holds, each once |
+| `edits` | minus the letters in which its words differ from what was recognised |
 | `words`, `chars` | how many; characters without blanks |
 | `rank` | -ln rank in the list, from 0 |
 | `is_first` | 1 for the recogniser's best, else 0 |
@@ -32,6 +34,9 @@ LM = "log_prob"
 """ln P under the mixture; `log_prob.NAME` is that of one LM."""
 SUBTRACTED = "subtracted"
 """ln P under a subtracted LM: `subtracted.NAME`."""
+BIAS, EDITS = "bias", "edits"
+"""Phrases of a bias list, and the letters that were changed for one."""
+_SIGNS = {LM: 1, SUBTRACTED: -1, BIAS: 1, EDITS: 1}
 FIRST_WINS = (("is_first", 1.0),)
 """Weights by which the first hypothesis wins: the list stays as it came."""
 # Totals that differ by less than this part of their size are equal: the first of them wins.
@@ -81,9 +86,16 @@ def hypothesis_features(nbest: NBest, log_probs: Mapping[str, np.ndarray]) -> Fe
 
 
 def sign_of(name: str) -> int:
-    """Sign of a feature's weight: 1 for ln P under an LM, -1 under a subtracted one, 0: either."""
-    kind = name.partition(".")[0]
-    return (kind == LM) - (kind == SUBTRACTED)
+    """Sign of a new feature's weight: 1 for ln P under an LM, -1 under a subtracted one.
+
+    0: of either sign, and a feature of lists without LMs and bias lists.
+    """
+    return _SIGNS.get(name.partition(".")[0], 0)
+
+
+def is_of_lm(name: str) -> bool:
+    """True for ln P under an LM, or a subtracted one."""
+    return name.partition(".")[0] in (LM, SUBTRACTED)
 
 
 class Totals(NamedTuple):

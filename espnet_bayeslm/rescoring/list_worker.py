@@ -23,11 +23,13 @@ import numpy as np
 
 from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.engine.work import Blocks
+from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.mixture.mixture_worker import MixtureWorker, scored_blocks, with_words_checked
 from espnet_bayeslm.nbest.segments import PlaceOf, Recording, place_finder, read_utt2lm, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.text_forms import best_first
+from espnet_bayeslm.rescoring.bias import bias_features
 from espnet_bayeslm.rescoring.decision import ScoredList, choose
 from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.scoring.perplexity import UnknownWords
@@ -65,6 +67,7 @@ class ListWorker(MixtureWorker):
         super().__init__(options.mixture(device or device_of(ngpu), tunes=tunes))
         self._options, self._histories = options, histories
         self._in_context = options.context != "none"
+        self._bias = options.loaded_bias
         self._scorers = [component.scorer for component in self.mixture.every]
         self._uncertain: Any = None
         if options.uncertainty:
@@ -109,7 +112,8 @@ class ListWorker(MixtureWorker):
     def _said(self, item: ScoredList) -> Sequence[str]:
         """Words from which the utterances after a list go on."""
         if self._histories is None:
-            return choose(item, *self._weighed).words
+            given = bias_features(self._bias, item.nbest)
+            return choose(dataclasses.replace(item, given=given), *self._weighed).words
         return self._histories[item.nbest.utt]
 
     def _at_once(
@@ -260,11 +264,15 @@ def scored_lists(
     if not tunes:
         options.check_untuned()
     own = part_of(RescoreOptions, options)
+    bias = own.loaded_bias
     if own.utt2lm is not None:
         where: Any = dict(tunes=tunes, histories=histories, ngpu=ngpu, device=device)
         yield scored_by_own_lms(pool, list(lists), own, output, **where)
         return
     in_context = own.context != "none"
+    # workers that choose the histories need them; elsewhere scores do not depend on them
+    if bias is not None and not in_context:
+        own = dataclasses.replace(own, bias=BiasLists(), bias_weight=None)
     todo = blocks(lists, own.place_of or (place_finder() if in_context else None))
     # taken only where recordings are to be known before LMs are loaded: lists are read as they are
     # asked for
@@ -295,7 +303,12 @@ def scored_lists(
             for pair in zip(itertools.chain.from_iterable(block), rows, strict=True)
         )
         whole = (
-            ScoredList(item, tuple(np.split(log_probs, ends[:-1], axis=1)), uncertainty)
+            ScoredList(
+                item,
+                tuple(np.split(log_probs, ends[:-1], axis=1)),
+                uncertainty,
+                bias_features(bias, item),
+            )
             for item, (log_probs, uncertainty) in pairs
             for ends in [np.cumsum([len(hyp.words) + 1 for hyp in item.hypotheses])]
         )

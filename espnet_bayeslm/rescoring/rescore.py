@@ -24,6 +24,7 @@ from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.formats import normalized
 from espnet_bayeslm.nbest.types import NBest, whole_units
+from espnet_bayeslm.rescoring.bias import bias_lists
 from espnet_bayeslm.rescoring.decision import RescoredList, ScoredList, choose
 from espnet_bayeslm.rescoring.list_worker import Histories, scored_lists
 from espnet_bayeslm.rescoring.rescore_options import RescoreOptions, SharedRescoreOptions
@@ -105,6 +106,10 @@ def rescore(
         refs = _own_refs(lists)
     refs = refs if tune else None
     normalization = Normalization(given.normalize, kept=given.counting.ignored)
+    if given.bias is not None:
+        lists = list(lists)
+        bias = bias_lists(given.bias, normalization, [item.utt for item in lists])
+        given = dataclasses.replace(given, bias=bias)
     if normalization.steps:
         lists = normalized(lists, normalization)
         refs = None if refs is None else normalization.text(refs)

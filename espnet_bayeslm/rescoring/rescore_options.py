@@ -12,12 +12,14 @@ from typing import (
 )
 
 from espnet_bayeslm.engine.work import EngineOptions
+from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.evaluation.normalization import normalize_option
 from espnet_bayeslm.evaluation.wer import CountingOptions
 from espnet_bayeslm.loading.component_options import GPUOptions, RecordingOptions, SubtractOptions
 from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
+from espnet_bayeslm.rescoring.bias import Given
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
 from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.scoring import MAX_CONTEXT
@@ -26,6 +28,8 @@ from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 
+BIAS_WEIGHT = 3.0
+"""Weight of a phrase that is not tuned, in nats."""
 NO_LMWT = "--word_penalty without --lmwt, and lattices have scales of their own"
 
 
@@ -69,6 +73,25 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         " other have one name, that of their folder",
         None,
     )
+    bias: Given = option(
+        "Words and phrases that an utterance may hold, such as names: JSON lines"
+        ' {"utt": .., "words": [..]}, a Kaldi archive, or plain text for all utterances, a phrase'
+        " on each line, perhaps with a tab and its weight",
+        None,
+    )
+    bias_weight: Optional[float] = option(
+        "Weight of each phrase that a hypothesis holds, in nats of the LM (default: as tuned, else"
+        f" {BIAS_WEIGHT:g})",
+        None,
+        least=0,
+    )
+    bias_presence: float = option(
+        "Share of utterances that are expected to hold a phrase of their list: the tuning weighs"
+        " each list so, and else without what was said",
+        0.5,
+        most=1,
+        least=0,
+    )
     uncertainty: bool = option(
         "Write how uncertain the first uncertain LM is of each word (uncertainty.ndjson)", False
     )
@@ -93,6 +116,9 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         Args:
             *others: Names of other sources that are given.
         """
+        if others and self.bias_weight is not None:
+            remedy = "Leave it out to tune the weight, or give --lmwt or --scales."
+            raise InputError("--bias_weight where scales are tuned", remedy=remedy)
         formula = {"lmwt": self.lmwt, "word_penalty": self.word_penalty}
         known: Dict[str, Any] = {n: value for n, value in formula.items() if value is not None}
         given = [*others, *["--scales"] * (self.scales is not None)]
@@ -110,12 +136,26 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
     @property
     def _scales(self) -> Scales:
         """Scales that are loaded or read; the defaults where there are none."""
-        known = Scales() if self.scales is None else self.scales
-        return known if isinstance(known, Scales) else read_scales(known)
+        known = self.scales
+        if known is None:  # one score of a recogniser, and no LM, is as it is
+            alone = self.bias is not None and not (self.lms or self.ngrams)
+            known = Scales(lmwt=1.0) if alone else Scales()
+        known = known if isinstance(known, Scales) else read_scales(known)
+        if self.bias is None and known.uses_bias:
+            problem = "--scales weigh the phrases of a bias list, and there is none"
+            raise InputError(problem, remedy="Give it by --bias.")
+        if self.bias is not None and not (known.uses_bias and self.bias_weight is None):
+            return known.with_bias(BIAS_WEIGHT if self.bias_weight is None else self.bias_weight)
+        return known
 
     def scales_for(self, mixture: MixtureFacts) -> Scales:
         """Scales for the scores of a mixture, with the decision that is wanted."""
         return self._scales.of(mixture, self.decision)
+
+    @property
+    def loaded_bias(self) -> Optional[BiasLists]:
+        """Bias lists, once they are read."""
+        return self.bias if isinstance(self.bias, BiasLists) else None
 
     def wants_confidence(self, scales: Scales) -> bool:
         """True if words get confidences; where mbr is wanted, also if max decides in the end."""
@@ -124,7 +164,8 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
     def mixture(self, device: str, *, tunes: bool) -> Mixture:
         """LMs and n-grams, loaded; none where scales give them no weight."""
         known = self._scales
-        if self.scales is not None and not (self.lms or self.ngrams or known.uses_lm):
+        needs_lm = self.bias is None if self.scales is None else known.uses_lm
+        if not (needs_lm or self.lms or self.ngrams):
             return Mixture(())
         # scales that choose the histories have the weights of subtracted LMs
         tunes = tunes and self.scales is None

@@ -14,7 +14,7 @@ from typing import Any, Container, Dict, Mapping, Optional, Sequence, Tuple
 from espnet_bayeslm.mixture.facts import ComponentFacts, MixtureFacts, checked_form
 from espnet_bayeslm.mixture.weights_file import check_subtracted
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, ListPosterior
-from espnet_bayeslm.rescoring.features import FIRST_WINS, LM, SUBTRACTED, sign_of
+from espnet_bayeslm.rescoring.features import BIAS, FIRST_WINS, LM, SUBTRACTED, is_of_lm
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_yaml_as
 from espnet_bayeslm.utils.log import LOG
@@ -38,7 +38,9 @@ class Scales:
         decision: "max", or "mbr" for the fewest expected word errors.
         control: Scales that were tuned in the same way without the scores of the new LMs; None:
             not tuned.
-        subtracted: (name, weight) of subtracted LMs, at or below zero, that are added to both sums.
+        added: (name, weight) of features that are added to both sums: those of subtracted LMs, at
+            or below zero, and a bias list's.
+        unbiased: Scales that were tuned in the same way without a bias list; None: there is none.
         lms: What is known of the LMs with which they were tuned.
         tuned_on: File that they were tuned on, where a file says so.
 
@@ -53,7 +55,8 @@ class Scales:
     posterior: Optional[ListPosterior] = None
     decision: str = "max"
     control: Optional[Scales] = None
-    subtracted: Tuple[Tuple[str, float], ...] = ()
+    added: Tuple[Tuple[str, float], ...] = ()
+    unbiased: Optional[Scales] = None
     lms: MixtureFacts = dataclasses.field(default=MixtureFacts(), compare=False, repr=False)
     tuned_on: Optional[str] = dataclasses.field(default=None, compare=False, repr=False)
 
@@ -67,7 +70,7 @@ class Scales:
         if self.decision not in DECISIONS:
             expected = ", ".join(DECISIONS)
             raise InputError(f"the decision is {self.decision!r}, not one of {expected}")
-        check_subtracted(dict(self.subtracted))
+        check_subtracted(self.subtracted)
 
     def weights(self, known: Container[str]) -> Dict[str, float]:
         """Weight of each feature of a list, whose features are `known`."""
@@ -76,20 +79,37 @@ class Scales:
         own.update({LM: 1.0, "words": -self.word_penalty})
         if self.features is not None:
             own = dict(self.features)
-        less = {f"{SUBTRACTED}.{name}": weight for name, weight in self.subtracted if weight}
-        return {**own, **less}
+        return {**own, **{name: weight for name, weight in self.added if weight}}
+
+    @property
+    def subtracted(self) -> Dict[str, float]:
+        """Weights of the subtracted LMs, by name."""
+        rows = ((name.partition("."), weight) for name, weight in self.added)
+        return {name: weight for (kind, _, name), weight in rows if kind == SUBTRACTED}
 
     @property
     def facts(self) -> MixtureFacts:
         """Facts of the LMs with which they were tuned, with the weights of subtracted ones."""
         rows = {row.name: row for row in self.lms.subtracted}
-        less = [rows.get(n, ComponentFacts(n))._replace(weight=w) for n, w in self.subtracted]
-        return MixtureFacts(self.lms.components, less)
+        less = self.subtracted.items()
+        own = [rows.get(n, ComponentFacts(n))._replace(weight=weight) for n, weight in less]
+        return MixtureFacts(self.lms.components, own)
 
     @property
     def uses_lm(self) -> bool:
         """True if the score of an LM, or of a subtracted one, has a weight."""
-        return any(sign_of(name) and weight for name, weight in self.weights(()).items())
+        return any(is_of_lm(name) and weight for name, weight in self.weights(()).items())
+
+    @property
+    def uses_bias(self) -> bool:
+        """True if phrases of a bias list have a weight."""
+        return bool(self.weights(()).get(BIAS))
+
+    def with_bias(self, weight: float) -> Scales:
+        """Scales that give the phrases of a bias list another weight."""
+        features = self.features and tuple(row for row in self.features if row[0] != BIAS)
+        rest = tuple(row for row in self.added if row[0] != BIAS)
+        return dataclasses.replace(self, features=features, added=(*rest, (BIAS, weight)))
 
     @property
     def of_each_lm(self) -> bool:
@@ -98,8 +118,10 @@ class Scales:
 
     def of(self, mixture: MixtureFacts, decision: Optional[str] = None) -> Scales:
         """These scales with the weights of a mixture's subtracted LMs, and perhaps a decision."""
-        own = tuple((row.name, row.weight) for row in mixture.subtracted)
-        return dataclasses.replace(self, subtracted=own, decision=decision or self.decision)
+        own = [(f"{SUBTRACTED}.{row.name}", row.weight) for row in mixture.subtracted]
+        rest = [row for row in self.added if row[0] == BIAS]
+        added = (*own, *rest)
+        return dataclasses.replace(self, added=added, decision=decision or self.decision)
 
     def warn_untuned(self, mixture: MixtureFacts, *, confidence: bool) -> None:
         """Warn where they use no LM, were tuned with other LMs, or without a posterior."""
@@ -134,14 +156,17 @@ class Scales:
         if self.posterior is not None:
             content["posterior"] = dataclasses.asdict(self.posterior)
         if self.subtracted:
-            content["subtracted"] = dict(self.subtracted)
-        if self.control is not None:
-            content["control"] = self.control.content()
+            content["subtracted"] = self.subtracted
+        if BIAS in dict(self.added):
+            content[BIAS] = dict(self.added)[BIAS]
+        for name in ("control", "unbiased"):
+            if (others := getattr(self, name)) is not None:
+                content[name] = others.content()
         return content
 
     def __str__(self) -> str:
         """Chosen scales, for people."""
-        own = [f"{SUBTRACTED}.{name} {weight:.4g}" for name, weight in self.subtracted]
+        own = [f"{name} {weight:.4g}" for name, weight in self.added]
         if self.features is None:
             return ", ".join([f"LMWT {self.lmwt:g}, word penalty {self.word_penalty:g}", *own])
         if self.features == FIRST_WINS:
@@ -158,12 +183,13 @@ def scales_of(
     With subtracted LMs, whose weights are features of their own, the LM's weight must be 1.
     """
     own = dict(weights)
-    less = tuple((name, own.pop(f"{SUBTRACTED}.{name}", 0.0)) for name in subtracted)
+    names = [f"{SUBTRACTED}.{name}" for name in subtracted]
+    less = tuple((name, own.pop(name, 0.0)) for name in names)
     features = tuple(own.items())
     lm, am = own.get(LM, 0.0), own.get("am_score", 0.0)
     if lm <= 0 or am <= 0:
-        return Scales(features=features, subtracted=less)
-    kaldi = Scales(lm / am, 0.0 - own.get("words", 0.0) / lm, subtracted=less)
+        return Scales(features=features, added=less)
+    kaldi = Scales(lm / am, 0.0 - own.get("words", 0.0) / lm, added=less)
     # LMWT and penalty give a graph score the LM's weight
     formula = {"am_score", LM, "words"} | ({"graph_score"} if has_graph else set())
     same = {*own, "words"} == formula and own.get("graph_score", lm) == lm
@@ -190,12 +216,19 @@ def _scales_of(content: Mapping[str, Any]) -> Scales:
         features = tuple((str(k), float(v)) for k, v in features.items())
         content = {"lmwt": Scales.lmwt, "word_penalty": Scales.word_penalty, **content}
     lmwt, penalty = float(content["lmwt"]), float(content["word_penalty"])
-    control = None if content.get("control") is None else _scales_of(content["control"])
+    control, unbiased = (
+        None if content.get(name) is None else _scales_of(content[name])
+        for name in ("control", "unbiased")
+    )
+    less = content.get("subtracted") or {}
+    added = [(f"{SUBTRACTED}.{name}", float(weight)) for name, weight in less.items()]
+    added += [(BIAS, float(content[BIAS]))] if content.get(BIAS) is not None else []
     decision = str(content.get("decision") or "max")
     tuned_on = {"tuned_on": content.get("tuned_on"), **(content.get("counted") or {})}["tuned_on"]
     return Scales(
         *(lmwt, penalty, features, posterior, decision, control),
-        subtracted=tuple((str(n), float(w)) for n, w in (content.get("subtracted") or {}).items()),
+        added=tuple(added),
+        unbiased=unbiased,
         lms=_lms_of(content),
         tuned_on=None if tuned_on is None else str(tuned_on),
     )

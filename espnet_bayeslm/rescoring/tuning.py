@@ -18,6 +18,7 @@ from espnet_bayeslm.evaluation.wer import (
 from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.nbest.types import NBest, whole_units
 from espnet_bayeslm.rescoring.bayes_risk import tuned_posterior
+from espnet_bayeslm.rescoring.bias import bias_features, guarded, shares
 from espnet_bayeslm.rescoring.decision import NO_LM, ScoredList
 from espnet_bayeslm.rescoring.feature_tuning import (
     AS_IT_CAME,
@@ -90,6 +91,7 @@ class Tuned(NamedTuple):
             for.
         folds: The folds of `--folds`; empty without it.
         unused: Line that says why the new LMs are not used; empty where they are.
+        decoys: Word errors without a bias list, with it, and with decoys; empty without one.
     """
 
     scales: Scales
@@ -100,6 +102,7 @@ class Tuned(NamedTuple):
     risk_errors: Optional[int] = None
     folds: Tuple[Fold, ...] = ()
     unused: str = ""
+    decoys: Mapping[str, int] = MappingProxyType({})
 
     def fold_lines(self) -> List[str]:
         """Choice and errors of each fold, and the errors of all lists; for people."""
@@ -174,11 +177,19 @@ def tune(
     each = options.tune_lms
     with_lm = [item.features(item.lm_scores(mixture, of_each=each)) for item in lists]
     without_lm = [item.features(None) for item in lists]
-    every, plain = (
-        validate(features, errors, normalised_scores=is_normalised(features), **how)
-        for features in (with_lm, without_lm)
-    )
+    bias, weights = options.loaded_bias, shares(options.bias_presence)
+    decoys: List[Features] = []
+    if bias is not None and weights[1]:
+        decoys = [
+            {**own, **bias_features(bias, item, refs[item.utt])}
+            for own, item in zip(with_lm, nbests, strict=True)
+        ]
+    again: Any = dict(decoys=decoys, shares=weights)
+    every = validate(with_lm, errors, normalised_scores=is_normalised(with_lm), **how, **again)
+    plain = validate(without_lm, errors, normalised_scores=is_normalised(without_lm), **how)
     chosen, control, unused = with_control(every, plain)
+    guard = None if bias is None else guarded(chosen, every, nbests, refs, bias)
+    chosen = chosen if guard is None else guard.chosen
     less = [row.name for row in mixture.subtracted]
     scales = _tuned_scales(chosen, lists, with_lm, refs, less)
     own = _tuned_scales(control, lists, without_lm, refs)
@@ -200,7 +211,12 @@ def tune(
     firsts = ((refs[nbest.utt], nbest.hypotheses[0].words) for nbest in nbests)
     num_words = sum(len(closest_reading(units(ref), units(first))) for ref, first in firsts)
     scales = dataclasses.replace(scales, decision=decision, control=own, lms=mixture)
-    return Tuned(scales, chosen, control, picture, num_words, risk_errors, unused=unused)
+    found = Tuned(scales, chosen, control, picture, num_words, risk_errors, unused=unused)
+    if guard is None:
+        return found
+    unbiased = _tuned_scales(guard.unbiased, lists, with_lm, refs, less)
+    scales = dataclasses.replace(scales, unbiased=unbiased)
+    return found._replace(scales=scales, decoys=guard.decoys)
 
 
 def _tuned_scales(
