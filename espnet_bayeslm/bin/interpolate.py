@@ -61,7 +61,7 @@ def interpolate(options: InterpolateOptions) -> None:
         mixture.check_words(lines, scores, keyed=options.keyed)
     weights, facts = estimate_weights(scores), mixture.facts
     tokens = mixture.token_counts_of_each(lines)
-    texts = text_perplexities(facts.kinds, lines, scores, tokens, weights)
+    texts = text_perplexities(facts.components, lines, scores, tokens, weights)
     summaries = [text.summary() for text in texts]
     rows = []
     # the mixture's figures come last, and it has no weight

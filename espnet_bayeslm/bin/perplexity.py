@@ -99,14 +99,14 @@ def perplexity(options: PerplexityOptions) -> None:
     where: Any = dict(ngpu=options.ngpu, context=options.context, output=options.output)
     with workers as pool:
         facts, scores, tokens = score_text(pool, mixture, lines, **where)
-    counts = [UnknownWords(name, options.max_oov_rate) for name in facts.names]
+    counts = [UnknownWords(name, options.max_oov_rate) for name, *_ in facts.components]
     for count, of_component in zip(counts, scores, strict=True):
         count.add(lines, of_component)
         count.check(lambda words: [], report=True)
     if not keyed:
         check_no_ids(lines, lambda word: any(word not in c.words for c in counts), remedy=NO_IDS)
     weights = None if options.weights is None else facts.weights
-    texts = text_perplexities(facts.kinds, lines, scores, tokens, weights)
+    texts = text_perplexities(facts.components, lines, scores, tokens, weights)
     if options.per_sentence is not None:
         write_per_sentence(options.per_sentence, list(sentences), texts)
     summaries = [text.summary() for text in texts]

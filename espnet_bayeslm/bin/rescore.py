@@ -203,7 +203,7 @@ def checked_inputs(options: RescoreCommand) -> Inputs:
         lms = options.lms if options.utt2lm is None else options.lms[1:]
         options.warn_leakage(lms, refs.values(), what=options.ref or "the references")
     # the lists come normalised, and there is one source of scales
-    bias = bias_lists(options.bias, normalization, lists.utts)
+    bias = options.bias and bias_lists(options.bias, normalization, lists.utts)
     own: Any = dict(scales=given, lmwt=None, word_penalty=None, normalize="", bias=bias)
     work = dataclasses.replace(options, **own, ignore_words=options.counting.ignored)
     return Inputs(lists, work, tuning_refs, refs, replaces)

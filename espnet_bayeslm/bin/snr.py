@@ -132,7 +132,7 @@ def prune_component(
     lines = list(sentences.values())
     alone = Mixture([component], max_oov_rate=options.max_oov_rate)
     alone.check_words(lines, alone.each(lines), keyed=options.keyed)
-    kinds, tokens = alone.facts.kinds, alone.token_counts_of_each(lines)
+    kinds, tokens = alone.components, alone.token_counts_of_each(lines)
 
     def measure() -> Dict[str, Any]:
         return text_perplexities(kinds, lines, alone.each(lines), tokens)[0].summary()

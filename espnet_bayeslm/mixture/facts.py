@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -54,11 +54,6 @@ class MixtureFacts(NamedTuple):
     def names(self) -> List[str]:
         """Names of the components."""
         return [row.name for row in self.components]
-
-    @property
-    def kinds(self) -> List[Tuple[str, str]]:
-        """Name and kind of each component."""
-        return [(row.name, row.kind) for row in self.components]
 
     @property
     def weights(self) -> np.ndarray:

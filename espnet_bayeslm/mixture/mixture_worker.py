@@ -91,7 +91,8 @@ def scored_blocks(
         **progress: `desc`, `unit` and `total` of the progress bar.
     """
     facts: MixtureFacts = workers.ask("facts") or workers.ask("facts", sentences())
-    facts.warn_of_other_forms()
+    if facts.kept:
+        facts.warn_of_other_forms()
     method, part, forms = "score", sent, facts.text_forms
     if forms:
         method, part = "score_in_forms", lambda block: (forms, sent(block))
@@ -128,13 +129,17 @@ def _mends(workers: Blocks, index: int, words: Counter[str]) -> List[str]:
     return lines
 
 
+def _mixture(options: MixtureOptions, ngpu: int, context: int) -> Mixture:
+    """Mixture of options; without weights each component stands by itself."""
+    own = part_of(ComponentOptions, options) if options.weights is None else options
+    return Mixture.load(own, device_of(ngpu), context=context)
+
+
 class TextWorker(MixtureWorker):
     """A mixture that scores blocks of sentences."""
 
     def __init__(self, options: MixtureOptions, ngpu: int, context: int):
-        # without weights each component stands by itself
-        own = part_of(ComponentOptions, options) if options.weights is None else options
-        super().__init__(Mixture.load(own, device_of(ngpu), context=context))
+        super().__init__(_mixture(options, ngpu, context))
 
     def score(self, block: Sentences) -> Tuple[List[List[WordScores]], List[List[np.ndarray]]]:
         """Scores of a block by each component, and the tokens of its words."""
@@ -168,6 +173,12 @@ def score_text(
 
     Finished blocks are kept beside the output, if there is one, until all are finished.
     """
+    if pool is None and output is None:
+        mixture = _mixture(options, ngpu, context)
+        if not mixture.prepare(None):
+            mixture.prepare(first_sentences(sentences))
+        scores = mixture.each(sentences)
+        return TextScores(mixture.facts, scores, mixture.token_counts_of_each(sentences))
     workers = Blocks(pool, TextWorker, options, ngpu, context)
     # an LM with context reads the text as a whole
     size = sys.maxsize if context else BLOCK_SIZE
@@ -181,7 +192,8 @@ def score_text(
         unit="sentence",
         total=len(sentences),
     ) as (facts, scored):
-        found = TextScores(facts, [[] for _ in facts.names], [[] for _ in facts.names])
+        count = len(facts.components)
+        found = TextScores(facts, [[] for _ in range(count)], [[] for _ in range(count)])
         kept: List[List[Any]] = [*found.scores, *found.tokens]
         for _, (scores, tokens) in scored:
             for of_component, more in zip(kept, [*scores, *tokens], strict=True):

@@ -10,7 +10,6 @@ from typing import Any, Counter, Dict, Iterable, List, Mapping, Optional, Sequen
 import numpy as np
 from numpy.typing import ArrayLike
 
-from espnet_bayeslm.evaluation.wer import Counting
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.mixture.facts import ComponentFacts, Forms, MixtureFacts, forms_for
@@ -68,6 +67,7 @@ class Mixture(WordScorer):
         context: int = 0,
     ):
         self.components, self.subtracted = components, subtracted
+        self.every = [*components, *subtracted]
         if weights is None and len(components) == 1:
             weights = [1.0]
         self.weights = None if weights is None else np.asarray(weights)
@@ -103,27 +103,22 @@ class Mixture(WordScorer):
         if hasattr(options, "weights"):
             names, digests = [row.name for row in own], [row.fingerprint for row in own]
             weights = read_weights(given, names, fingerprints=digests)
-        less = subtracted_weights(
-            facts[count:], tuned.subtracted, getattr(options, "subtract_weights", ()), tunes=tunes
-        )
-        kept = {"--scales": (*tuned.components, *tuned.subtracted)}
-        if given is not None and is_file(given):
-            kept["--weights"] = tuple(read_weights_file(given))
+        signs, less = getattr(options, "subtract_weights", ()), []
+        if facts[count:] or tuned.subtracted or signs:
+            less = subtracted_weights(facts[count:], tuned.subtracted, signs, tunes=tunes)
         readers = {c.name: c.fingerprint for c in every if c.scorer.reads_in_forms}
+        kept = {"--scales": (*tuned.components, *tuned.subtracted)} if readers else {}
+        if readers and given is not None and is_file(given):
+            kept["--weights"] = tuple(read_weights_file(given))
         return cls(
             every[:count],
             weights,
             subtracted=every[count:],
             subtracted_weights=less,
-            kept={source: forms_for(rows, readers) for source, rows in kept.items()},
+            kept={source: forms_for(rows, readers) for source, rows in kept.items() if rows},
             max_oov_rate=options.max_oov_rate,
             context=context,
         )
-
-    @property
-    def every(self) -> List[Component]:
-        """All LMs and n-grams, the subtracted ones last."""
-        return [*self.components, *self.subtracted]
 
     @property
     def facts(self) -> MixtureFacts:
@@ -216,13 +211,9 @@ class Mixture(WordScorer):
         """True for each word that no component knows."""
         return [*map(all, zip(*(c.scorer.unknown(words) for c in self.every), strict=True))]
 
-    def uncounted(self, counting: Optional[Counting] = None) -> List[UnknownWords]:
-        """Counts of the words that each component does not know, which are empty yet."""
-        return [UnknownWords(c.name, self.max_oov_rate, counting) for c in self.every]
-
     def unknown_in(self, words: Sequence[str]) -> List[UnknownWords]:
         """Counts of the words that each component does not know."""
-        counts = self.uncounted()
+        counts = [UnknownWords(c.name, self.max_oov_rate) for c in self.every]
         for count, component in zip(counts, self.every, strict=True):
             count.words.update(itertools.compress(words, component.scorer.unknown(words)))
             count.num_words = len(words)

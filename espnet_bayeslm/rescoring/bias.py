@@ -9,15 +9,7 @@ from __future__ import annotations
 import fractions
 import math
 from pathlib import Path
-from typing import (
-    Collection,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Collection, Dict, Mapping, NamedTuple, Sequence, Union
 
 import numpy as np
 
@@ -39,11 +31,9 @@ HALVINGS = 6
 """Times that the guard halves a weight, before it takes the list away."""
 
 
-def bias_lists(
-    given: Given, normalization: Normalization, utts: Collection[str]
-) -> Optional[BiasLists]:
-    """Bias lists of the utterances, read and normalised; None where there are none."""
-    if given is None or isinstance(given, BiasLists):
+def bias_lists(given: Given, normalization: Normalization, utts: Collection[str]) -> BiasLists:
+    """Bias lists of the utterances, read and normalised."""
+    if isinstance(given, BiasLists):
         return given
     if isinstance(given, BiasList):
         return BiasLists(shared=given)
@@ -56,13 +46,11 @@ def bias_lists(
     return BiasLists(shared=BiasList((phrase, None) for phrase in phrases))
 
 
-def bias_features(bias: Optional[BiasLists], nbest: NBest, said: Sequence[str] = ()) -> Features:
+def bias_features(bias: BiasLists, nbest: NBest, said: Sequence[str] = ()) -> Features:
     """Weight of the phrases that each hypothesis holds, (N,), by the feature's name.
 
     Phrases that were said are no part of the list: it is a decoy.
     """
-    if bias is None:
-        return {}
     own = bias.of(nbest.utt)
     if said:
         left_out = {*own.held(said)}
@@ -70,10 +58,22 @@ def bias_features(bias: Optional[BiasLists], nbest: NBest, said: Sequence[str] =
     return {BIAS: np.array([own.total(hyp.words) for hyp in nbest.hypotheses])}
 
 
-def shares(presence: float) -> Tuple[int, int]:
-    """Whole weights of lists and of decoys, for the share of lists that hold what is said."""
+def decoys_of(
+    features: Sequence[Features],
+    nbests: Sequence[NBest],
+    refs: Mapping[str, Sequence[str]],
+    bias: BiasLists,
+    presence: float,
+) -> Dict[str, Any]:
+    """Arguments of `validate`: features with decoys, and whole weights of lists and of decoys.
+
+    `presence` is the share of lists that hold a phrase of what was said.
+    """
     share = fractions.Fraction(presence).limit_denominator(20)
-    return share.numerator, share.denominator - share.numerator
+    weights = share.numerator, share.denominator - share.numerator
+    pairs = zip(features, nbests, strict=True)
+    decoys = [{**own, **bias_features(bias, item, refs[item.utt])} for own, item in pairs]
+    return dict(decoys=decoys if weights[1] else (), shares=weights)
 
 
 class Guarded(NamedTuple):

@@ -80,8 +80,10 @@ class ListWorker(MixtureWorker):
 
     def score(self, block: Block) -> Tuple[List[Rows], List[UnknownWords]]:
         """Scores of the lists of a block, and the words that each component does not know."""
-        unknown, facts = self.mixture.uncounted(self._options.counting), self.mixture.facts
-        self._weighed = facts, self._options.scales_for(facts)
+        mixture, counting = self.mixture, self._options.counting
+        unknown = [UnknownWords(c.name, mixture.max_oov_rate, counting) for c in mixture.every]
+        if self._in_context and self._histories is None:
+            self._weighed = mixture.facts, self._options.scales_for(mixture.facts)
         if not self._in_context:
             # all at once: each list is a recording by itself
             block = [[item] for recording in block for item in recording]
@@ -112,8 +114,9 @@ class ListWorker(MixtureWorker):
     def _said(self, item: ScoredList) -> Sequence[str]:
         """Words from which the utterances after a list go on."""
         if self._histories is None:
-            given = bias_features(self._bias, item.nbest)
-            return choose(dataclasses.replace(item, given=given), *self._weighed).words
+            if self._bias:
+                item = dataclasses.replace(item, given=bias_features(self._bias, item.nbest))
+            return choose(item, *self._weighed).words
         return self._histories[item.nbest.utt]
 
     def _at_once(
@@ -307,7 +310,7 @@ def scored_lists(
                 item,
                 tuple(np.split(log_probs, ends[:-1], axis=1)),
                 uncertainty,
-                bias_features(bias, item),
+                bias_features(bias, item) if bias else {},
             )
             for item, (log_probs, uncertainty) in pairs
             for ends in [np.cumsum([len(hyp.words) + 1 for hyp in item.hypotheses])]

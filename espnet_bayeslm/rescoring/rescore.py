@@ -198,7 +198,8 @@ def tune_and_choose(
     With references scales are tuned on the lists first, which then are all kept in memory.
     """
     given = options.scales_for(mixture)
-    how: Any = dict(confidence=options.wants_confidence(given))
+    # where mbr is wanted, also if max decides in the end
+    how: Any = dict(confidence=options.confidence or given.decision == "mbr")
     if refs is None:
         given.warn_untuned(mixture, **how)
         return Rescoring((choose(item, mixture, given, **how) for item in scored), mixture, given)

@@ -21,6 +21,7 @@ from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.bias import Given
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
+from espnet_bayeslm.rescoring.features import BIAS, SUBTRACTED
 from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.utils.errors import InputError
@@ -130,48 +131,43 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
                 " --word_penalty.",
             )
         if self.scales is not None:
-            return self._scales
+            return self.scales if isinstance(self.scales, Scales) else read_scales(self.scales)
         return Scales(**known) if known else None
-
-    @property
-    def _scales(self) -> Scales:
-        """Scales that are loaded or read; the defaults where there are none."""
-        known = self.scales
-        if known is None:  # one score of a recogniser, and no LM, is as it is
-            alone = self.bias is not None and not (self.lms or self.ngrams)
-            known = Scales(lmwt=1.0) if alone else Scales()
-        known = known if isinstance(known, Scales) else read_scales(known)
-        if self.bias is None and known.uses_bias:
-            problem = "--scales weigh the phrases of a bias list, and there is none"
-            raise InputError(problem, remedy="Give it by --bias.")
-        if self.bias is not None and not (known.uses_bias and self.bias_weight is None):
-            return known.with_bias(BIAS_WEIGHT if self.bias_weight is None else self.bias_weight)
-        return known
 
     def scales_for(self, mixture: MixtureFacts) -> Scales:
         """Scales for the scores of a mixture, with the decision that is wanted."""
-        return self._scales.of(mixture, self.decision)
+        known = self.scales
+        if known is None:  # one score of a recogniser, and no LM, is as it is
+            known = Scales() if mixture.components or self.bias is None else Scales(lmwt=1.0)
+        known = known if isinstance(known, Scales) else read_scales(known)
+        is_tuned = BIAS in known.weights(())
+        if self.bias is None and is_tuned:
+            problem = "--scales weigh the phrases of a bias list, and there is none"
+            raise InputError(problem, remedy="Give it by --bias.")
+        if self.bias is not None and not (is_tuned and self.bias_weight is None):
+            known = known.with_bias(BIAS_WEIGHT if self.bias_weight is None else self.bias_weight)
+        own = [(f"{SUBTRACTED}.{row.name}", row.weight) for row in mixture.subtracted]
+        added = (*own, *(row for row in known.added if row[0] == BIAS))
+        decision = self.decision or known.decision
+        return dataclasses.replace(known, added=added, decision=decision)
 
     @property
     def loaded_bias(self) -> Optional[BiasLists]:
         """Bias lists, once they are read."""
         return self.bias if isinstance(self.bias, BiasLists) else None
 
-    def wants_confidence(self, scales: Scales) -> bool:
-        """True if words get confidences; where mbr is wanted, also if max decides in the end."""
-        return self.confidence or scales.decision == "mbr"
-
     def mixture(self, device: str, *, tunes: bool) -> Mixture:
         """LMs and n-grams, loaded; none where scales give them no weight."""
-        known = self._scales
-        needs_lm = self.bias is None if self.scales is None else known.uses_lm
+        how: Any = {"max_context": self.max_context, "tunes": tunes}
+        known, needs_lm = self.scales, self.bias is None
+        if known is not None:
+            known = known if isinstance(known, Scales) else read_scales(known)
+            needs_lm = known.uses_lm
+            # scales that choose the histories have the weights of subtracted LMs
+            how.update(tuned=known.facts, tunes=False)
         if not (needs_lm or self.lms or self.ngrams):
             return Mixture(())
-        # scales that choose the histories have the weights of subtracted LMs
-        tunes = tunes and self.scales is None
-        return Mixture.load(
-            self, device, tuned=known.facts, tunes=tunes, max_context=self.max_context
-        )
+        return Mixture.load(self, device, **how)
 
     def check_untuned(self) -> None:
         """Check options of tuning where none is done: scales of a tuned run hold its weights."""

@@ -116,13 +116,6 @@ class Scales:
         """True if single LMs have a weight beside their mixture."""
         return any(name.startswith(f"{LM}.") for name, _ in self.features or ())
 
-    def of(self, mixture: MixtureFacts, decision: Optional[str] = None) -> Scales:
-        """These scales with the weights of a mixture's subtracted LMs, and perhaps a decision."""
-        own = [(f"{SUBTRACTED}.{row.name}", row.weight) for row in mixture.subtracted]
-        rest = [row for row in self.added if row[0] == BIAS]
-        added = (*own, *rest)
-        return dataclasses.replace(self, added=added, decision=decision or self.decision)
-
     def warn_untuned(self, mixture: MixtureFacts, *, confidence: bool) -> None:
         """Warn where they use no LM, were tuned with other LMs, or without a posterior."""
         if mixture.components and not self.uses_lm:

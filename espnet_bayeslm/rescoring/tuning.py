@@ -18,7 +18,7 @@ from espnet_bayeslm.evaluation.wer import (
 from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.nbest.types import NBest, whole_units
 from espnet_bayeslm.rescoring.bayes_risk import tuned_posterior
-from espnet_bayeslm.rescoring.bias import bias_features, guarded, shares
+from espnet_bayeslm.rescoring.bias import decoys_of, guarded
 from espnet_bayeslm.rescoring.decision import NO_LM, ScoredList
 from espnet_bayeslm.rescoring.feature_tuning import (
     AS_IT_CAME,
@@ -177,14 +177,9 @@ def tune(
     each = options.tune_lms
     with_lm = [item.features(item.lm_scores(mixture, of_each=each)) for item in lists]
     without_lm = [item.features(None) for item in lists]
-    bias, weights = options.loaded_bias, shares(options.bias_presence)
-    decoys: List[Features] = []
-    if bias is not None and weights[1]:
-        decoys = [
-            {**own, **bias_features(bias, item, refs[item.utt])}
-            for own, item in zip(with_lm, nbests, strict=True)
-        ]
-    again: Any = dict(decoys=decoys, shares=weights)
+    bias, again = options.loaded_bias, {}
+    if bias is not None:
+        again = decoys_of(with_lm, nbests, refs, bias, options.bias_presence)
     every = validate(with_lm, errors, normalised_scores=is_normalised(with_lm), **how, **again)
     plain = validate(without_lm, errors, normalised_scores=is_normalised(without_lm), **how)
     chosen, control, unused = with_control(every, plain)

@@ -195,7 +195,7 @@ class TextPerplexity(NamedTuple):
 
 
 def text_perplexities(
-    components: Sequence[Tuple[str, str]],
+    components: Sequence[Any],
     lines: Sequence[Sequence[str]],
     scores: Sequence[Sequence[WordScores]],
     tokens: Sequence[Sequence[np.ndarray]],
@@ -207,14 +207,14 @@ def text_perplexities(
     all components.
 
     Args:
-        components: Name and kind of each of the K components.
+        components: The K components, each with its `name` and `kind`.
         lines: The sentences of n words each.
         scores: Scores of each sentence by each component.
         tokens: (n + 1,) tokens of each word and `</s>` of each sentence, for each component.
         weights: (K,) weights of the mixture.
     """
     pairs = zip(components, scores, tokens, strict=True)
-    rows = [(*names, found, counts) for names, found, counts in pairs]
+    rows = [(c.name, c.kind, found, counts) for c, found, counts in pairs]
     excluded = [np.logical_or.reduce([s.oov for s in row]) for row in zip(*scores, strict=True)]
     # the space before a word is the word's, as a character LM counts it
     characters = [np.array([len(w) + (i > 0) for i, w in enumerate(ws)] + [1]) for ws in lines]

@@ -113,7 +113,8 @@ class LMScorer(WordScorer):
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence; a word is OOV where a token of it is `<unk>`."""
         check_is_plain(sentences, self.reader.is_token, name=self.name)
-        self.prepare(sentences)
+        if self.reads_in_forms:
+            self.prepare(sentences)
         encoded = [self.reader.encode(words) for words in sentences]
         passages = [self._passage(item) for item in encoded]
         LOG.info("scoring %d distinct of %d token sequences", len(set(passages)), len(passages))
@@ -197,7 +198,8 @@ class LMScorer(WordScorer):
 
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
         """(n + 1,) tokens of each word of a sentence and of `</s>`."""
-        self.prepare([words])
+        if self.reads_in_forms:
+            self.prepare([words])
         item = self.reader.encode(words)
         return np.diff([*item.starts, len(item.ids)])
 

@@ -20,6 +20,7 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     summarize_weights,
     zero_means,
 )
+from espnet_bayeslm.mixture.facts import ComponentFacts
 from espnet_bayeslm.rescoring.bayes_risk import (
     Platt,
     auroc,
@@ -49,7 +50,7 @@ def sentence(words, probs, *, tokens=(1, 1, 1), excluded=()):
     """Tallies of the words that count in both figures, of the excluded ones, and of all."""
     scores = WordScores(np.log(probs), np.isin(np.arange(len(probs)), excluded))
     counts = [[np.array(tokens)]]
-    (text,) = text_perplexities([("x", "ngram")], [words.split()], [[scores]], counts)
+    (text,) = text_perplexities([ComponentFacts("x")], [words.split()], [[scores]], counts)
     (known,), (left_out,) = text.known, text.excluded
     return known, left_out, total((known, left_out))
 
@@ -88,7 +89,7 @@ def test_words_that_any_component_does_not_know_are_left_out_for_all():
     values = np.log([[0.5, 0.25, 0.125, 0.5], [0.25, 0.5, 0.5, 0.125]])
     unknown = [[False, True, False, False], [False, False, True, False]]
     scores = [[WordScores(v, np.array(u))] for v, u in zip(values, unknown, strict=True)]
-    kinds, tokens = [("x", "ngram"), ("y", "ngram")], [[np.ones(4, int)]] * 2
+    kinds, tokens = [ComponentFacts("x"), ComponentFacts("y")], [[np.ones(4, int)]] * 2
     texts = text_perplexities(kinds, [["a", "b", "c"]], scores, tokens, np.array([0.5, 0.5]))
     found = [text.summary() for text in texts]
     assert [row["excluded"] for row in found] == [2, 2, 2]

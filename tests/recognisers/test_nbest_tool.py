@@ -13,7 +13,6 @@ import pytest
 import soundfile
 import torch
 import yaml
-from espnet_bayeslm.recognition import recognisers as sphinx
 from tiny_training import words
 
 import espnet_bayeslm
@@ -24,6 +23,7 @@ from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.ngram.estimation import build_ngram
+from espnet_bayeslm.recognisers import espnet_asr, pocketsphinx, recordings, whisper
 from espnet_bayeslm.recognisers.espnet_asr import _rate
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
@@ -301,7 +301,7 @@ def test_bad_options(asr, trained_lm, audio, error, tmp_path, monkeypatch):
 
 
 def test_a_transducers_hypotheses_have_one_score(asr):
-    search = sphinx.BeamSearch(asr, lm_weight=0.0, ctc_weight=0.3, size=2)
+    search = espnet_asr.BeamSearch(asr, lm_weight=0.0, ctc_weight=0.3, size=2)
     search._search = lambda _: [("a b", ["a", "b"], [2, 3], SimpleNamespace(score=-1.5))]
     assert search(np.zeros(10)) == [Hypothesis(("a", "b"), -1.5)]
 
@@ -314,7 +314,7 @@ class NoResult:
 
 
 def test_a_recording_without_a_result_has_an_empty_hypothesis():
-    search = sphinx.SphinxSearch.__new__(sphinx.SphinxSearch)
+    search = pocketsphinx.SphinxSearch.__new__(pocketsphinx.SphinxSearch)
     search.decoder, search.scorer, search.size = NoResult(), None, 3
     assert search(np.zeros(16000)) == [Hypothesis((), 0.0)]
 
@@ -324,19 +324,19 @@ SENTENCE = "we will work together for peace"
 
 def test_dictionaries_have_the_words_of_an_arpa_file(tmp_path, monkeypatch):
     entries = {"a": [("a", "AH"), ("a(2)", "EY")], "b": [("b", "B IY")]}
-    monkeypatch.setattr(sphinx, "cmudict", lambda: entries)
-    assert sphinx.write_dictionary(tmp_path / "d", ["a", "zz"]) == 1
+    monkeypatch.setattr(pocketsphinx, "cmudict", lambda: entries)
+    assert pocketsphinx.write_dictionary(tmp_path / "d", ["a", "zz"]) == 1
     assert (tmp_path / "d").read_text() == "a AH\na(2) EY\n"
     with pytest.raises(InputError, match="no word"):
-        sphinx.write_dictionary(tmp_path / "d", ["zz"])
+        pocketsphinx.write_dictionary(tmp_path / "d", ["zz"])
     (tmp_path / "lm").write_text(
         "\\data\\\nngram 1=4\n\n\\1-grams:\n-1 <unk>\n-1\t<s>\t-1\n-1\tit's\t0\n-2\tb\t0\n\n"
         "\\2-grams:\n-1\tb c\n\\end\\\n"
     )
-    assert sphinx.arpa_words(tmp_path / "lm") == ["it's", "b"]
+    assert pocketsphinx.arpa_words(tmp_path / "lm") == ["it's", "b"]
     (tmp_path / "lm").write_text("nothing\n")
     with pytest.raises(InputError, match="the file ends before"):
-        sphinx.arpa_words(tmp_path / "lm")
+        pocketsphinx.arpa_words(tmp_path / "lm")
 
 
 @pytest.mark.parametrize("with_lm", [True, False])
@@ -346,7 +346,7 @@ def test_a_spoken_sentence_is_recognised(with_lm, tmp_path):
     parts = []
     engine.TtsEngine("en-US").speak(SENTENCE, callback=lambda form, audio, end: parts.append(audio))
     with wave.open(str(tmp_path / "u1.wav"), "wb") as f:
-        f.setparams((1, 2, sphinx.RATE, 0, "NONE", ""))
+        f.setparams((1, 2, recordings.RATE, 0, "NONE", ""))
         f.writeframes(b"".join(parts))
     (tmp_path / "text").write_text(f"{SENTENCE}\n" + "we work for peace\nthey will go\n" * 9)
     options = {}
@@ -439,7 +439,7 @@ def test_scores_are_the_probabilities_of_the_texts(model, audio, tmp_path):
 
 def test_a_text_of_several_token_sequences_has_their_probability(model, monkeypatch):
     """`a` with and without a blank before it."""
-    search = sphinx.WhisperSearch(model, language="en", size=2)
+    search = whisper.WhisperSearch(model, language="en", size=2)
     prompt, end = search._prompt[0].tolist(), search._model.config.eos_token_id
     found = torch.tensor([[*prompt, token, end] for token in (0, 5)])
     monkeypatch.setattr(transformers.GenerationMixin, "generate", lambda *_, **__: found)

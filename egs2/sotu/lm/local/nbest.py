@@ -18,10 +18,16 @@ from pathlib import Path
 from typing import Container, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import speech
-from espnet_bayeslm.recognition import recognisers
 
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.ngram.ngram_files import arpa_words
+from espnet_bayeslm.recognisers.pocketsphinx import (
+    SphinxSearch,
+    cmudict,
+    with_lm_scores,
+    write_dictionary,
+)
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.utils.cli import Tool, progress
 from espnet_bayeslm.utils.errors import InputError
@@ -70,9 +76,9 @@ def work_folder(root: Path, lm: Path, sentences: Sentences, size: int) -> Path:
 
 
 @functools.cache
-def _recogniser(lm: Path, dictionary: Path, size: int) -> recognisers.SphinxSearch:
+def _recogniser(lm: Path, dictionary: Path, size: int) -> SphinxSearch:
     """Return this process's recogniser."""
-    return recognisers.SphinxSearch(lm, dictionary, size=size)
+    return SphinxSearch(lm, dictionary, size=size)
 
 
 def recognise(
@@ -99,9 +105,7 @@ def write_lists(
     output: Path, parts: Sequence[Path], references: Sentences, scorer: NgramScorer
 ) -> None:
     """Write the archive of one voice: its finished parts, LM costs, references as `text`."""
-    nbests = [
-        NBest(utt, recognisers.with_lm_scores(found, scorer)) for utt, found in read_parts(parts)
-    ]
+    nbests = [NBest(utt, with_lm_scores(found, scorer)) for utt, found in read_parts(parts)]
     with staged(output) as folder:
         write_nbest(nbests, folder)
         lines = (" ".join([utt, *words]) for utt, words in references)
@@ -144,7 +148,7 @@ def recognised(
         nj: Number of processes.
     """
     dictionary = folder / "dictionary"
-    num_words = recognisers.write_dictionary(dictionary, recognisers.arpa_words(lm))
+    num_words = write_dictionary(dictionary, arpa_words(lm))
     logging.info(f"{num_words} words to recognise, work in {folder}")
     tasks = {
         voice: [
@@ -173,9 +177,7 @@ def make_lists(
 ) -> None:
     """Write OUTPUT_VOICE for each voice."""
     length = (min_words, max_words)
-    sentences = select_sentences(
-        text, recognisers.cmudict(), num=num_sentences, length=length, seed=seed
-    )
+    sentences = select_sentences(text, cmudict(), num=num_sentences, length=length, seed=seed)
     folder = work_folder(Path(work), Path(lm), sentences, nbest)
     found = recognised(dict.fromkeys(voice, sentences), folder, Path(lm), size=nbest, nj=nj)
     scorer = NgramScorer(lm)
