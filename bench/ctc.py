@@ -24,8 +24,8 @@ from steps import ratio
 
 from espnet_bayeslm import build_ctcdecoder
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.quickstart.demo import SHIPPED
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
+from espnet_bayeslm.workflows.quickstart import SHIPPED
 
 LABELS = ["", "<s>", "</s>", "<unk>", " ", *"etaonihsrdlumwcfgypbvk'xjqz"]
 FRAMES, LETTERS = 500, 140
@@ -35,7 +35,7 @@ OURS, THEIRS = "espnet_bayeslm", "pyctcdecode"
 
 def read_text(name: str) -> str:
     """Return one of the quick start's texts."""
-    with gzip.open(SHIPPED / "data" / f"{name}.txt.gz", "rt", encoding="utf-8") as f:
+    with gzip.open(SHIPPED / f"{name}.txt.gz", "rt", encoding="utf-8") as f:
         return f.read()
 
 

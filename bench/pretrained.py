@@ -42,9 +42,9 @@ from espnet_bayeslm.pretrained.adapters import add_adapter
 from espnet_bayeslm.pretrained.causal_lm import load_tokenizer
 from espnet_bayeslm.pretrained.pretrained_scorer import CausalTreeLM
 from espnet_bayeslm.pretrained.text_forms import Reader, TextForm
-from espnet_bayeslm.quickstart.demo import SHIPPED
 from espnet_bayeslm.scoring.tree_lm import Passage
 from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.workflows.quickstart import SHIPPED
 
 VOCAB, START = 49_152, 198
 SIZES: Dict[str, Any] = dict(
@@ -88,7 +88,7 @@ def read_lm(folder: Path, dtype: torch.dtype) -> Any:
 
 def read_lists(args: argparse.Namespace) -> List[List[Words]]:
     """Return some of the lists, evenly from all."""
-    path = args.nbest or SHIPPED / "data" / "eval.jsonl.gz"
+    path = args.nbest or SHIPPED / "eval.jsonl.gz"
     if args.nbest:
         every = [[h.words for h in item.hypotheses] for item in read_nbest(path, args.nbest_format)]
     else:

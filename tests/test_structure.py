@@ -24,6 +24,9 @@ ROOMS = [*(PACKAGE / layer for layer in LAYERS), LAB]
 # its layers.
 TWINS = {
     "export": {"bin", "loading"},
+    "adapt": {"bin", "workflows"},
+    "compare": {"bin", "workflows"},
+    "quickstart": {"bin", "workflows"},
     "perplexity": {"bin", "scoring"},
     "rescore": {"bin", "rescoring"},
     "search": {"bin", "kinds"},
@@ -35,7 +38,7 @@ TWINS = {
 # Public classes and functions of one name -> their modules. Twins do one thing.
 DEFINED_TWINS = {
     # a program's entry point
-    "main": {"bin/bayeslm", "bin/lm_train", "bin/report", "quickstart/steps"},
+    "main": {"bin/bayeslm", "bin/lm_train", "bin/report", "workflows/runner"},
     # the tool `bayeslm rescore`, and the function of Python
     "rescore": {"bin/rescore", "rescoring/rescore"},
 }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from espnet_bayeslm.adaptation.stages import AdaptOptions, adapt
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.utils.cli import Tool
+from espnet_bayeslm.workflows.adapt import adapt
+from espnet_bayeslm.workflows.adapt_data import AdaptOptions
 
 
 def adapt_and_tell(options: AdaptOptions) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from espnet_bayeslm.bin import bayeslm
-from espnet_bayeslm.quickstart.seed_comparison import CompareOptions, compare
 from espnet_bayeslm.utils.cli import Tool
+from espnet_bayeslm.workflows.compare import CompareOptions, compare
 
 
 def print_comparison(options: CompareOptions) -> None:

@@ -6,9 +6,9 @@ import argparse
 import dataclasses
 
 from espnet_bayeslm.bin import bayeslm
-from espnet_bayeslm.quickstart import demo
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.options import ToolOptions, option
+from espnet_bayeslm.workflows import quickstart
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class QuickstartOptions(ToolOptions):
 
 def run_demo(options: QuickstartOptions) -> None:
     """Make LMs, rescored lists and a table of what the package ships."""
-    demo.run(options.output, tool=bayeslm.main, epochs=options.epochs)
+    quickstart.run(options.output, tool=bayeslm.main, epochs=options.epochs)
 
 
 TOOL = Tool(

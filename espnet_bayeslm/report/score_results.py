@@ -67,12 +67,22 @@ class SystemScores(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ComponentPerplexity:
-    """Perplexities of one component, by unit."""
+    """Perplexities of one component, by unit, and counts of the text.
+
+    `excluded` words are unknown to a component of the mixture. Older files lack some counts.
+    """
 
     name: str
     oovs: float
     perplexity: Dict[str, Optional[float]]
     perplexity_without_oov: Dict[str, Optional[float]]
+    perplexity_of_known_sentences: Dict[str, Optional[float]] = dataclasses.field(
+        default_factory=dict
+    )
+    sentences: int = 0
+    words: int = 0
+    excluded: int = 0
+    known_sentences: int = 0
 
     @property
     def per_word(self) -> Optional[float]:

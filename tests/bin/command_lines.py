@@ -22,9 +22,6 @@ SHORT = {
     "max_epoch": 2,
 }
 
-# a shipped configuration goes through a little text up to 256 batches an epoch
-PASSES = ["--model_conf", "min_iters_per_epoch=0"]
-
 
 def perplexities(**options):
     """Run `bayeslm perplexity`; return {name: figures} of what it writes to `output`."""

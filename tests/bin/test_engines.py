@@ -16,8 +16,9 @@ from espnet_bayeslm.bin import bayeslm, lattice, perplexity
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.engine import work
 from espnet_bayeslm.engine.work import EngineOptions
-from espnet_bayeslm.quickstart.steps import Step, run_steps
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.workflows.runner import run_steps
+from espnet_bayeslm.workflows.steps import Step
 
 BLOCK_SIZE = 20
 

@@ -238,7 +238,7 @@ def test_commands_and_what_is_done_already(root):
 # The lists that the package ships are what the recogniser gives today.
 
 
-DATA = Path(espnet_bayeslm.__file__).parent / "quickstart" / "data"
+DATA = Path(espnet_bayeslm.__file__).parent / "workflows" / "quickstart_data"
 
 
 def shipped(name):

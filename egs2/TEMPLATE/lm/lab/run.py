@@ -12,8 +12,9 @@ from typing import Dict, List, Sequence, Tuple
 
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.engine.work import LOCAL, EngineOptions
-from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.workflows.runner import HEAVY, Tool, run_steps
+from espnet_bayeslm.workflows.steps import Step
 from lab import texts
 from lab.evaluate import Evaluation
 from lab.plan import Settings, chosen_lines

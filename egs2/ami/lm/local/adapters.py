@@ -15,13 +15,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
-from espnet_bayeslm.adaptation.plan import MAX_EPOCH, PATIENCE
 from espnet_bayeslm.engine.work import LOCAL
-from espnet_bayeslm.quickstart.steps import HEAVY, Step, read_figures, run_steps, words
 from espnet_bayeslm.training.plain_text import best_of
 from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
+from espnet_bayeslm.workflows.adapt_systems import MAX_EPOCH, PATIENCE
+from espnet_bayeslm.workflows.commands import read_perplexity
+from espnet_bayeslm.workflows.runner import HEAVY, run_steps
+from espnet_bayeslm.workflows.steps import Step, words
 from lab import finetuning
 from lab.cells import markdown_table
 from lab.texts import evenly, keep_text, read_sentences
@@ -180,13 +182,13 @@ def rows_of(study: Study, names: Sequence[str], sizes: Sequence[int], seeds: Seq
         for size in sizes:
             lms = [study.lm(name, size, seed) for seed in seeds]
             row = {
-                "test": [read_figures(lm / "mean.json")[-1] for lm in lms],
+                "test": [read_perplexity(lm / "mean.json") for lm in lms],
                 "valid": [best_of(lm)[0] for lm in lms],
                 "epoch": [float(best_of(lm)[1]) for lm in lms],
             }
             for figure in ("samples", "ensemble"):
                 if (lms[0] / f"{figure}.json").exists():
-                    row[figure] = [read_figures(lm / f"{figure}.json")[-1] for lm in lms]
+                    row[figure] = [read_perplexity(lm / f"{figure}.json") for lm in lms]
             found.setdefault(name, {})[size] = row
     return found
 

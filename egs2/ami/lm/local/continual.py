@@ -16,13 +16,14 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from espnet_bayeslm.adaptation.plan import MAX_EPOCH, PATIENCE, SHIPPED
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.engine.work import LOCAL
-from espnet_bayeslm.quickstart.steps import HEAVY, Step, run_steps, words
 from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_text
+from espnet_bayeslm.workflows.adapt_systems import MAX_EPOCH, PATIENCE, SHIPPED
+from espnet_bayeslm.workflows.runner import HEAVY, run_steps
+from espnet_bayeslm.workflows.steps import Step, words
 from lab.cells import markdown_table
 from lab.texts import evenly, keep_text, read_sentences
 

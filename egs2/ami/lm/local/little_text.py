@@ -14,13 +14,14 @@ from typing import Any, Iterator, List, Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.engine.work import LOCAL
-from espnet_bayeslm.quickstart.perplexity_table import BOTH, POINT, SYSTEMS
-from espnet_bayeslm.quickstart.seed_comparison import CompareOptions, Work, compare
-from espnet_bayeslm.quickstart.steps import Step, run_steps, words
 from espnet_bayeslm.report.table import signed
 from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_text
+from espnet_bayeslm.workflows.compare import CompareOptions, Work, compare
+from espnet_bayeslm.workflows.compare_table import BOTH, POINT, SYSTEMS
+from espnet_bayeslm.workflows.runner import run_steps
+from espnet_bayeslm.workflows.steps import Step, words
 from lab.cells import markdown_table
 from lab.texts import evenly
 
@@ -54,8 +55,9 @@ def rescored(work: Work, nbest: Path, condition: str, seed: int, name: str) -> S
     )
     kaldi = dict(nbest_format="kaldi")
     refs, scales = dev["nbest"] / "text", dev["output"] / "scales.yaml"
-    tune = work.scored_by("rescore", seed, name, **dev, **kaldi, tune_ref=refs)
-    apply = work.scored_by("rescore", seed, name, **test, **kaldi, scales=scales)
+    system = work.system(seed, name)
+    tune = system.weighed("rescore", **dev, **kaldi, tune_ref=refs)
+    apply = system.weighed("rescore", **test, **kaldi, scales=scales)
     return Step(f"{folder.name}_{condition}", [tune, apply])
 
 

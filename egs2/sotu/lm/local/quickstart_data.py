@@ -22,7 +22,7 @@ from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.files import read_lines
 from espnet_bayeslm.utils.folders import staged
 
-PACKAGE = Path(__file__).resolve().parents[4] / "espnet_bayeslm" / "quickstart" / "data"
+PACKAGE = Path(__file__).resolve().parents[4] / "espnet_bayeslm" / "workflows" / "quickstart_data"
 # Shipped text -> the recipe's: the LMs are validated on sentences without unknown words
 TEXTS = {"train": "train/text.plain", "dev": "dev/text.known", "eval": "test/text.plain"}
 VOICES = ("us", "gb")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from espnet_bayeslm.adaptation.plan import Plan
-from espnet_bayeslm.quickstart.steps import TUNED_FIRST_PASS
+from espnet_bayeslm.workflows.adapt_systems import Plan
+from espnet_bayeslm.workflows.commands import TUNED_FIRST_PASS
 
 CONTEXT = {"context": "previous", "recording_of": "(.)"}
 
@@ -52,10 +52,13 @@ def test_an_adapter_learns_all_parts_but_one_and_is_measured_on_this_one(plan):
 @pytest.mark.parametrize("config", [None, "lora"])
 def test_weights_and_scores_are_of_lms_that_did_not_see_the_lists(plan, config):
     """Nothing that measures reads a training text, and adapters are named for each utterance."""
-    (measuring,) = plan.measuring(config).commands
+    measuring = plan.measuring(config)
     system = next(s for s in plan.systems("lora") if s.config == config)
-    for words in (measuring, *plan.rescoring(system).commands):
-        given = options(words)
+    for step in (measuring, plan.rescoring(system)):
+        given = options(step.commands[0])
+        # all of them count, not only the one that gives its name
+        expected = [] if config is None else [plan.exp("lora", part) for part in (1, 2, 3)]
+        assert step.reads == expected
         assert not any(
             "adapt" in value for name in ("text", "nbest") for value in given.get(name, ())
         )
@@ -64,7 +67,7 @@ def test_weights_and_scores_are_of_lms_that_did_not_see_the_lists(plan, config):
         # a part's adapter gives its name; the one of all references is not there yet
         assert given["lm"][0] == ("hf:lm" if config is None else str(plan.exp("lora", 1)))
         assert given.get("base") == (["hf:base"] if config is None else None)
-    assert options(measuring)["text"] == [f"{plan.folder}/data/tune.text"]
+    assert options(measuring.commands[0])["text"] == [f"{plan.folder}/data/tune.text"]
 
 
 def test_lists_are_rescored_in_folds_with_all_that_counts(plan):
@@ -73,7 +76,7 @@ def test_lists_are_rescored_in_folds_with_all_that_counts(plan):
         assert given["folds"] == ["5"]
         assert given["nbest"] == [f"{plan.folder}/data/tune.jsonl"]
         assert given["tune_ref"] == [f"{plan.folder}/data/tune.ref"]
-        assert given["weights"] == [str(plan.measures(system.config))]
+        assert given["weights"] == [str(plan.mixture(system.config).weights)]
         assert given.get("context") == (["previous"] if system.in_context else None)
         assert given["normalize"] == ["lower"] and given["unit"] == ["char"]
 

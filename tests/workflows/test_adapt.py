@@ -1,7 +1,9 @@
 """`bayeslm adapt`: whole runs, what `rescore --adapted` takes of them, and what is refused."""
 
 import concurrent.futures
+import contextlib
 import gzip
+import io
 import json
 import re
 import shutil
@@ -12,22 +14,23 @@ import yaml
 from pretrained.tiny_models import write_model
 
 import espnet_bayeslm
-from espnet_bayeslm.adaptation import parts, stages
-from espnet_bayeslm.adaptation import plan as plans
-from espnet_bayeslm.adaptation.choice import Result
-from espnet_bayeslm.adaptation.plan import Plan
-from espnet_bayeslm.adaptation.stages import AdaptOptions, adapt, finish, measured, planned
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.adapt import main
 from espnet_bayeslm.bin.rescore import main as rescore
 from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.evaluation.wer import FIRST_PASS
 from espnet_bayeslm.nbest.formats import read_nbest
-from espnet_bayeslm.quickstart.demo import SHIPPED
-from espnet_bayeslm.quickstart.steps import TUNED_FIRST_PASS
 from espnet_bayeslm.rescoring.scales import NOT_USED
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping
+from espnet_bayeslm.workflows import adapt as flow
+from espnet_bayeslm.workflows import adapt_parts, adapt_systems
+from espnet_bayeslm.workflows.adapt import adapt, finish, measured, planned
+from espnet_bayeslm.workflows.adapt_choice import Result
+from espnet_bayeslm.workflows.adapt_data import AdaptOptions, checked_data, write_texts
+from espnet_bayeslm.workflows.adapt_systems import Plan
+from espnet_bayeslm.workflows.commands import TUNED_FIRST_PASS
+from espnet_bayeslm.workflows.quickstart import SHIPPED
 
 NUM_LISTS = 30
 RECORDING = "^[a-z]+_(.+)_[0-9]+$"
@@ -37,7 +40,7 @@ RECORDING = "^[a-z]+_(.+)_[0-9]+$"
 def two_parts():
     """Few trainings."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "PARTS_OF_LITTLE", 2)
+        patch.setattr(adapt_parts, "PARTS_OF_LITTLE", 2)
         yield
 
 
@@ -45,11 +48,13 @@ def two_parts():
 def lists(tmp_path_factory):
     """Lists of the quick start with references, and `segments` of six recordings."""
     folder = tmp_path_factory.mktemp("lists")
-    with gzip.open(SHIPPED / "data" / "dev.jsonl.gz") as f:
+    with gzip.open(SHIPPED / "dev.jsonl.gz") as f:
         rows = [json.loads(f.readline()) for _ in range(NUM_LISTS)]
     for row in rows:
         row["hypotheses"] = row["hypotheses"][:4]
     (folder / "dev.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    short = ({**row, "hypotheses": row["hypotheses"][:2]} for row in rows)
+    (folder / "short.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in short))
     segments = (f"{r['utt']} rec{n // 5} {n % 5}.0 {n % 5}.9\n" for n, r in enumerate(rows))
     (folder / "segments").write_text("".join(segments))
     refs = (f"{item.utt} {' '.join(item.ref)}\n" for item in read_nbest(folder / "dev.jsonl"))
@@ -69,45 +74,47 @@ def stops(words):
     bayeslm.main(words)
 
 
-def tells(words):
-    """Run no command line; end with its name."""
-    raise SystemExit(f"wanted {words[0]}")
-
-
 def used_is_adapted(rows):
     """The last row, whatever its errors are."""
     return rows[-1]
 
 
+def times(folder, pattern):
+    return {path: path.stat().st_mtime_ns for path in folder.glob(pattern)}
+
+
 @pytest.fixture(scope="module")
 def adapted(lists, tiny, tmp_path_factory):
-    """Output of the tool with a context, stopped before its last step, and gone on with."""
+    """Output of the tool with a context.
+
+    References alone train the adapters. The same command with lists goes on from there, and is
+    stopped before its last step. With other hypotheses of the same utterances it ends.
+    """
     output = tmp_path_factory.mktemp("adapted") / "out"
     arpa, text = output.parent / "2gram.arpa", output.parent / "text"
     text.write_text("".join(f"{' '.join(i.ref)}\n" for i in read_nbest(lists / "dev.jsonl")))
     words = ["ngram", "--text", text, "--order", 2, "--arpa", arpa, "--discount_fallback", "true"]
     bayeslm.main([str(word) for word in words])
-    options = AdaptOptions(
-        nbest=str(lists / "dev.jsonl"),
-        source=tiny,
-        ngrams=[arpa],
-        segments=str(lists / "segments"),
-        context="previous",
-        normalize="lower",
-        max_epoch=1,
-        workers=2,
-        precision="float32",
-        output=str(output),
-    )
+    given = {
+        **{"source": tiny, "ngrams": [arpa], "precision": "float32", "normalize": "lower"},
+        **{"segments": str(lists / "segments"), "context": "previous", "max_epoch": 1},
+        **{"workers": 2, "output": str(output)},
+    }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages, "chosen_row", used_is_adapted)
+        patch.setattr(flow, "chosen_row", used_is_adapted)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            adapt(AdaptOptions(ref=str(lists / "ref"), **given), bayeslm.main)
+        assert "the same command with --nbest LISTS" in said.getvalue()
+        trained = times(output, "**/valid.loss.ave.pth")
+        assert len(trained) == 2 + 1
         with pytest.raises(InputError, match="status 1: stopped"):
-            adapt(options, stops)
+            adapt(AdaptOptions(nbest=str(lists / "short.jsonl"), **given), stops)
         assert not (output / "adapted.yaml").exists()
-        before = {path: path.stat().st_mtime_ns for path in (output / "log").glob("*.log")}
-        adapt(options, bayeslm.main)
-    redone = [path.stem for path in before if path.stat().st_mtime_ns != before[path]]
-    assert redone == ["report"]
+        before = times(output / "log", "*.log")
+        adapt(AdaptOptions(nbest=str(lists / "dev.jsonl"), **given), bayeslm.main)
+    assert times(output, "**/valid.loss.ave.pth") == trained
+    redone = {path.stem for path in before if path.stat().st_mtime_ns != before[path]}
+    assert redone == {"as_it_is", "as_it_is_in_context", "adapted_in_context", "report"}
     return output
 
 
@@ -238,7 +245,7 @@ def test_a_folder_names_what_belongs_to_the_system_that_is_used(key, tmp_path, m
     finish(plan, options, rows, rows[2 + key])
     content, system = read_yaml_mapping(tmp_path / "adapted.yaml"), systems[key]
     assert content["lm"] == ["hf:lm" if system.config is None else str(plan.exp("lora"))]
-    assert content["weights"] == str(plan.measures(system.config))
+    assert content["weights"] == str(plan.mixture(system.config).weights)
     assert content.get("context") == ("previous" if system.in_context else None)
     assert content.get("recording_of") == ("(.)" if system.in_context else None)
     assert content["precision"] == "bfloat16" and content["unit"] == "char"
@@ -294,85 +301,72 @@ def test_bad_input(change, problem, lists, tiny, tmp_path, fails):
     assert not (tmp_path / "out").exists()
 
 
-def test_lists_may_come_after_the_adapter(lists, tiny, tmp_path, fails, capsys):
-    """References alone train it; lists of the same references go on, and others are refused."""
-    output = tmp_path / "out"
-    common = {
-        **{"source": tiny, "recording_of": RECORDING, "max_epoch": 1, "ref": str(lists / "ref")},
-        **{"precision": "float32", "workers": 2, "output": str(output)},
-    }
-    adapt(AdaptOptions(**common), bayeslm.main)
-    assert "the same command with --nbest LISTS" in capsys.readouterr().out
-    assert not (output / "adapted.yaml").exists()
-    checkpoints = [*output.glob("parts/*/bayes_lora/valid.loss.ave.pth")]
-    before = [path.stat().st_mtime_ns for path in checkpoints]
-    # nothing is trained again: the LM as it is and the adapters are measured next
-    with pytest.raises(InputError, match=r"2 of 3 steps failed, .* wanted interpolate"):
-        adapt(AdaptOptions(nbest=str(lists / "dev.jsonl"), **common), tells)
-    assert (output / "bayes_lora" / "valid.loss.ave.pth").exists() and len(checkpoints) == 2
-    assert before == [path.stat().st_mtime_ns for path in checkpoints]
-    rows = [json.loads(line) for line in (lists / "dev.jsonl").read_text().splitlines()]
-    for row in rows:
-        row["hypotheses"] = row["hypotheses"][:2]
-    (tmp_path / "other.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    words = ["--nbest", tmp_path / "other.jsonl", "--ref", lists / "ref", "--from", tiny]
-    words += ["--recording_of", RECORDING, "--max_epoch", "1", "--output", output]
-    message = fails(main, words)
-    assert "tune.jsonl: holds parts of other lists" in message
-    assert "neither lists nor references" in fails(main, ["--from", tiny, "--output", output])
-    few = tmp_path / "few.jsonl"
-    few.write_text("".join((lists / "dev.jsonl").read_text().splitlines(keepends=True)[:25]))
-    words = ["--nbest", few, "--from", tiny, "--output", output]
-    assert "parts of other lists" in fails(main, words)
+def test_another_lm_or_other_references_are_refused(adapted, lists, tiny, fails):
+    """Nothing is trained on from adapters of others; what was written stays."""
+    words = ["--from", tiny, "--segments", lists / "segments", "--context", "previous"]
+    words += ["--precision", "float32", "--max_epoch", 1, "--normalize", "lower"]
+    words += ["--output", adapted]
+    rows = (lists / "dev.jsonl").read_text().splitlines(keepends=True)
+    (lists / "some.jsonl").write_text("".join(rows[:25]))
+    before = times(adapted, "**/*.*")
+    assert "neither lists nor references" in fails(main, words)
+    message = fails(main, ["--nbest", lists / "some.jsonl", *words])
+    assert "data: holds parts of other lists or texts than those given now" in message
+    more = Path(tiny.removeprefix("hf:")) / "more.json"
+    more.write_text("{}")
+    message = fails(main, ["--ref", lists / "ref", *words])
+    more.unlink()
+    assert f"parts/1/bayes_lora: was made with another {more.parent} than there is" in message
+    kept = ("**/*.pth", "data/*", "*.yaml", "log/*")
+    assert all(before.items() >= times(adapted, pattern).items() for pattern in kept)
 
 
 def test_the_number_of_sentences_chooses_the_adapter(lists, tiny, tmp_path, monkeypatch):
     """A posterior on few of them; --text counts, and blank lines between sentences do not."""
     more = tmp_path / "more.txt"
     more.write_text("\n\n".join(f"sentence {n}" for n in range(5)) + "\n")
-    given = {"source": tiny, "max_epoch": 1, "precision": "float32", "workers": 1}
     refs = (lists / "ref").read_text().splitlines(keepends=True)[:20]
     (tmp_path / "ref").write_text("".join(refs))
-    chosen = []
-    monkeypatch.setattr(stages, "learn", lambda plan, *_: chosen.append(plan.configs))
-    for few in (25, 26):
-        monkeypatch.setattr(plans, "FEW", few)
-        output = str(tmp_path / str(few))
-        options = AdaptOptions(ref=str(tmp_path / "ref"), texts=[more], output=output, **given)
-        adapt(options, bayeslm.main)
-    assert chosen == [("lora",), ("bayes_lora",)]
+    given = {"ref": str(tmp_path / "ref"), "texts": [more], "source": tiny}
+    options = AdaptOptions(**given, precision="float32", output=str(tmp_path / "out"))
+    plan, data = planned(options), checked_data(options)
+    write_texts(plan, data)
+    monkeypatch.setattr(flow, "measured", lambda *_: ("as_is", 9.0))
+    for few, config in ((25, "lora"), (26, "bayes_lora")):
+        monkeypatch.setattr(adapt_systems, "FEW", few)
+        assert flow.ready(plan, data, Pool(None, 1)).configs == (config,)
 
 
 @pytest.mark.parametrize("best", ["lora", "still.v2"])
-def test_the_adapter_that_predicts_the_references_best_is_used(best, tmp_path, monkeypatch):
+def test_the_adapter_that_predicts_the_references_best_is_used(best, tmp_path):
     """By the mixture with all LMs, on references that it did not see."""
     plan = Plan(tmp_path, "hf:lm", ["lora", "dir/still.v2.yaml"])
     done = []
 
-    def run_steps(pool, steps, logs, tool):
+    def run(steps):
         done.append([step.name for step in steps])
-        for path in map(plan.measures, plan.configs):
+        for config in plan.configs:
+            path = plan.mixture(config).weights
             path.parent.mkdir(exist_ok=True)
             figure = {"perplexity_without_oov": 5.0 - (path.stem == best)}
             content = {"components": [{"perplexity_without_oov": 1.0}], "mixture": figure}
             path.write_text(yaml.safe_dump(content))
 
-    monkeypatch.setattr(stages, "run_steps", run_steps)
-    systems = stages.carried_out(plan, None, None)
+    systems = flow.measure(plan, run)
     assert [Path(system.config).stem for system in systems if system.config] == [best]
     trained = ["lora_1", "lora_2", "still.v2_1", "still.v2_2"]
     measured = ["as_it_is_text", "as_it_is", "lora_text", "still.v2_text"]
-    assert done == [[*trained, *measured], ["adapted"], ["report"]]
+    assert done == [[*trained, *measured], ["adapted", "report"]]
 
 
 def test_form_and_speed_are_those_of_the_lm_that_is_given(tmp_path, monkeypatch):
     measure = {"hf:a": ("as_is", 9.0), "hf:b": ("lower", 3.0)}
-    monkeypatch.setattr(stages, "form_and_speed", lambda plan: measure[plan.lm])
+    monkeypatch.setattr(flow, "form_and_speed", lambda plan: measure[plan.lm])
     (tmp_path / "data").mkdir()
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         for lm in ("hf:a", "hf:b"):
             assert measured(Pool(executor, 1), Plan(tmp_path, lm, ["lora"])) == measure[lm]
-        monkeypatch.setattr(stages, "form_and_speed", None)  # it is not measured again
+        monkeypatch.setattr(flow, "form_and_speed", None)  # it is not measured again
         assert measured(Pool(executor, 1), Plan(tmp_path, lm, ["lora"])) == measure[lm]
 
 
@@ -380,6 +374,6 @@ def test_form_and_speed_are_those_of_the_lm_that_is_given(tmp_path, monkeypatch)
 def test_the_last_training_has_as_many_epochs_as_were_best(best, epochs, tmp_path, monkeypatch):
     plan = Plan(tmp_path, "hf:lm", ["lora"])
     found = {plan.exp("lora", part): (9.0, epoch, 8) for part, epoch in enumerate(best, 1)}
-    monkeypatch.setattr(stages, "best_of", found.__getitem__)
-    words = stages.refit(plan, "lora").commands[0]
+    monkeypatch.setattr(flow, "best_of", found.__getitem__)
+    words = flow.refit(plan, "lora").commands[0]
     assert words[words.index("--max_epoch") + 1] == str(epochs)

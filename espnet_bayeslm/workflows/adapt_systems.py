@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.pretrained.names import is_pretrained
-from espnet_bayeslm.quickstart.steps import TUNED_FIRST_PASS, Step, words
-from espnet_bayeslm.rescoring.decision import WITHOUT_LM
+from espnet_bayeslm.workflows.commands import MixtureCommands, by_name, score_systems
+from espnet_bayeslm.workflows.steps import Step, words
 
 AS_IT_IS, ADAPTED, IN_CONTEXT = "as it is", "adapted", "{}, in context"
 FOLDS = 5
@@ -111,11 +111,6 @@ class Plan:
         return place / Path(config).stem
 
     @property
-    def logs(self) -> Path:
-        """Folder of the logs and marks of steps."""
-        return self.folder / "log"
-
-    @property
     def scores(self) -> Path:
         """File of all word errors."""
         return self.folder / "score.json"
@@ -126,26 +121,24 @@ class Plan:
 
     def adapters(self, config: str) -> List[Step]:
         """Trainings of the adapters of a configuration, until their part no longer gains."""
-        stem, numbers = Path(config).stem, range(1, self.parts + 1)
         rules = {"max_epoch": self.max_epoch, "patience": PATIENCE}
-        return [
-            Step(f"{stem}_{n}", [self._training(config, n, f"{n}.txt", f"valid{n}.txt", **rules)])
-            for n in numbers
-        ]
+        parts = range(1, self.parts + 1)
+        return [self._training(config, n, f"{n}.txt", f"valid{n}.txt", **rules) for n in parts]
 
     def refit(self, config: str, epochs: int) -> Step:
         """Training of the adapter of all references, for so many epochs."""
-        line = self._training(config, None, ".txt", "some.txt", max_epoch=epochs, patience=None)
-        return Step(Path(config).stem, [line])
+        return self._training(config, None, ".txt", "some.txt", max_epoch=epochs)
 
     def _training(
-        self, config: str, part: Optional[int], text: str, valid: str, **rules: Any
-    ) -> List[str]:
-        """Command line that trains an adapter."""
-        little = dict(SHIPPED.get(config, {}))
+        self, config: str, part: Optional[int], text: str, valid: str, **rules: int
+    ) -> Step:
+        """Training of an adapter."""
+        little, exp = dict(SHIPPED.get(config, {})), self.exp(config, part)
+        reading = [f"precision={self.precision}"]
+        reading += [f"text_form={self.text_form}"] if self.text_form else []
         options: Dict[str, Any] = {
             "config": config,
-            "exp": self.exp(config, part),
+            "exp": exp,
             "from": self.lm,
             "base": self.base,
             "train_text": self.data(f"adapt{text}"),
@@ -153,53 +146,37 @@ class Plan:
             "context": RUN if self.context else None,
             **rules,
             **little,
-            "lm_conf": [*little.get("lm_conf", ()), *self._reading()],
+            "lm_conf": [*little.get("lm_conf", ()), *reading],
             # the adapter's products too, whose weights stay in float32
             "model_conf": "autocast=bfloat16" if self.precision == "bfloat16" else None,
         }
-        return words("train", **options)
+        return Step(exp.name if part is None else f"{exp.name}_{part}", [words("train", **options)])
 
-    def _reading(self) -> Iterator[str]:
-        """Options of `lm_conf` for how the base model reads text."""
-        yield f"precision={self.precision}"
-        if self.text_form:
-            yield f"text_form={self.text_form}"
-
-    def rescored(self, system: System) -> Path:
-        """Folder of the lists that a system has rescored."""
-        return self.folder / "rescored" / system.key
-
-    def measures(self, config: Optional[str]) -> Path:
-        """File of the weights of LMs and n-grams, and of the perplexity of all references.
-
-        Sentences are read by themselves, each by an LM that did not see it.
-        """
-        name = System(AS_IT_IS).key if config is None else Path(config).stem
-        return self.folder / "weights" / f"{name}.yaml"
-
-    def weights(self, config: Optional[str]) -> Optional[Path]:
-        """File of the weights of LMs and n-grams; None where the LM is alone."""
-        return self.measures(config) if self.others or self.ngrams else None
-
-    def _scoring(self, config: Optional[str]) -> Dict[str, Any]:
-        """Options of a tool that scores with an LM as it is, or with its adapters."""
-        lm = self.lm if config is None else str(self.exp(config, 1))
-        return {
-            "lm": [lm, *self.others],
-            "ngram": [*self.ngrams],
+    def mixture(self, config: Optional[str]) -> MixtureCommands:
+        """The LM as it is, or its adapters, with the LMs and n-grams that are interpolated."""
+        options = {
             "utt2lm": None if config is None else self.utt2lm(config),
             "base": self.base if config is None else None,
             "precision": self.precision,
             # it would hold for other pretrained LMs too
             "text_form": None if any(map(is_pretrained, self.others)) else self.text_form,
-            "cache": self.folder / "cache",
         }
+        key = System(AS_IT_IS).key if config is None else Path(config).stem
+        lm = self.lm if config is None else str(self.exp(config, 1))
+        return MixtureCommands(self.folder, key, [lm, *self.others], self.ngrams, options)
+
+    def weights(self, config: Optional[str]) -> Optional[Path]:
+        """File of the weights of LMs and n-grams; None where the LM is alone."""
+        return self.mixture(config).weights if self.others or self.ngrams else None
 
     def measuring(self, config: Optional[str]) -> Step:
-        """Weights of LMs and n-grams, and the perplexity of the references."""
-        text = {"text": self.data("tune.text"), "keyed": "true", "output": self.measures(config)}
-        line = words("interpolate", **self._scoring(config), **text)
-        return Step(f"{self.measures(config).stem}_text", [line])
+        """Weights of LMs and n-grams, and the perplexity of all references.
+
+        Sentences are read by themselves, each by an LM that did not see it.
+        """
+        mixture = self.mixture(config)
+        line = mixture.estimate(self.data("tune.text"), keyed="true")
+        return Step(f"{mixture.key}_text", [line], reads=self._adapters_of(config))
 
     def systems(self, config: str) -> List[System]:
         """All systems, with the adapters of a configuration."""
@@ -212,11 +189,14 @@ class Plan:
         )
         return [as_it_is, *in_context]
 
+    def rescored(self, system: System) -> Path:
+        """Folder of the lists that a system has rescored."""
+        return self.folder / "rescored" / system.key
+
     def rescoring(self, system: System) -> Step:
         """Lists that a system rescored, each in its fold, after its weights were measured."""
-        line = words(
+        line = self.mixture(system.config).scored(
             "rescore",
-            **self._scoring(system.config),
             **self.counting,
             **(self.context if system.in_context else {}),
             nbest=self.data("tune.jsonl"),
@@ -225,27 +205,23 @@ class Plan:
             folds=FOLDS,
             output=self.rescored(system),
         )
-        return Step(system.key, [line])
+        return Step(system.key, [line], reads=self._adapters_of(system.config))
+
+    def _adapters_of(self, config: Optional[str]) -> List[Path]:
+        """Experiments of the adapters that `utt2lm` names."""
+        return [] if config is None else [self.exp(config, n) for n in range(1, self.parts + 1)]
 
     def evaluation(self, systems: Sequence[System]) -> Step:
         """Word errors of all systems with their tests, and a report."""
-        texts = {TUNED_FIRST_PASS: self.rescored(systems[0]) / WITHOUT_LM}
-        texts.update((system.name, self.rescored(system) / "text") for system in systems)
-        named = [f"{system.name}={self.rescored(system)}" for system in systems]
-        score = words(
-            "score",
-            ref=self.data("tune.ref"),
-            hyp=[f"{name}={path}" for name, path in texts.items()],
-            nbest=self.data("tune.jsonl"),
-            **self.counting,
-            output=self.scores,
-        )
+        rescored = {system.name: self.rescored(system) for system in systems}
+        ref = self.data("tune.ref")
+        lists = dict(ref=ref, nbest=self.data("tune.jsonl"), output=self.scores)
         report = words(
             "report",
             score=self.scores,
-            rescored=named,
-            ref=self.data("tune.ref"),
+            rescored=by_name(rescored),
+            ref=ref,
             title="bayeslm adapt",
             output=self.folder / "report.html",
         )
-        return Step("report", [score, report])
+        return Step("report", [score_systems(rescored, **lists, **self.counting), report])

@@ -9,58 +9,45 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import math
 import time
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
-from espnet_bayeslm.adaptation.choice import (
-    Result,
-    chosen_row,
-    gains_table,
-    kept_scales,
-    measured_perplexity,
-    read_results,
-    why_none,
-)
-from espnet_bayeslm.adaptation.parts import Parts, divide
-from espnet_bayeslm.adaptation.plan import MAX_EPOCH, Plan, System, tried
-from espnet_bayeslm.adaptation.texts import (
-    Refs,
-    check_same_files,
-    checked_input,
-    learnt,
-    read_more,
-    write_lists,
-    write_texts,
-    write_utt2lm,
-)
 from espnet_bayeslm.engine.pool import Pool
-from espnet_bayeslm.engine.work import EngineOptions
-from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
-from espnet_bayeslm.evaluation.wer import CountingOptions
-from espnet_bayeslm.loading.component_options import RecordingOptions
-from espnet_bayeslm.nbest.formats import format_option
-from espnet_bayeslm.nbest.segments import SOURCES, PlaceOf, place_finder
-from espnet_bayeslm.nbest.types import NBest, whole_units
+from espnet_bayeslm.nbest.formats import write_nbest
+from espnet_bayeslm.nbest.segments import SOURCES
 from espnet_bayeslm.pretrained.names import is_pretrained
-from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
 from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.score_results import read_scores
 from espnet_bayeslm.rescoring.adapted_folder import write_adapted
 from espnet_bayeslm.training.plain_text import best_of, whole_name
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import (
-    PathLike,
-    read_lines,
-    write_text,
-    write_yaml,
-)
+from espnet_bayeslm.utils.files import read_lines, write_text, write_yaml
 from espnet_bayeslm.utils.folders import check_folder, folder_lock
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.workflows.adapt_choice import (
+    Result,
+    chosen_row,
+    gains_table,
+    kept_scales,
+    read_results,
+    why_none,
+)
+from espnet_bayeslm.workflows.adapt_data import (
+    AdaptOptions,
+    Data,
+    checked_data,
+    write_texts,
+    write_utt2lm,
+)
+from espnet_bayeslm.workflows.adapt_systems import Plan, System, tried
+from espnet_bayeslm.workflows.commands import read_perplexity
+from espnet_bayeslm.workflows.runner import HEAVY, Tool, run_steps
+from espnet_bayeslm.workflows.steps import Step
 
 # A training step takes three times as long as scoring its tokens; of 20-best lists the hypotheses
 # share about half of their tokens; loading LMs and choosing a text form take a minute in all
@@ -69,79 +56,8 @@ USUAL_EPOCHS = 3
 PROBE = 24
 """References that are scored to see how fast the LM is."""
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
-    """Options of `bayeslm adapt`."""
-
-    nbest: Optional[str] = option(
-        "N-best lists, of some hundred utterances or more (default: none yet; the references train"
-        " adapters, and the same command with lists goes on from there)",
-        None,
-    )
-    nbest_format: Optional[str] = format_option()
-    ref: Optional[str] = option(
-        "Their references, a Kaldi `text` or a trn (default: the lists' own)", None
-    )
-    source: str = option(
-        "The pretrained LM: hf:FOLDER, hf:NAME, a .gguf file or the folder of a peft adapter",
-        name="from",
-    )
-    base: Optional[str] = option(
-        "Base model of the adapter of --from, where it is not at the path that it names", None
-    )
-    texts: Sequence[PathLike] = option(
-        "More text of the domain, a sentence a line, that adapters learn too (repeatable)",
-        (),
-        name="text",
-    )
-    lms: Sequence[str] = option(
-        "Another LM, as of `rescore --lm`, that is interpolated with it (repeatable)",
-        (),
-        name="lm",
-    )
-    ngrams: Sequence[PathLike] = option(
-        "An ARPA file or KenLM binary that is interpolated with the LM (repeatable)",
-        (),
-        name="ngram",
-    )
-    normalize: str = normalize_option("hypotheses and references")
-    configs: Sequence[str] = option(
-        "Configuration of an adapter that is tried (repeatable; default: bayes_lora, from 1,000"
-        " sentences on lora); the references choose",
-        (),
-        name="adapter",
-    )
-    max_epoch: int = option("Epochs of an adapter, at most", MAX_EPOCH, least=1)
-    precision: Optional[str] = option(
-        "Precision of the LM (default: bfloat16 where this CPU is faster with it, else float32)",
-        None,
-        choices=("float32", "bfloat16"),
-    )
-    output: str = option("The folder to write, for `bayeslm rescore --adapted`")
-
-    @property
-    def normalization(self) -> Normalization:
-        """Normalisation of hypotheses and references."""
-        return Normalization(self.normalize, kept=self.counting.ignored)
-
-
-class Data(NamedTuple):
-    """Checked input of an adaptation.
-
-    Attributes:
-        refs: Utterance id -> words.
-        lists: The lists, in the order of the references.
-        parts: Parts of both.
-        order: Function of a list that says where it is, where LMs read in context; else None.
-        more: Sentences of other texts.
-    """
-
-    refs: Refs
-    lists: Sequence[NBest]
-    parts: Parts
-    order: Optional[PlaceOf]
-    more: Sequence[Refs]
+Run = Callable[[Sequence[Step]], None]
+"""A function that runs steps."""
 
 
 def adapt(options: AdaptOptions, tool: Tool) -> None:
@@ -152,19 +68,22 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
     workers = options.pool(trains=True, preload=HEAVY)
     data = checked_data(options)
     with folder_lock(folder), contextlib.ExitStack() as stack:
-        write_data(plan, options, data)
+        write_texts(plan, data)
         pool = stack.enter_context(workers)
+        run = functools.partial(run_steps, pool, logs=folder / "log", tool=tool)
         plan = ready(plan, data, pool)
         if options.nbest is None:
-            learn(plan, pool, tool)
+            learn(plan, run)
             print(f"next: the same command with --nbest LISTS tunes, and writes {folder}")
             return
-        write_lists(plan, data.lists)
-        results = read_results(plan, carried_out(plan, pool, tool))
+        write_nbest(data.lists, plan.data("tune.jsonl"), format="jsonl")
+        systems = measure(plan, run)
+        scores = read_scores(str(plan.scores))
+        results = read_results(plan, systems, scores.pooled)
         used = chosen_row(results)
         if used.config is not None:
-            run_steps(pool, [refit(plan, used.config)], plan.logs, tool)
-        text = gains_table(results, used, data.parts, read_scores(str(plan.scores)).counted)
+            run([refit(plan, used.config)])
+        text = gains_table(results, used, data.parts, scores.counted)
         text += f"{(time.monotonic() - begin) / 60:.1f} minutes.\n"
         write_text(folder / "RESULTS.md", text)
         finish(plan, options, results, used)
@@ -173,27 +92,33 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
     print(f"next: bayeslm rescore --nbest LISTS --adapted {folder} --output DIR")
 
 
-def checked_data(options: AdaptOptions) -> Data:
-    """References, lists and their parts: whatever can be wrong is found before the long work."""
-    lists = options.nbest, options.nbest_format
-    refs, items = checked_input(*lists, options.ref, options.normalization, options.counting)
-    in_context = options.context != "none"
-    place_of = (options.place_of or place_finder()) if in_context else options.place_of
-    parts = divide([*refs], whole_units(items, place_of))
-    return Data(
-        refs, items, parts, place_of if in_context else None, [*map(read_more, options.texts)]
+def learn(plan: Plan, run: Run) -> None:
+    """Train adapters on references that have no lists yet."""
+    run([*itertools.chain(*map(plan.adapters, plan.configs))])
+    if len(plan.configs) == 1:  # of several the lists' other LMs choose
+        run([refit(plan, plan.configs[0])])
+
+
+def measure(plan: Plan, run: Run) -> List[System]:
+    """Systems whose lists are rescored, with word errors; the references choose their adapters."""
+    weights = plan.measuring(None)
+    as_it_is = [system for system in plan.systems(plan.configs[0]) if system.config is None]
+    adapters = {config: plan.adapters(config) for config in plan.configs}
+    run(
+        [
+            *itertools.chain(*adapters.values()),
+            weights,
+            *(plan.rescoring(system).needs(weights) for system in as_it_is),
+            *(plan.measuring(config).needs(*own) for config, own in adapters.items()),
+        ]
     )
-
-
-def write_data(plan: Plan, options: AdaptOptions, data: Data) -> None:
-    """Write texts and references; what an earlier run began with must be the same."""
-    how = options.normalization, options.counting
-    said = learnt(data.refs, *how)
-    more = [learnt(sentences, *how) for sentences in data.more]
-    write_texts(plan, data.parts, data.lists, data.refs, said, more, data.order)
-    used = [] if options.nbest is None else [*plan.others, *plan.ngrams]
-    given = [plan.lm, plan.base, options.ignore_words, *plan.configs, *used]
-    check_same_files(plan, [str(name) for name in given if name])
+    perplexities = {c: read_perplexity(plan.mixture(c).weights) for c in plan.configs}
+    for config, perplexity in perplexities.items():
+        LOG.info("%s: perplexity %.2f per word of the references", config, perplexity)
+    systems = plan.systems(min(perplexities, key=perplexities.__getitem__))
+    last = plan.rescoring(systems[-1])
+    run([last, plan.evaluation(systems).needs(last)])
+    return systems
 
 
 def ready(plan: Plan, data: Data, pool: Pool) -> Plan:
@@ -311,44 +236,6 @@ def announce(
         "%d lists of %d parts; %s stay whole. About %.0f minutes on %d process%s",
         *(len(data.lists), parts.number, parts.units, minutes, workers, "es" * (workers > 1)),
     )
-
-
-def carried_out(plan: Plan, pool: Pool, tool: Tool) -> List[System]:
-    """All systems, after the command lines that measure them have run."""
-    weights = plan.measuring(None)
-    before = [plan.rescoring(system).needs(weights) for system in as_they_are(plan)]
-    perplexities = trained(plan, pool, tool, [weights, *before])
-    systems = plan.systems(min(perplexities, key=perplexities.__getitem__))
-    run_steps(pool, [plan.rescoring(systems[-1])], plan.logs, tool)
-    run_steps(pool, [plan.evaluation(systems)], plan.logs, tool)
-    return systems
-
-
-def as_they_are(plan: Plan) -> List[System]:
-    """Systems of the LM as it is."""
-    return [system for system in plan.systems(plan.configs[0]) if system.config is None]
-
-
-def trained(plan: Plan, pool: Pool, tool: Tool, others: Sequence[Step] = ()) -> Dict[str, float]:
-    """Perplexity of the references under each configuration, after its adapters were trained.
-
-    Other steps are done beside.
-    """
-    adapters = {config: plan.adapters(config) for config in plan.configs}
-    measures = [plan.measuring(config).needs(*own) for config, own in adapters.items()]
-    every = itertools.chain.from_iterable(adapters.values())
-    run_steps(pool, [*every, *others, *measures], plan.logs, tool)
-    perplexities = {config: measured_perplexity(plan, config) for config in plan.configs}
-    for config in plan.configs:
-        LOG.info("%s: perplexity %.2f per word of the references", config, perplexities[config])
-    return perplexities
-
-
-def learn(plan: Plan, pool: Pool, tool: Tool) -> None:
-    """Train adapters on references that have no lists yet."""
-    run_steps(pool, [*itertools.chain(*map(plan.adapters, plan.configs))], plan.logs, tool)
-    if len(plan.configs) == 1:  # of several the lists' other LMs choose
-        run_steps(pool, [refit(plan, plan.configs[0])], plan.logs, tool)
 
 
 def refit(plan: Plan, config: str) -> Step:

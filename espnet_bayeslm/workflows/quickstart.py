@@ -9,39 +9,34 @@ import math
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.engine.work import LOCAL
 from espnet_bayeslm.evaluation.wer import FIRST_PASS, Counted
 from espnet_bayeslm.pretrained.names import PREFIX, find_small_lm
-from espnet_bayeslm.quickstart.perplexity_table import Interval
-from espnet_bayeslm.quickstart.steps import (
-    TUNED_FIRST_PASS,
-    Runner,
-    Step,
-    Tool,
-    mixture_key,
-    read_figures,
-    run_steps,
-    words,
-)
-from espnet_bayeslm.report.score_results import read_scores
+from espnet_bayeslm.report.counted_outputs import SCALES
+from espnet_bayeslm.report.score_results import SystemScores, read_scores
 from espnet_bayeslm.report.table import Table, signed
-from espnet_bayeslm.rescoring.decision import WITHOUT_LM
 from espnet_bayeslm.scoring.perplexity import perplexity_text
-from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
-from espnet_bayeslm.utils.folders import check_folder, folder_lock, staged
+from espnet_bayeslm.utils.folders import check_folder, folder_lock
+from espnet_bayeslm.workflows.commands import (
+    TUNED_FIRST_PASS,
+    OwnLMs,
+    by_name,
+    mixture_key,
+    read_perplexity,
+    score_systems,
+)
+from espnet_bayeslm.workflows.compare_table import Interval
+from espnet_bayeslm.workflows.runner import Tool, run_steps
+from espnet_bayeslm.workflows.steps import Step, keep_files, words
 
-SHIPPED = Path(__file__).parent
-POINT = "point-estimate + 3-gram"
+SHIPPED = Path(__file__).parent / "quickstart_data"
+POINT, BAYES = "point-estimate + 3-gram", "Bayesian + 3-gram"
+BOTH = "Bayesian + point-estimate + 3-gram"
 # System -> the LMs that are interpolated with the 3-gram
-SYSTEMS = {
-    "3-gram": (),
-    POINT: ("point",),
-    "Bayesian + 3-gram": ("bayes",),
-    "Bayesian + point-estimate + 3-gram": ("bayes", "point"),
-}
+SYSTEMS = {"3-gram": (), POINT: ("point",), BAYES: ("bayes",), BOTH: ("bayes", "point")}
 EXPLANATION = """\
 Word error rate (WER) in % on lists that nothing was tuned on; in brackets the 95 % bootstrap
 interval of a difference; † significantly fewer errors (MAPSSWE, two sides, 0.05). Perplexity per
@@ -55,21 +50,20 @@ rates.
 # SmolLM2 reads some hundred tokens a second of a core: all hypotheses would take ten minutes. It
 # reads the first of them, as the best other system orders them.
 HYPOTHESES = 3
-SMALL_START = "Bayesian + 3-gram"
 # A second one hardly lowers the perplexity (42.8 a token), and takes a minute
 SMALL_EPOCHS = 1
-SMALL_SYSTEM = f"SmolLM2 by bayeslm adapt + {SMALL_START}"
+SMALL_SYSTEM = f"SmolLM2 by bayeslm adapt + {BAYES}"
 # Of the lists, as us_bush_2005_1_0011: no address is in both parts
 ADDRESS = r"^[a-z]+_(.+)_\d+$"
 SMALL_EXPLANATION = f"""\
-SmolLM2 chooses among the {HYPOTHESES} best hypotheses of {SMALL_START}, the other LMs among all.
+SmolLM2 chooses among the {HYPOTHESES} best hypotheses of {BAYES}, the other LMs among all.
 Its perplexity on eval is not measured: that alone would take minutes. `bayeslm adapt` has adapted
 it on references of dev; smollm2/RESULTS.md has what that gained. On a CPU with bfloat16 it is read
 in this precision.
 """
 
 
-def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int = 0) -> None:
+def run(output: str, *, tool: Tool, data: Path = SHIPPED, epochs: int = 0) -> None:
     """Make OUTPUT/RESULTS.md and OUTPUT/report.html, and print the table.
 
     The LMs are trained on `train.txt`, for `epochs` epochs or as the configurations say (0).
@@ -90,7 +84,8 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int =
             for what, steps in stages:
                 print(f"[{time.monotonic() - begin:3.0f} s] {what}", file=sys.stderr, flush=True)
                 run_steps(pool, steps, folder / "log", tool)
-        text = table(read_rows(demo), read_scores(str(demo.scores)).counted)
+        scores = read_scores(str(demo.scores))
+        text = table(read_rows(demo, scores), scores.counted)
         text += SMALL_EXPLANATION if demo.smollm2 else ""
         write_text(folder / "RESULTS.md", text)
     print(text)
@@ -101,23 +96,16 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int =
 
 def unpack(data: Path, folder: Path) -> None:
     """Write data and configurations to FOLDER/data, with the references of the lists."""
-    target = folder / "data"
     files = {path.stem: gzip.decompress(path.read_bytes()) for path in data.glob("*.gz")}
     files.update((path.name, path.read_bytes()) for path in SHIPPED.glob("*.yaml"))
     for name in ("dev", "eval"):
         lists = map(json.loads, files[f"{name}.jsonl"].splitlines())
         refs = (f"{content['utt']} {content['ref']}\n" for content in lists)
         files[f"{name}.ref"] = "".join(refs).encode()
-    if not target.exists():
-        with staged(target) as temporary:
-            for name, content in files.items():
-                (temporary / name).write_bytes(content)
-    elif any((target / name).read_bytes() != content for name, content in files.items()):
-        remedy = "Give a new --output."
-        raise InputError("holds other data than is shipped now", path=target, remedy=remedy)
+    keep_files(folder / "data", files, "other data than is shipped now")
 
 
-class Demo(Runner):
+class Demo(OwnLMs):
     """Steps of the quick start in a folder that has the data.
 
     Each training has `epochs` epochs, or as many as the configurations say (0). `smollm2` is the
@@ -125,115 +113,105 @@ class Demo(Runner):
     """
 
     def __init__(self, folder: Path, epochs: int, smollm2: Optional[Path] = None):
-        self.data, self.scores = folder / "data", folder / "score.json"
+        self.data, self.scores, self.smollm2 = folder / "data", folder / "score.json", smollm2
         files = {"train": "train.txt", "valid": "dev.txt", "test": "eval.txt"}
         texts = {name: self.data / file for name, file in files.items()}
-        super().__init__(folder, texts, {"max_epoch": epochs or None}, {})
-        self.smollm2 = smollm2
-        self.keys = {name: mixture_key(lms) for name, lms in SYSTEMS.items()}
-        self.perplexities = {name: self.perplexity(key) for name, key in self.keys.items()}
-        self.hypotheses = {name: self.rescored(key) for name, key in self.keys.items()}
+        super().__init__(folder, texts, {"max_epoch": epochs or None})
+        self.mixtures = {
+            name: self.mixture(mixture_key(lms), [folder / lm for lm in lms])
+            for name, lms in SYSTEMS.items()
+        }
+        self.rescored = {name: mixture.rescored() for name, mixture in self.mixtures.items()}
         if smollm2:
-            self.hypotheses[SMALL_SYSTEM] = self.rescored("smollm2")
+            self.rescored[SMALL_SYSTEM] = folder / "rescored" / "smollm2" / "eval"
 
     def stages(self) -> List[Tuple[str, List[Step]]]:
         """Stages in their order: a description, and steps that run side by side where they can."""
-        half, second = self.exp / "half", self.data / "bayes.yaml"
+        start, config = self.exp / "half", self.data / "bayes.yaml"
+        half = self.train(start, self.data / "half.yaml")
+        ngram = self.estimate().then(self.tuned("3-gram")).then(self.applied("3-gram"))
         # the same steps with and without uncertainty
-        trainings = {
-            "Bayesian + 3-gram": self.train(self.exp / "bayes", second, source=half),
-            POINT: self.train(self.exp / "point", second, source=half, lm_conf="uncertainty={}"),
-        }
-        tune, apply = self.system("3-gram")
-        first = self.train(half, self.data / "half.yaml")
-        ngram = self.estimate().then(tune).then(apply)
-        tuned, applied = [], []
-        for name, training in trainings.items():
-            tune, apply = self.system(name)
-            tuned.append(training.then(tune).needs(first, ngram))
-            applied.append(apply.needs(tuned[-1]))
-        tune, apply = self.system("Bayesian + point-estimate + 3-gram")
-        both = tune.then(apply).needs(*applied)  # the scores of its LMs have been kept
-        small: List[Step] = []
-        read: List[Tuple[str, List[Step]]] = []
-        if self.smollm2:
-            learn, adapt, apply = small_steps(self, self.smollm2)
-            small = [learn, adapt.needs(tuned[0], learn)]
-            read = [("lists rescored with SmolLM2, adapted", [apply])]
-        steps = [first, ngram, *small, *tuned, *applied, both]
+        bayes = self.train(self.exp / "bayes", config, source=start)
+        point = self.train(self.exp / "point", config, source=start, lm_conf="uncertainty={}")
+        bayes = bayes.then(self.tuned(BAYES)).needs(half, ngram)
+        point = point.then(self.tuned(POINT)).needs(half, ngram)
+        alone = [self.applied(BAYES).needs(bayes), self.applied(POINT).needs(point)]
+        # the scores of its LMs have been kept
+        both = self.tuned(BOTH).then(self.applied(BOTH)).needs(*alone)
+        small, last = self.small_steps(bayes) if self.smollm2 else ([], [])
+        steps = [half, ngram, *small, bayes, point, *alone, both]
         return [
             ("a 3-gram; LMs with point-estimate and with random weights; rescored lists", steps),
-            *read,
+            *last,
             ("significance, report", [Step("report", [self.errors(), self.report()])]),
         ]
 
-    def system(self, name: str) -> Tuple[Step, Step]:
-        """Weights and scales of a system, tuned on dev; its perplexity, and lists of eval."""
-        lms, key = [self.exp / lm for lm in SYSTEMS[name]], self.keys[name]
-        best = {"write_best": HYPOTHESES} if self.smollm2 and name == SMALL_START else {}
-        dev, test = (self.data / f"{part}.jsonl" for part in ("dev", "eval"))
-        weigh, measure = self.mixture(key, lms)
-        tune, apply = self.rescoring(key, lms, dev, test, **best)
-        return Step(f"tune_{key}", [weigh, tune]), Step(f"rescore_{key}", [measure, apply])
+    def tuned(self, name: str) -> Step:
+        """Weights and scales of a system, tuned on dev."""
+        mixture = self.mixtures[name]
+        lists = dict(nbest=self.data / "dev.jsonl", output=mixture.rescored("dev"))
+        lines = [mixture.estimate(self.texts["valid"]), self.rescore(name, **lists)]
+        return Step(f"tune_{mixture.key}", lines)
+
+    def applied(self, name: str) -> Step:
+        """Perplexity of a system, and rescored lists of eval."""
+        mixture = self.mixtures[name]
+        scales = mixture.rescored("dev") / SCALES
+        lists = dict(nbest=self.data / "eval.jsonl", output=mixture.rescored(), scales=scales)
+        lines = [self.measure(mixture), self.rescore(name, **lists)]
+        return Step(f"rescore_{mixture.key}", lines)
+
+    def rescore(self, name: str, **options: Path) -> List[str]:
+        """Command line of rescored lists of a system."""
+        best = HYPOTHESES if self.smollm2 and name == BAYES else None
+        return self.mixtures[name].weighed(
+            "rescore", nbest_format="jsonl", write_best=best, **options
+        )
+
+    def small_steps(self, start: Step) -> Tuple[List[Step], List[Tuple[str, List[Step]]]]:
+        """Steps that adapt SmolLM2 to lists of dev, after `start`, and the stage for eval."""
+        base, adapted, first = self.exp / "smollm2_base", self.exp / "smollm2", self.mixtures[BAYES]
+        options = {
+            "ref": self.data / "dev.ref",
+            "from": f"{PREFIX}{base}",
+            "lm": first.lms,
+            "ngram": first.ngrams,
+            "recording_of": ADDRESS,
+            "max_epoch": SMALL_EPOCHS,
+            "output": adapted,
+        }
+        # the adapter needs no lists, and learns while the other LMs do
+        export = words("export", lm=self.smollm2, format="hf", output=base)
+        learn = Step("smollm2", [export, words("adapt", **options)])
+        tune = Step("adapt", [words("adapt", nbest=first.rescored("dev") / "best", **options)])
+        output = self.rescored[SMALL_SYSTEM]
+        apply = words("rescore", nbest=first.rescored() / "best", adapted=adapted, output=output)
+        last = ("lists rescored with SmolLM2, adapted", [Step("rescore_smollm2", [apply])])
+        return [learn, tune.needs(start, learn)], [last]
 
     def errors(self) -> List[str]:
         """Command line of the word errors of all systems on eval, with their tests."""
-        # the control is the same in each system's folder
-        texts = {TUNED_FIRST_PASS: self.rescored(mixture_key(())) / WITHOUT_LM}
-        texts.update((name, folder / "text") for name, folder in self.hypotheses.items())
-        return words(
-            "score",
-            ref=self.data / "eval.ref",
-            hyp=[f"{name}={path}" for name, path in texts.items()],
-            nbest=self.data / "eval.jsonl",
-            nbest_format="jsonl",
-            output=self.scores,
-        )
+        lists = dict(nbest=self.data / "eval.jsonl", nbest_format="jsonl")
+        return score_systems(self.rescored, ref=self.data / "eval.ref", **lists, output=self.scores)
 
     def report(self) -> List[str]:
         """Command line of the report."""
         return words(
             "report",
             score=self.scores,
-            perplexity=[f"{name}={path}" for name, path in self.perplexities.items()],
-            rescored=[f"{name}={folder}" for name, folder in self.hypotheses.items()],
+            perplexity=by_name({name: mix.perplexity for name, mix in self.mixtures.items()}),
+            rescored=by_name(self.rescored),
             nbest_format="jsonl",
-            exp=[f"{name}={self.exp / name}" for name in ("point", "bayes")],
+            exp=by_name({name: self.exp / name for name in ("point", "bayes")}),
             title="bayeslm quickstart",
             output=self.exp / "report.html",
         )
-
-
-# SmolLM2, adapted
 
 
 def find_smollm2() -> Optional[Path]:
     """SmolLM2's file; None where it, peft or gguf is not installed."""
     has_packages = all(map(importlib.util.find_spec, ("transformers", "peft", "gguf")))
     return find_small_lm() if has_packages else None
-
-
-def small_steps(demo: Demo, source: Path) -> Tuple[Step, Step, Step]:
-    """Steps of SmolLM2: an adapter of it, tuned on lists of dev, and those of eval rescored."""
-    base, adapted = demo.exp / "smollm2_base", demo.exp / "smollm2"
-    dev, test = (demo.rescored(demo.keys[SMALL_START], p) / "best" for p in ("dev", "eval"))
-    options = {
-        "ref": demo.data / "dev.ref",
-        "from": f"{PREFIX}{base}",
-        "lm": [demo.exp / name for name in SYSTEMS[SMALL_START]],
-        "ngram": demo.ngram,
-        "recording_of": ADDRESS,
-        "max_epoch": SMALL_EPOCHS,
-        "output": adapted,
-    }
-    output = demo.rescored("smollm2")
-    # the adapter needs no lists, and learns while the other LMs do
-    learn = [words("export", lm=source, format="hf", output=base), words("adapt", **options)]
-    return (
-        Step("smollm2", learn),
-        Step("adapt", [words("adapt", nbest=dev, **options)]),
-        Step("rescore_smollm2", [words("rescore", nbest=test, adapted=adapted, output=output)]),
-    )
 
 
 # The table
@@ -251,21 +229,19 @@ class Row(NamedTuple):
     against: Dict[str, Interval]
 
 
-def read_rows(demo: Demo) -> List[Row]:
-    """Rows of the table, from the files of `score` and `perplexity`."""
-    errors = json.loads(demo.scores.read_text(encoding="utf-8"))
+def read_rows(demo: Demo, scores: SystemScores) -> List[Row]:
+    """Rows of the table, of word errors and of what `perplexity` wrote."""
     against: Dict[str, Dict[str, Interval]] = {}
-    for pair in errors["significance"]["pairs"]:
-        bootstrap: Mapping[str, Any] = pair["bootstrap"]
+    for pair in scores.pooled.pairs:
+        test = pair.interval
         # of the second system less the first; the pair has the opposite sign
-        change = Interval(
-            -bootstrap["difference"], -bootstrap["high"], -bootstrap["low"], pair["mapsswe"]["p"]
-        )
-        against.setdefault(pair["b"], {})[pair["a"]] = change
-    mixtures = {name: read_figures(path)[-1] for name, path in demo.perplexities.items()}
+        change = (-100 * end for end in (test.difference, test.high, test.low))
+        against.setdefault(pair.b, {})[pair.a] = Interval(*change, pair.test.p)
+    perplexity = {name: read_perplexity(mix.perplexity) for name, mix in demo.mixtures.items()}
+    errors = scores.pooled.errors
     return [
-        Row(name, errors[name]["wer"], mixtures.get(name, math.nan), against.get(name, {}))
-        for name in (FIRST_PASS, TUNED_FIRST_PASS, *demo.hypotheses)
+        Row(name, 100 * errors[name].rate, perplexity.get(name, math.nan), against.get(name, {}))
+        for name in (FIRST_PASS, TUNED_FIRST_PASS, *demo.rescored)
     ]
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from espnet_bayeslm.adaptation.parts import Parts
-from espnet_bayeslm.adaptation.plan import Plan, System
+from espnet_bayeslm.evaluation.comparison import Scores
 from espnet_bayeslm.evaluation.wer import FIRST_PASS, Counted
-from espnet_bayeslm.quickstart.steps import TUNED_FIRST_PASS
 from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.rescoring.features import FIRST_WINS
 from espnet_bayeslm.rescoring.scales import NOT_USED, read_scales
 from espnet_bayeslm.utils.files import read_yaml_mapping
+from espnet_bayeslm.workflows.adapt_parts import Parts
+from espnet_bayeslm.workflows.adapt_systems import Plan, System
+from espnet_bayeslm.workflows.commands import TUNED_FIRST_PASS, read_perplexity
 
 MOST = 0.75
 """Bootstrap probability of more errors than a simpler LM, above which an LM is not used."""
@@ -53,40 +53,25 @@ class Result(NamedTuple):
         return None if self.system is None else self.system.config
 
 
-def read_results(plan: Plan, systems: Sequence[System]) -> List[Result]:
+def read_results(plan: Plan, systems: Sequence[System], scores: Scores) -> List[Result]:
     """Rows of the table: the first pass, its scores tuned, and the systems."""
-    content = json.loads(plan.scores.read_text("utf-8"))
-    pairs = {(pair["a"], pair["b"]): pair for pair in content["significance"]["pairs"]}
     of_names: Dict[str, Optional[System]] = {FIRST_PASS: None, TUNED_FIRST_PASS: None}
     of_names.update((system.name, system) for system in systems)
     rows: List[Result] = []
     for name, system in of_names.items():
-        counts, before = content[name], [row.name for row in rows]
-        more = {other: pairs[other, name]["bootstrap"]["worsening"] for other in before}
-        p = pairs[before[-1], name]["mapsswe"]["p"] if before else None
-        row = Result(name, counts["errors"], counts["wer"], p, system, more=more)
+        counts = scores.errors[name]
+        pairs = {pair.a: pair for pair in scores.pairs if pair.b == name and pair.a in of_names}
+        more = {other: pair.interval.worsening or 0.0 for other, pair in pairs.items()}
+        p = pairs[rows[-1].name].test.p if rows else None
+        row = Result(name, counts.errors, 100 * counts.rate, p, system, more=more)
         if system is not None:
-            perplexity, unused = read_perplexity(plan, system), why_unused(plan, system)
-            row = row._replace(perplexity=perplexity, unused=unused)
+            row = row._replace(unused=why_unused(plan, system))
+            # that of the LM as it is stands in its first row alone
+            if system.config is not None or not system.in_context:
+                perplexity = read_perplexity(plan.mixture(system.config).weights)
+                row = row._replace(perplexity=perplexity)
         rows.append(row)
     return rows
-
-
-def read_perplexity(plan: Plan, system: System) -> Optional[float]:
-    """Perplexity per word of the references: of the mixture, where the LM is not alone.
-
-    That of the LM as it is stands in its first row alone.
-    """
-    if system.in_context and system.config is None:
-        return None
-    return measured_perplexity(plan, system.config)
-
-
-def measured_perplexity(plan: Plan, config: Optional[str]) -> float:
-    """Perplexity per word of the references under the LM as it is, or under adapters."""
-    content = read_yaml_mapping(plan.measures(config))
-    perplexity: float = content["mixture"]["perplexity_without_oov"]
-    return perplexity
 
 
 def why_unused(plan: Plan, system: System) -> str:

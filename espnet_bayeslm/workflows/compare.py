@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -18,9 +19,23 @@ from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.evaluation.text_checks import warn_leakage
 from espnet_bayeslm.loading.experiment import check_exp
-from espnet_bayeslm.quickstart.perplexity_table import (
+from espnet_bayeslm.scoring.perplexity import read_sentences
+from espnet_bayeslm.utils.cli import device_of, parse_numbers
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_yaml_mapping, sha256, write_json, write_yaml
+from espnet_bayeslm.utils.folders import check_folder, folder_lock
+from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.workflows.commands import (
+    MixtureCommands,
+    OwnLMs,
+    mixture_key,
+    read_components,
+    read_perplexity,
+)
+from espnet_bayeslm.workflows.compare_table import (
     BOTH,
     HALF,
+    KNOWN_ONLY,
     ROWS,
     SYSTEMS,
     TWO,
@@ -30,24 +45,8 @@ from espnet_bayeslm.quickstart.perplexity_table import (
     Values,
     pairs,
 )
-from espnet_bayeslm.quickstart.steps import (
-    HEAVY,
-    KNOWN_ONLY,
-    WITHOUT_OOV,
-    Runner,
-    Step,
-    Tool,
-    mixture_key,
-    read_components,
-    read_figures,
-    run_steps,
-)
-from espnet_bayeslm.scoring.perplexity import read_sentences
-from espnet_bayeslm.utils.cli import device_of, parse_numbers
-from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_yaml_mapping, sha256, write_json, write_yaml
-from espnet_bayeslm.utils.folders import check_folder, folder_lock
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.workflows.runner import HEAVY, Tool, run_steps
+from espnet_bayeslm.workflows.steps import Step
 
 QUIET = dict(num_workers=0, num_att_plot=0, use_tensorboard="false", use_matplotlib="false")
 # Every unknown word is left out of the figures, however many there are.
@@ -67,6 +66,9 @@ SIZES: Dict[str, Dict[str, Dict[str, Any]]] = {
         "transformer": {"dropout_rate": 0.2, "att_unit": 512, "head": 8, "unit": 4096, "layer": 6},
     },
 }
+# Figure of the results -> field of a component of `bayeslm perplexity`
+FIGURES = {"perplexity": "perplexity_without_oov", KNOWN_ONLY: KNOWN_ONLY}
+COUNTS = ("sentences", "words", "excluded", "known_sentences")
 # Components of the mixture of all, in the order of its file
 BOTH_ROWS = ("Bayesian alone", "point alone", "3-gram", BOTH)
 
@@ -174,12 +176,11 @@ def half_config(lm: str, size: str) -> Dict[str, Any]:
     return {**config, "lm_conf": lm_conf, "max_epoch": epochs}
 
 
-class Work(Runner):
+class Work(OwnLMs):
     """Steps of a comparison, and their results."""
 
     def __init__(self, what: CompareOptions, seeds: Sequence[int], rates: Sequence[float]):
         self.what, self.seeds, self.rates = what, list(seeds), sorted(rates)
-        self.half = what.exp / "half.yaml"
         # of two seeds there is one pair of starts
         self.systems = [
             (seed, name)
@@ -194,17 +195,18 @@ class Work(Runner):
 
     def stages(self) -> Iterator[Tuple[str, List[Step]]]:
         """Yield each stage's name and the steps that are run side by side in it."""
-        what = self.what
-        write_yaml(self.half, half_config(what.lm, what.size))
+        what, half = self.what, self.exp / "half.yaml"
+        write_yaml(half, half_config(what.lm, what.size))
         tokens: Dict[str, Any] = dict(token_type=what.token_type, vocab_size=what.vocab_size)
-        first = [self.estimate()]
-        first += [self.train(self.lm(n, HALF), self.half, seed=n, **tokens) for n in self.seeds]
-        yield "a 3-gram, and a half-trained point-estimate LM a seed", first
+        first = [self.train(self.lm(n, HALF), half, seed=n, **tokens) for n in self.seeds]
+        yield "a 3-gram, and a half-trained point-estimate LM a seed", [self.estimate(), *first]
         second = [step for seed in self.seeds for step in self._second_halves(seed)]
         yield "the second half: point estimates by rate of dropout, and the Bayesian LM", second
-        keys = {self._key(*system): self._lms(*system) for system in self.systems}
-        mixtures = [Step(key, self.mixture(key, lms)) for key, lms in keys.items()]
-        yield "interpolation weights and perplexities", mixtures
+        mixtures = [self.system(*system) for system in self.systems]
+        steps = [
+            Step(mix.key, [mix.estimate(what.valid_text), self.measure(mix)]) for mix in mixtures
+        ]
+        yield "interpolation weights and perplexities", steps
 
     def _second_halves(self, seed: int) -> Iterator[Step]:
         """Yield the Bayesian LM, and point estimates with their perplexity of validation text."""
@@ -215,30 +217,24 @@ class Work(Runner):
             # the same steps, without uncertainty
             conf = ["uncertainty={}", f"dropout_rate={rate}"]
             step = self.train(self.lm(seed, rate), config, **options, lm_conf=conf)
-            yield Step(step.name, [*step.commands, self._validated(seed, rate)])
-        yield Step(f"seed{seed}_valid_{HALF}", [self._validated(seed, HALF)])
+            yield step.then(self._validated(seed, rate))
+        yield self._validated(seed, HALF)
 
-    def _validated(self, seed: int, choice: Choice) -> List[str]:
+    def _validated(self, seed: int, choice: Choice) -> Step:
         """The perplexity of the validation text."""
-        valid = dict(text=self.texts["valid"], output=self._valid(seed, choice))
-        return self.scored("perplexity", [self.lm(seed, choice)], **valid)
+        lm = MixtureCommands(self.exp, "", [self.lm(seed, choice)], (), self.scoring)
+        valid = dict(text=self.what.valid_text, output=self._valid(seed, choice))
+        return Step(f"seed{seed}_valid_{choice}", [lm.scored("perplexity", **valid)])
 
-    def scored_by(self, tool: str, seed: int, name: str, **options: object) -> List[str]:
-        """Command line of a tool that takes the LMs of a system, the 3-gram and their weights."""
-        options = {"ngram": self.ngram, "weights": self.weights(self._key(seed, name)), **options}
-        return self.scored(tool, self._lms(seed, name), **options)
-
-    def _key(self, seed: int, name: str) -> str:
-        return f"seed{seed}_{mixture_key(SYSTEMS[name])}"
-
-    def _lms(self, seed: int, name: str) -> List[Path]:
-        """Folders of a system's LMs, point estimates as they were chosen."""
+    def system(self, seed: int, name: str) -> MixtureCommands:
+        """LMs of a system and the 3-gram, with point estimates as they were chosen."""
         other = pairs(self.seeds)[seed][1] if name == TWO else seed
         seeds = {"bayes": seed, "point": seed, "other": other}
-        return [
-            self.lm(seeds[lm], "bayes" if lm == "bayes" else self._chosen(seeds[lm]))
+        lms = [
+            self.lm(seeds[lm], "bayes" if lm == "bayes" else self.dropout(seeds[lm]).chosen)
             for lm in SYSTEMS[name]
         ]
+        return self.mixture(f"seed{seed}_{mixture_key(SYSTEMS[name])}", lms)
 
     def lm(self, seed: int, choice: Choice) -> Path:
         """Folder of an LM: `bayes`, `half`, or the point estimate with a rate of dropout."""
@@ -248,37 +244,32 @@ class Work(Runner):
     def _valid(self, seed: int, choice: Choice) -> Path:
         return self.exp / f"seed{seed}" / f"valid_point_{choice}.json"
 
-    def _tuned(self, seed: int) -> Dict[Choice, float]:
-        """{rate of dropout, or `half`: perplexity of the validation text}."""
+    def dropout(self, seed: int) -> Dropout:
+        """The best point estimate of a seed; of equally good ones the first, with less training."""
         choices: Tuple[Choice, ...] = (HALF, *self.rates)
-        return {c: read_figures(self._valid(seed, c))[-1] for c in choices}
-
-    def _chosen(self, seed: int) -> Choice:
-        """The best; of equally good ones the first, less training and then less dropout."""
-        tuned = self._tuned(seed)
-        return min(tuned, key=lambda choice: tuned[choice])
+        valid = {choice: read_perplexity(self._valid(seed, choice)) for choice in choices}
+        return Dropout(min(choices, key=lambda choice: valid[choice]), valid)
 
     def results(self) -> Results:
-        """Figures of all seeds."""
-        last = read_components(self.perplexity(self._key(*self.systems[0])))[-1]
-        return Results(
-            **{key: last[key] for key in ("sentences", "words", "excluded", "known_sentences")},
-            seeds=self.seeds,
-            dropout={s: Dropout(self._chosen(s), self._tuned(s)) for s in self.seeds},
-            perplexity=self._test(WITHOUT_OOV),
-            perplexity_of_known_sentences=self._test(KNOWN_ONLY),
-        )
-
-    def _test(self, figure: str) -> Dict[str, Values]:
-        """{system: {seed: a figure of the test text}}.
+        """Figures of all seeds.
 
         LMs alone are taken from the mixture of all, so that every figure leaves out the same words:
         the words that a component of this mixture does not know.
         """
-        of_system: Dict[str, Values] = {name: {} for name in ROWS}
+        figures: Dict[str, Dict[str, Values]] = {
+            figure: {name: {} for name in ROWS} for figure in FIGURES
+        }
         for seed, name in self.systems:
-            figures = read_figures(self.perplexity(self._key(seed, name)), figure)
+            found = read_components(self.system(seed, name).perplexity)
             rows = BOTH_ROWS if name == BOTH else (name,)
-            for row, value in zip(rows, figures[-len(rows) :], strict=True):
-                of_system[row][seed] = value
-        return of_system
+            for row, component in zip(rows, found[-len(rows) :], strict=True):
+                for figure, values in figures.items():
+                    value = getattr(component, FIGURES[figure])["word"]
+                    values[row][seed] = math.nan if value is None else value
+        text = read_components(self.system(*self.systems[0]).perplexity)[-1]
+        return Results(
+            **{name: getattr(text, name) for name in COUNTS},
+            seeds=self.seeds,
+            dropout={seed: self.dropout(seed) for seed in self.seeds},
+            **figures,
+        )

@@ -10,7 +10,6 @@ from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.quickstart.steps import KNOWN_ONLY
 from espnet_bayeslm.report.table import Table, signed
 from espnet_bayeslm.scoring.perplexity import perplexity_text
 from espnet_bayeslm.utils.files import write_json
@@ -21,6 +20,8 @@ TWO = "two points of two starts + 3-gram"
 # System -> the LMs that are interpolated with the 3-gram; `other` is another seed's point estimate
 SYSTEMS = {POINT: ("point",), BAYES: ("bayes",), BOTH: ("bayes", "point"), TWO: ("point", "other")}
 ROWS = ("3-gram", "point alone", "Bayesian alone", *SYSTEMS)
+# Figure of sentences without unknown words
+KNOWN_ONLY = "perplexity_of_known_sentences"
 # The point-estimate LM by its rate of dropout, or the half-trained one as it came
 HALF = "half"
 Choice = Union[float, str]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espnet_bayeslm.adaptation.parts import LEAST_LISTS, LITTLE, divide
 from espnet_bayeslm.nbest.segments import Segment
 from espnet_bayeslm.nbest.types import Hypothesis, NBest, whole_units
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.workflows.adapt_parts import LEAST_LISTS, LITTLE, divide
 
 
 def lists_of(recordings, speakers=None):

@@ -1,11 +1,12 @@
 """Which system is used, by errors of lists that were held out, and what the table says of it."""
 
-import json
-
 import pytest
 import yaml
 
-from espnet_bayeslm.adaptation.choice import (
+from espnet_bayeslm.evaluation.comparison import Mapsswe, Scores, SystemPair, WerDifference
+from espnet_bayeslm.evaluation.wer import FIRST_PASS, ErrorCounts
+from espnet_bayeslm.rescoring.scales import NOT_USED
+from espnet_bayeslm.workflows.adapt_choice import (
     Result,
     chosen_row,
     gains_table,
@@ -14,11 +15,9 @@ from espnet_bayeslm.adaptation.choice import (
     read_results,
     why_none,
 )
-from espnet_bayeslm.adaptation.parts import Parts
-from espnet_bayeslm.adaptation.plan import Plan, System
-from espnet_bayeslm.evaluation.wer import FIRST_PASS
-from espnet_bayeslm.quickstart.steps import TUNED_FIRST_PASS
-from espnet_bayeslm.rescoring.scales import NOT_USED
+from espnet_bayeslm.workflows.adapt_parts import Parts
+from espnet_bayeslm.workflows.adapt_systems import Plan, System
+from espnet_bayeslm.workflows.commands import TUNED_FIRST_PASS
 
 AS_IT_IS, IN_CONTEXT = System("as it is"), System("as it is, in context", None, True)
 ADAPTED = System("adapted", "lora")
@@ -88,18 +87,17 @@ def finished(tmp_path):
     systems = [AS_IT_IS, IN_CONTEXT, ADAPTED]
     names = [FIRST_PASS, TUNED_FIRST_PASS, *(system.name for system in systems)]
     pairs = [
-        {
-            "a": a,
-            "b": b,
-            "mapsswe": {"p": (10 * i + j) / 100},
-            "bootstrap": {"improvement": 0.0, "worsening": (10 * i + j) / 1000},
-        }
+        SystemPair(
+            a,
+            b,
+            Mapsswe(9, 0.0, 1.0, 0.0, (10 * i + j) / 100),
+            WerDifference(0.0, 0.0, 0.0, 0.0, worsening=(10 * i + j) / 1000),
+        )
         for i, a in enumerate(names)
         for j, b in enumerate(names)
         if i < j
     ]
-    content = {name: {"errors": 50 - k, "wer": 5 - k / 10} for k, name in enumerate(names)}
-    plan.scores.write_text(json.dumps({**content, "significance": {"pairs": pairs}}))
+    scores = Scores({name: ErrorCounts(50 - k, 0, 0, 1000) for k, name in enumerate(names)}, pairs)
     for system in systems:
         folder = plan.rescored(system)
         folder.mkdir(parents=True)
@@ -108,17 +106,16 @@ def finished(tmp_path):
             unused = {"unused": "the LM is not used: 9 errors with it"}
             scales |= {"features": {"am_score": 1.0}, "tuning": unused}
         (folder / "scales.yaml").write_text(yaml.safe_dump(scales))
-        path = plan.measures(system.config)
+        path = plan.mixture(system.config).weights
         path.parent.mkdir(exist_ok=True)
         rows = [{"name": "lm", "perplexity_without_oov": 7.0}]
         mixture = {"perplexity_without_oov": 100.0 + (system.config is None)}
         path.write_text(yaml.safe_dump({"components": rows, "mixture": mixture}))
-    return plan, systems
+    return plan, systems, read_results(plan, systems, scores)
 
 
 def test_each_figure_is_of_its_row(finished):
-    plan, systems = finished
-    found = read_results(plan, systems)
+    _, _, found = finished
     assert [row.errors for row in found] == [50, 49, 48, 47, 46]
     # p of each row against the one above, more errors against each
     assert [row.p for row in found] == [None, 0.01, 0.12, 0.23, 0.34]
@@ -138,8 +135,7 @@ def test_each_figure_is_of_its_row(finished):
 
 
 def test_scales_are_those_of_the_row_that_is_used(finished):
-    plan, systems = finished
-    found = read_results(plan, systems)
+    plan, systems, found = finished
     kept = [kept_scales(plan, found, row) for row in found]
     assert kept[0] == {"features": {"is_first": 1.0}, "tuned_on": "as_it_is"}
     assert kept[1] == {"features": {"rank": 1.0}, "tuned_on": "as_it_is"}

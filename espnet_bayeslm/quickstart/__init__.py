@@ -1,1 +1,0 @@
-"""Several tools in one command: `quickstart`, `compare`, how steps run; not what a tool does."""
