@@ -13,12 +13,13 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.evaluation.text_checks import warn_leakage
 from espnet_bayeslm.loading.experiment import check_exp
+from espnet_bayeslm.report.score_results import ComponentPerplexity
 from espnet_bayeslm.scoring.perplexity import read_sentences
 from espnet_bayeslm.utils.cli import device_of, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
@@ -66,8 +67,6 @@ SIZES: Dict[str, Dict[str, Dict[str, Any]]] = {
         "transformer": {"dropout_rate": 0.2, "att_unit": 512, "head": 8, "unit": 4096, "layer": 6},
     },
 }
-# Figure of the results -> field of a component of `bayeslm perplexity`
-FIGURES = {"perplexity": "perplexity_without_oov", KNOWN_ONLY: KNOWN_ONLY}
 COUNTS = ("sentences", "words", "excluded", "known_sentences")
 # Components of the mixture of all, in the order of its file
 BOTH_ROWS = ("Bayesian alone", "point alone", "3-gram", BOTH)
@@ -251,25 +250,32 @@ class Work(OwnLMs):
         return Dropout(min(choices, key=lambda choice: valid[choice]), valid)
 
     def results(self) -> Results:
-        """Figures of all seeds.
-
-        LMs alone are taken from the mixture of all, so that every figure leaves out the same words:
-        the words that a component of this mixture does not know.
-        """
-        figures: Dict[str, Dict[str, Values]] = {
-            figure: {name: {} for name in ROWS} for figure in FIGURES
+        """Figures of all seeds."""
+        found = {
+            system: read_components(self.system(*system).perplexity) for system in self.systems
         }
-        for seed, name in self.systems:
-            found = read_components(self.system(seed, name).perplexity)
-            rows = BOTH_ROWS if name == BOTH else (name,)
-            for row, component in zip(rows, found[-len(rows) :], strict=True):
-                for figure, values in figures.items():
-                    value = getattr(component, FIGURES[figure])["word"]
-                    values[row][seed] = math.nan if value is None else value
-        text = read_components(self.system(*self.systems[0]).perplexity)[-1]
+        text = found[self.systems[0]][-1]
         return Results(
             **{name: getattr(text, name) for name in COUNTS},
             seeds=self.seeds,
             dropout={seed: self.dropout(seed) for seed in self.seeds},
-            **figures,
+            perplexity=by_system(found, "perplexity_without_oov"),
+            perplexity_of_known_sentences=by_system(found, KNOWN_ONLY),
         )
+
+
+def by_system(
+    found: Mapping[Tuple[int, str], Sequence[ComponentPerplexity]], figure: str
+) -> Dict[str, Values]:
+    """{system: {seed: a figure of the test text}}.
+
+    LMs alone are taken from the mixture of all, so that every figure leaves out the same words:
+    the words that a component of this mixture does not know.
+    """
+    of_system: Dict[str, Values] = {name: {} for name in ROWS}
+    for (seed, name), components in found.items():
+        rows = BOTH_ROWS if name == BOTH else (name,)
+        for row, component in zip(rows, components[-len(rows) :], strict=True):
+            value = getattr(component, figure)["word"]
+            of_system[row][seed] = math.nan if value is None else value
+    return of_system

@@ -233,10 +233,10 @@ def read_rows(demo: Demo, scores: SystemScores) -> List[Row]:
     """Rows of the table, of word errors and of what `perplexity` wrote."""
     against: Dict[str, Dict[str, Interval]] = {}
     for pair in scores.pooled.pairs:
-        test = pair.interval
+        ends = pair.interval.difference, pair.interval.high, pair.interval.low
         # of the second system less the first; the pair has the opposite sign
-        change = (-100 * end for end in (test.difference, test.high, test.low))
-        against.setdefault(pair.b, {})[pair.a] = Interval(*change, pair.test.p)
+        value, low, high = (-100 * end for end in ends)
+        against.setdefault(pair.b, {})[pair.a] = Interval(value, low, high, pair.test.p)
     perplexity = {name: read_perplexity(mix.perplexity) for name, mix in demo.mixtures.items()}
     errors = scores.pooled.errors
     return [
