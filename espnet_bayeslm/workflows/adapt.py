@@ -24,7 +24,7 @@ from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.score_results import read_scores
 from espnet_bayeslm.rescoring.adapted_folder import write_adapted
-from espnet_bayeslm.training.plain_text import best_of, whole_name
+from espnet_bayeslm.training.plain_text import whole_name
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_text, write_yaml
 from espnet_bayeslm.utils.folders import check_folder, folder_lock
@@ -82,7 +82,7 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
         results = read_results(plan, systems, scores.pooled)
         used = chosen_row(results)
         if used.config is not None:
-            run([refit(plan, used.config)])
+            run([plan.refit(used.config)])
         text = gains_table(results, used, data.parts, scores.counted)
         text += f"{(time.monotonic() - begin) / 60:.1f} minutes.\n"
         write_text(folder / "RESULTS.md", text)
@@ -96,7 +96,7 @@ def learn(plan: Plan, run: Run) -> None:
     """Train adapters on references that have no lists yet."""
     run([*itertools.chain(*map(plan.adapters, plan.configs))])
     if len(plan.configs) == 1:  # of several the lists' other LMs choose
-        run([refit(plan, plan.configs[0])])
+        run([plan.refit(plan.configs[0])])
 
 
 def measure(plan: Plan, run: Run) -> List[System]:
@@ -236,12 +236,6 @@ def announce(
         "%d lists of %d parts; %s stay whole. About %.0f minutes on %d process%s",
         *(len(data.lists), parts.number, parts.units, minutes, workers, "es" * (workers > 1)),
     )
-
-
-def refit(plan: Plan, config: str) -> Step:
-    """Training on all references, for as many epochs as were best on parts that were left out."""
-    best = [best_of(plan.exp(config, part))[1] for part in range(1, plan.parts + 1)]
-    return plan.refit(config, round(sum(best) / len(best)))
 
 
 def finish(plan: Plan, options: AdaptOptions, results: Sequence[Result], used: Result) -> None:

@@ -11,7 +11,7 @@ from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.rescoring.features import FIRST_WINS
 from espnet_bayeslm.rescoring.scales import NOT_USED, read_scales
 from espnet_bayeslm.utils.files import read_yaml_mapping
-from espnet_bayeslm.workflows.adapt_parts import Parts
+from espnet_bayeslm.workflows.adapt_data import Parts
 from espnet_bayeslm.workflows.adapt_systems import Plan, System
 from espnet_bayeslm.workflows.commands import TUNED_FIRST_PASS, read_perplexity
 

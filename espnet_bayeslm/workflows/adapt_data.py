@@ -1,9 +1,15 @@
-"""Inputs of an adaptation: options, and lists with references, whose texts train and tune."""
+"""Inputs of an adaptation: options, and lists with references, divided for cross-fitting.
+
+What an LM was trained on tells nothing of how far it may be trusted. So adapters that learn all
+parts but one tune the weights on this one, and no recording is in two parts.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
 
 from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
@@ -13,12 +19,12 @@ from espnet_bayeslm.evaluation.wer import Counting, CountingOptions, check_same_
 from espnet_bayeslm.loading.component_options import RecordingOptions
 from espnet_bayeslm.nbest.formats import CheckedLists, format_option
 from espnet_bayeslm.nbest.segments import PlaceOf, place_finder, recordings
-from espnet_bayeslm.nbest.types import Hypothesis, NBest, whole_units
+from espnet_bayeslm.nbest.types import Hypothesis, NBest, Units, whole_units
+from espnet_bayeslm.rescoring.feature_tuning import LISTS_PER_WEIGHT, folds
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, write_text
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
-from espnet_bayeslm.workflows.adapt_parts import Parts, divide
 from espnet_bayeslm.workflows.adapt_systems import MAX_EPOCH, Plan
 from espnet_bayeslm.workflows.steps import keep_files
 
@@ -26,6 +32,11 @@ Refs = Mapping[str, Sequence[str]]
 VALID, SOME = 100, 20
 """Most references of its part by which the epochs of a training are chosen, and those that the last
 training reads, on whose figure nothing depends."""
+
+PARTS, PARTS_OF_LITTLE, LITTLE = 2, 3, 200
+"""Number of parts, and the number below so many sentences, whose halves would train too little."""
+LEAST_LISTS = 2 * LISTS_PER_WEIGHT * 5 // 4
+"""Lists without which no weights of a score and an LM could be tuned on four of five folds."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,6 +93,42 @@ class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
     def normalization(self) -> Normalization:
         """Normalisation of hypotheses and references."""
         return Normalization(self.normalize, kept=self.counting.ignored)
+
+
+class Parts(NamedTuple):
+    """Parts of lists.
+
+    Attributes:
+        part_of: Utterance id -> number of its part, from 1.
+        number: How many parts there are.
+        units: What is in one part as a whole: `recordings`, `speakers` or `utterances`.
+    """
+
+    part_of: Mapping[str, int]
+    number: int
+    units: str
+
+
+def divide(utts: Sequence[str], units: Units) -> Parts:
+    """Parts of utterances of about the same number; units stay whole, and are drawn at random.
+
+    The parts are the same at each call.
+
+    Raises:
+        InputError: There are fewer than `LEAST_LISTS`.
+    """
+    if len(utts) < LEAST_LISTS:
+        raise InputError(
+            f"{len(utts)} lists with references, and {LEAST_LISTS} or more were expected: fewer"
+            " cannot tune the weight of an LM",
+            remedy="Give some hundred lists with references.",
+        )
+    wanted = PARTS if len(utts) >= LITTLE else PARTS_OF_LITTLE
+    parts = folds([units.of[utt] for utt in utts], wanted)
+    numbers = np.zeros(len(utts), dtype=int)
+    for number, places in enumerate(parts, 1):
+        numbers[places] = number
+    return Parts(dict(zip(utts, numbers.tolist(), strict=True)), len(parts), units.name)
 
 
 class Data(NamedTuple):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.pretrained.names import is_pretrained
+from espnet_bayeslm.training.plain_text import best_of
 from espnet_bayeslm.workflows.commands import MixtureCommands, by_name, score_systems
 from espnet_bayeslm.workflows.steps import Step, words
 
@@ -125,8 +126,10 @@ class Plan:
         parts = range(1, self.parts + 1)
         return [self._training(config, n, f"{n}.txt", f"valid{n}.txt", **rules) for n in parts]
 
-    def refit(self, config: str, epochs: int) -> Step:
-        """Training of the adapter of all references, for so many epochs."""
+    def refit(self, config: str) -> Step:
+        """Training of the adapter of all references, for as many epochs as were best on parts."""
+        best = [best_of(exp)[1] for exp in self.parts_of(config)]
+        epochs = round(sum(best) / len(best))
         return self._training(config, None, ".txt", "some.txt", max_epoch=epochs)
 
     def _training(
@@ -176,7 +179,7 @@ class Plan:
         """
         mixture = self.mixture(config)
         line = mixture.estimate(self.data("tune.text"), keyed="true")
-        return Step(f"{mixture.key}_text", [line], reads=self._adapters_of(config))
+        return Step(f"{mixture.key}_text", [line], reads=self.parts_of(config))
 
     def systems(self, config: str) -> List[System]:
         """All systems, with the adapters of a configuration."""
@@ -205,10 +208,10 @@ class Plan:
             folds=FOLDS,
             output=self.rescored(system),
         )
-        return Step(system.key, [line], reads=self._adapters_of(system.config))
+        return Step(system.key, [line], reads=self.parts_of(system.config))
 
-    def _adapters_of(self, config: Optional[str]) -> List[Path]:
-        """Experiments of the adapters that `utt2lm` names."""
+    def parts_of(self, config: Optional[str]) -> List[Path]:
+        """Experiments of the adapters that did not see a part, which `utt2lm` names."""
         return [] if config is None else [self.exp(config, n) for n in range(1, self.parts + 1)]
 
     def evaluation(self, systems: Sequence[System]) -> Step:

@@ -9,7 +9,6 @@ more steps only overfit. The validation text also gives the interpolation weight
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import sys
 from pathlib import Path
@@ -23,7 +22,7 @@ from espnet_bayeslm.report.score_results import ComponentPerplexity
 from espnet_bayeslm.scoring.perplexity import read_sentences
 from espnet_bayeslm.utils.cli import device_of, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_yaml_mapping, sha256, write_json, write_yaml
+from espnet_bayeslm.utils.files import read_yaml_mapping, write_yaml
 from espnet_bayeslm.utils.folders import check_folder, folder_lock
 from espnet_bayeslm.utils.options import option
 from espnet_bayeslm.workflows.commands import (
@@ -97,11 +96,6 @@ class CompareOptions(EngineOptions):
     dropout_rates: str = option("Rates of the point-estimate LM to try", "0.1 0.2 0.3 0.5")
 
 
-# Options that make another comparison, which needs another folder
-TEXTS = ("train_text", "valid_text", "test_text")
-INPUTS = (*TEXTS, "size", "lm", "token_type", "vocab_size", "epochs", "autocast")
-
-
 def compare(options: CompareOptions, *, tool: Tool) -> str:
     """Table of perplexities; EXP/RESULTS.md and results.json have it too.
 
@@ -121,7 +115,6 @@ def compare(options: CompareOptions, *, tool: Tool) -> str:
     check_texts(options)
     check_folder(exp)
     with folder_lock(exp):
-        check_inputs(options)
         work = Work(options, seeds, rates)
         with workers as pool:
             for name, steps in work.stages():
@@ -134,8 +127,8 @@ def check_texts(what: CompareOptions) -> None:
     """Check that there is text, and that its lines do not begin with utterance ids."""
     from espnet_bayeslm.training.text import check_plain_texts  # imports torch
 
-    train, *others = (getattr(what, name) for name in TEXTS)
-    for path in (train, *others):
+    train = what.train_text
+    for path in (train, what.valid_text, what.test_text):
         texts = read_sentences(path, keyed=False).values()
         if not any(texts):
             raise InputError("no words", path=path, remedy="Give one sentence per line.")
@@ -144,35 +137,15 @@ def check_texts(what: CompareOptions) -> None:
             warn_leakage(list(texts), train, what=str(path))
 
 
-def check_inputs(what: CompareOptions) -> None:
-    """Note the comparison's texts and LMs in the folder; seeds and rates may be added later."""
-    content = {name: str(getattr(what, name)) for name in INPUTS}
-    if what.autocast is None:
-        del content["autocast"]  # a folder of before there was the option goes on
-    for name in TEXTS:
-        content[name] = sha256(content[name])
-    path = what.exp / "inputs.json"
-    if not path.exists():
-        write_json(path, content)
-    before = json.loads(path.read_text(encoding="utf-8"))
-    names = dict.fromkeys([*content, *before])
-    other = [f"--{name}" for name in names if before.get(name) != content.get(name)]
-    if other:
-        raise InputError(
-            f"another comparison, of other {', '.join(other)}",
-            path=what.exp,
-            remedy="Give a new --exp.",
-        )
-
-
-def half_config(lm: str, size: str) -> Dict[str, Any]:
+def half_config(what: CompareOptions) -> Dict[str, Any]:
     """The point-estimate phase of the shipped configuration, in a size and with its dropout."""
-    config = read_yaml_mapping(find_config(f"bayes_{lm}"))
-    epochs = config["model_conf"]["warmup_epochs"]
+    config = read_yaml_mapping(find_config(f"bayes_{what.lm}"))
     # each is one pass: where more only overfit, a point estimate would start from what is spoilt
-    del config["model"], config["model_conf"]
-    lm_conf = {"tie_weights": True, "uncertainty": {}, **SIZES[size][lm]}
-    return {**config, "lm_conf": lm_conf, "max_epoch": epochs}
+    epochs = what.epochs or config["model_conf"]["warmup_epochs"]
+    lm_conf = {"tie_weights": True, "uncertainty": {}, **SIZES[what.size][what.lm]}
+    model_conf = {"autocast": what.autocast} if what.autocast else {}
+    del config["model"]
+    return {**config, "lm_conf": lm_conf, "model_conf": model_conf, "max_epoch": epochs}
 
 
 class Work(OwnLMs):
@@ -195,7 +168,7 @@ class Work(OwnLMs):
     def stages(self) -> Iterator[Tuple[str, List[Step]]]:
         """Yield each stage's name and the steps that are run side by side in it."""
         what, half = self.what, self.exp / "half.yaml"
-        write_yaml(half, half_config(what.lm, what.size))
+        write_yaml(half, half_config(what))
         tokens: Dict[str, Any] = dict(token_type=what.token_type, vocab_size=what.vocab_size)
         first = [self.train(self.lm(n, HALF), half, seed=n, **tokens) for n in self.seeds]
         yield "a 3-gram, and a half-trained point-estimate LM a seed", [self.estimate(), *first]

@@ -66,8 +66,7 @@ class Step:
     def inputs(self) -> List[Path]:
         """Files and folders that are there and are read; the step's own products are no inputs."""
         made = [path for line in self.commands for path in paths_written(line)]
-        named = [path for line in self.commands for path in paths_read(line)]
-        found = dict.fromkeys([*named, *self.reads])
+        found = dict.fromkeys(itertools.chain(self.reads, *map(paths_read, self.commands)))
         return [path for path in found if not any(map(path.is_relative_to, made))]
 
 
@@ -156,19 +155,18 @@ def content_digest(path: Path) -> str:
             return fingerprint(config, checkpoint, read_config(config))
         except InputError:
             return ""
-    names = [name for name in files_in(path) if name[0] != "."] if path.is_dir() else [""]
-    parts = (f"{name} {_sha256(path / name)}" for name in names if (path / name).is_file())
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    """SHA-256 of a file, which is read once while its size and time stay."""
-    stat = path.stat()
-    return _sha256_at(path, stat.st_size, stat.st_mtime_ns)
+    digest = hashlib.sha256()
+    for name in [name for name in files_in(path) if name[0] != "."] if path.is_dir() else [""]:
+        if (path / name).is_file():
+            stat = (path / name).stat()
+            sha = _sha256(path / name, stat.st_size, stat.st_mtime_ns)
+            digest.update(f"{name} {sha}\n".encode())
+    return digest.hexdigest()
 
 
 @functools.cache
-def _sha256_at(path: Path, size: int, time: int) -> str:
+def _sha256(path: Path, *version: int) -> str:
+    """SHA-256 of a version of a file."""
     return sha256(path)
 
 

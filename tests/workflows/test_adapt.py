@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import re
-import shlex
 import shutil
 from pathlib import Path
 
@@ -25,14 +24,13 @@ from espnet_bayeslm.rescoring.scales import NOT_USED
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping
 from espnet_bayeslm.workflows import adapt as flow
-from espnet_bayeslm.workflows import adapt_parts, adapt_systems
+from espnet_bayeslm.workflows import adapt_data, adapt_systems
 from espnet_bayeslm.workflows.adapt import adapt, finish, measured, planned
 from espnet_bayeslm.workflows.adapt_choice import Result
 from espnet_bayeslm.workflows.adapt_data import AdaptOptions, checked_data, write_texts
 from espnet_bayeslm.workflows.adapt_systems import Plan
 from espnet_bayeslm.workflows.commands import TUNED_FIRST_PASS
 from espnet_bayeslm.workflows.quickstart import SHIPPED
-from espnet_bayeslm.workflows.steps import Records, Step
 
 NUM_LISTS = 30
 RECORDING = "^[a-z]+_(.+)_[0-9]+$"
@@ -42,7 +40,7 @@ RECORDING = "^[a-z]+_(.+)_[0-9]+$"
 def few_parts():
     """Few trainings, and few times that weights are tuned."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adapt_parts, "PARTS_OF_LITTLE", 2)
+        patch.setattr(adapt_data, "PARTS_OF_LITTLE", 2)
         patch.setattr(adapt_systems, "FOLDS", 2)
         yield
 
@@ -327,31 +325,6 @@ def test_another_lm_or_other_references_are_refused(adapted, lists, tiny, fails)
     assert before == times(adapted, "**/*.pth") | times(adapted, "log/*")
 
 
-def test_other_lists_of_the_references_are_rescored_anew(adapted):
-    """So is what an adapter of any part scores; what does not depend on them stays."""
-    records = Records(adapted / "log")
-    part = adapted / "parts" / "2" / "bayes_lora"
-
-    def not_done():
-        found = set()
-        for path in (adapted / "log").glob("*.done"):
-            lines = path.read_text().partition("inputs:")[0].splitlines()
-            reads = [part] if "--utt2lm" in lines[0] else []
-            step = Step(path.stem, [shlex.split(line)[1:] for line in lines], reads=reads)
-            found |= set() if records.is_done(step) else {path.stem}
-        return found
-
-    assert not not_done()
-    rescored = {"as_it_is", "as_it_is_in_context", "adapted_in_context", "report"}
-    weights = (part / "valid.loss.ave.pth").resolve()
-    measured = {"bayes_lora_text", "adapted_in_context"}
-    for path, expected in ((adapted / "data" / "tune.jsonl", rescored), (weights, measured)):
-        content = path.read_bytes()
-        path.write_bytes(content + b"\n")
-        assert not_done() == expected
-        path.write_bytes(content)
-
-
 def test_the_number_of_sentences_chooses_the_adapter(lists, tiny, tmp_path, monkeypatch):
     """A posterior on few of them; --text counts, and blank lines between sentences do not."""
     more = tmp_path / "more.txt"
@@ -399,12 +372,3 @@ def test_form_and_speed_are_those_of_the_lm_that_is_given(tmp_path, monkeypatch)
             assert measured(Pool(executor, 1), Plan(tmp_path, lm, ["lora"])) == measure[lm]
         monkeypatch.setattr(flow, "form_and_speed", None)  # it is not measured again
         assert measured(Pool(executor, 1), Plan(tmp_path, lm, ["lora"])) == measure[lm]
-
-
-@pytest.mark.parametrize(("best", "epochs"), [((2, 3), 2), ((3, 4), 4), ((5, 5), 5), ((1, 1), 1)])
-def test_the_last_training_has_as_many_epochs_as_were_best(best, epochs, tmp_path, monkeypatch):
-    plan = Plan(tmp_path, "hf:lm", ["lora"])
-    found = {plan.exp("lora", part): (9.0, epoch, 8) for part, epoch in enumerate(best, 1)}
-    monkeypatch.setattr(flow, "best_of", found.__getitem__)
-    words = flow.refit(plan, "lora").commands[0]
-    assert words[words.index("--max_epoch") + 1] == str(epochs)

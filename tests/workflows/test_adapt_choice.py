@@ -15,7 +15,7 @@ from espnet_bayeslm.workflows.adapt_choice import (
     read_results,
     why_none,
 )
-from espnet_bayeslm.workflows.adapt_parts import Parts
+from espnet_bayeslm.workflows.adapt_data import Parts
 from espnet_bayeslm.workflows.adapt_systems import Plan, System
 from espnet_bayeslm.workflows.commands import TUNED_FIRST_PASS
 

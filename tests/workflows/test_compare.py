@@ -92,10 +92,16 @@ def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
             "3gram",
         ]
 
+    trained = {path: path.stat().st_mtime_ns for path in exp.glob("seed*/*/*.pth")}
+    for other in ({"autocast": "bfloat16"}, {"epochs": 2}, {"size": "small"}):
+        with pytest.raises(
+            InputError, match=r"half: was made with another .*half\.yaml than there"
+        ):
+            compare(dataclasses.replace(what, **other), tool=bayeslm.main)
+    # another test text is scored
     texts["test_text"].write_text("a b\n")
-    other = dataclasses.replace(what, autocast="bfloat16")
-    with pytest.raises(InputError, match="another comparison, of other --test_text, --autocast"):
-        compare(other, tool=bayeslm.main)
+    assert "0 of 2 words are unknown" in compare(what, tool=short)
+    assert trained == {path: path.stat().st_mtime_ns for path in trained}
 
 
 def test_the_lstm_has_the_same_steps_too(texts, tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.workflows.steps import Records, Step, content_digest, keep_files, words
+from espnet_bayeslm.workflows.steps import Records, Step, content_digest, words
 
 
 def test_a_command_line_repeats_lists_and_leaves_out_none():
@@ -109,13 +109,3 @@ def test_an_experiment_has_the_digest_of_its_weights(tmp_path):
     assert content_digest(exp) == one
     (exp / "valid.loss.ave.pth").write_text("two")
     assert content_digest(exp) not in ("", one)
-
-
-def test_files_are_kept(tmp_path):
-    folder = tmp_path / "data"
-    keep_files(folder, {"a": b"1"}, "other data")
-    keep_files(folder, {"a": b"1"}, "other data")
-    for files in ({"a": b"2"}, {"a": b"1", "b": b"1"}):
-        with pytest.raises(InputError, match=r"data: holds other data\. Give a new --output\."):
-            keep_files(folder, files, "other data")
-    assert [path.name for path in folder.iterdir()] == ["a"]
