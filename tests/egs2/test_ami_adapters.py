@@ -117,7 +117,10 @@ def test_parts_of_the_text_train_each_system(study, tmp_path, capsys):
     assert len(small) == 9 and len(large) == 20 and not set(small) - set(large)
     found = json.loads((exp / "results.json").read_text())["systems"]
     assert list(found) == SYSTEMS.split()
-    assert len(found["ivon_r8"]["20"]["samples"]) == 2
+    row = found["ivon_r8"]["20"]
+    mean = json.loads((exp / "ivon_r8.20.2" / "mean.json").read_text())["components"][-1]
+    assert row["test"][1] == mean["perplexity_without_oov"]["word"]
+    assert len(row["samples"]) == 2 and row["samples"] != row["test"]
     for size in ("9", "20"):
         first, second = (found[name][size] for name in ("lora_r64", "lora_r64_second"))
         assert set(first["test"]).isdisjoint(second["test"])
@@ -127,6 +130,10 @@ def test_parts_of_the_text_train_each_system(study, tmp_path, capsys):
     texts = [(exp / f"{name}.9.1" / "data" / "train.txt").read_text() for name in study.PAIR]
     assert texts[0] == texts[1]
     assert (exp / "RESULTS.md").read_text() in capsys.readouterr().out
+    before = {path: path.stat().st_mtime_ns for path in (exp / "log").iterdir()}
+    study.main(words)
+    assert before == {path: path.stat().st_mtime_ns for path in (exp / "log").iterdir()}
+    capsys.readouterr()
     with pytest.raises(SystemExit):
         study.main([*words, "--sentences", "5"])
     assert "has another text than this run needs" in capsys.readouterr().err

@@ -243,34 +243,3 @@ def test_a_pretrained_lm_is_adapted_to_a_part_and_evaluated(tmp_path):
     assert len((exp / "eval.txt").read_text().splitlines()) == 3
     for name in ("lora_r4.1/eval", "bayes_lora_both.1/eval_samples", "ivon_lora.1/eval"):
         assert re.search(r"\d+\.\d", (exp / f"{name}.txt").read_text())
-
-
-@pytest.mark.slow
-def test_adapters_of_few_sentences(local, data, tmp_path, capsys, monkeypatch):
-    """Each size and seed of each system has its figure, and what was done is kept."""
-    monkeypatch.chdir(tmp_path)
-    base = f"hf:{write_model(tmp_path / 'base')}"
-    options = ["--base", base, "--sizes", "8 16", "--seeds", "1 2", "--max_epoch", "1"]
-    options += ["--systems", "lora_r64 ivon_r8", "--sentences", "8"]
-    local("ami", "adapters").main(options)
-    exp = tmp_path / "exp" / "adapters"
-    texts = {
-        (size, seed): (exp / "text" / f"train_{size}.{seed}.txt").read_text().splitlines()
-        for size in (8, 16)
-        for seed in (1, 2)
-    }
-    assert all(len(text) == size for (size, _), text in texts.items())
-    assert {*texts[8, 1]} <= {*texts[16, 1]} and texts[8, 1] != texts[8, 2]
-    table = (exp / "RESULTS.md").read_text()
-    assert table in capsys.readouterr().out
-    found = json.loads((exp / "results.json").read_text())
-    mean = json.loads((exp / "ivon_r8.16.2" / "mean.json").read_text())["components"][-1]
-    row = found["systems"]["ivon_r8"]["16"]
-    assert row["test"][1] == mean["perplexity_without_oov"]["word"]
-    assert row["samples"] != row["test"] and len(found["pairs"]) == 2
-    names = [line.split(" | ")[0].strip("| ") for line in table.splitlines()[2:]]
-    assert names == ["lora_r64", "ivon_r8", "ivon_r8, 8 samples", "two seeds of lora_r64"]
-    assert sum(line.count(" * ") for line in table.splitlines()) == 2
-    before = (exp / "log" / "lora_r64.8.1.log").stat().st_mtime_ns
-    local("ami", "adapters").main(options)
-    assert (exp / "log" / "lora_r64.8.1.log").stat().st_mtime_ns == before
