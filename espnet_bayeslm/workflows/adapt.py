@@ -129,7 +129,6 @@ def ready(plan: Plan, data: Data, pool: Pool) -> Plan:
     plan = dataclasses.replace(plan, text_form=form, configs=configs, parts=data.parts.number)
     for config in configs:
         write_utt2lm(plan, data.parts, config)
-    (plan.folder / "weights").mkdir(exist_ok=True)
     announce(plan, data, adapting, workers=pool.workers, rate=rate)
     return plan
 

@@ -79,8 +79,6 @@ class OwnLMs:
     ):
         self.exp, self.texts, self.training, self.scoring = exp, texts, training, scoring
         self.ngram = exp / "3gram.arpa"
-        # of commands side by side, none may remove it as its own empty folder
-        (exp / "perplexity").mkdir(parents=True, exist_ok=True)
 
     def estimate(self) -> Step:
         """Estimation of the 3-gram."""

@@ -43,7 +43,9 @@ def run_steps(
 
     def submit(step: Step) -> Future:
         log = (logs / f"{step.name}.log").absolute()
-        log.parent.mkdir(parents=True, exist_ok=True)
+        # of steps side by side, none may remove a folder as its own empty one
+        for path in [log, *step.outputs()]:
+            path.parent.mkdir(parents=True, exist_ok=True)
         if marks:
             records.begin(step)
         return pool.executor.submit(run_step, step, log, tool, threads, os.getcwd())

@@ -63,9 +63,13 @@ class Step:
         """Command lines as a shell would take them."""
         return "".join(f"bayeslm {shlex.join(words)}\n" for words in self.commands)
 
+    def outputs(self) -> List[Path]:
+        """Files and folders that the command lines write."""
+        return [path for line in self.commands for path in paths_written(line)]
+
     def inputs(self) -> List[Path]:
         """Files and folders that are there and are read; the step's own products are no inputs."""
-        made = [path for line in self.commands for path in paths_written(line)]
+        made = self.outputs()
         found = dict.fromkeys(itertools.chain(self.reads, *map(paths_read, self.commands)))
         return [path for path in found if not any(map(path.is_relative_to, made))]
 

@@ -20,6 +20,7 @@ from espnet_bayeslm.bin.rescore import main as rescore
 from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.evaluation.wer import FIRST_PASS
 from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.rescoring.scales import NOT_USED
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping
@@ -33,7 +34,6 @@ from espnet_bayeslm.workflows.commands import TUNED_FIRST_PASS
 from espnet_bayeslm.workflows.quickstart import SHIPPED
 
 NUM_LISTS = 30
-RECORDING = "^[a-z]+_(.+)_[0-9]+$"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -97,8 +97,7 @@ def adapted(lists, tiny, tmp_path_factory):
     output = tmp_path_factory.mktemp("adapted") / "out"
     arpa, text = output.parent / "2gram.arpa", output.parent / "text"
     text.write_text("".join(f"{' '.join(i.ref)}\n" for i in read_nbest(lists / "dev.jsonl")))
-    words = ["ngram", "--text", text, "--order", 2, "--arpa", arpa, "--discount_fallback", "true"]
-    bayeslm.main([str(word) for word in words])
+    build_ngram(text, arpa, order=2, discount_fallback=True)
     given = {
         **{"source": tiny, "ngrams": [arpa], "precision": "float32", "normalize": "lower"},
         **{"segments": str(lists / "segments"), "context": "previous", "max_epoch": 1},
