@@ -92,18 +92,14 @@ class OwnLMs:
         name = "_".join(folder.relative_to(self.exp).parts)
         return Step(name, [words("train", **common, **options)])
 
-    def mixture(self, key: str, lms: Sequence[object]) -> MixtureCommands:
-        """LMs, and the 3-gram."""
+    def mixture(self, names: Sequence[str], lms: Sequence[object]) -> MixtureCommands:
+        """LMs, and the 3-gram; names make the names of files."""
+        key = "_".join([*names, "3gram"])
         return MixtureCommands(self.exp, key, lms, [self.ngram], self.scoring)
 
     def measure(self, mixture: MixtureCommands) -> List[str]:
         """Command line of the perplexity of the test text."""
         return mixture.weighed("perplexity", text=self.texts["test"], output=mixture.perplexity)
-
-
-def mixture_key(lms: Sequence[str]) -> str:
-    """Name of the files of LMs and 3-gram."""
-    return "_".join([*lms, "3gram"])
 
 
 def by_name(paths: Mapping[str, Path]) -> List[str]:

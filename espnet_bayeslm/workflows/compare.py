@@ -28,7 +28,6 @@ from espnet_bayeslm.utils.options import option
 from espnet_bayeslm.workflows.commands import (
     MixtureCommands,
     OwnLMs,
-    mixture_key,
     read_components,
     read_perplexity,
 )
@@ -206,7 +205,7 @@ class Work(OwnLMs):
             self.lm(seeds[lm], "bayes" if lm == "bayes" else self.dropout(seeds[lm]).chosen)
             for lm in SYSTEMS[name]
         ]
-        return self.mixture(f"seed{seed}_{mixture_key(SYSTEMS[name])}", lms)
+        return self.mixture([f"seed{seed}", *SYSTEMS[name]], lms)
 
     def lm(self, seed: int, choice: Choice) -> Path:
         """Folder of an LM: `bayes`, `half`, or the point estimate with a rate of dropout."""

@@ -24,7 +24,6 @@ from espnet_bayeslm.workflows.commands import (
     TUNED_FIRST_PASS,
     OwnLMs,
     by_name,
-    mixture_key,
     read_perplexity,
     score_systems,
 )
@@ -118,8 +117,7 @@ class Demo(OwnLMs):
         texts = {name: self.data / file for name, file in files.items()}
         super().__init__(folder, texts, {"max_epoch": epochs or None})
         self.mixtures = {
-            name: self.mixture(mixture_key(lms), [folder / lm for lm in lms])
-            for name, lms in SYSTEMS.items()
+            name: self.mixture(lms, [folder / lm for lm in lms]) for name, lms in SYSTEMS.items()
         }
         self.rescored = {name: mixture.rescored() for name, mixture in self.mixtures.items()}
         if smollm2:

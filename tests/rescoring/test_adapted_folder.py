@@ -62,6 +62,7 @@ GIVEN = {
     "recording_of": "^(a)",
     "text_form": "lower",
     "tune_ref": "text",
+    "utt2lm": "utt2lm",
     "lmwt": 3.0,
     "word_penalty": 0.5,
     "subtract_lms": ["hf:other"],
@@ -75,3 +76,19 @@ def test_options_for_which_the_folder_stands_are_refused(field, folder):
     options = dataclasses.replace(command(folder), **{field: GIVEN[field]})
     with pytest.raises(InputError, match=rf"brings its own .*--{NAMES.get(field, field)}\b"):
         with_adapted(options)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "no adapted.yaml in it"),
+        ("flavour: 3\n", "adapted.yaml: unknown: flavour"),
+        ("- lm\n", "adapted.yaml: expected a yaml mapping"),
+        ("context: next\n", "adapted.yaml: .*expected one of none, previous"),
+    ],
+)
+def test_other_folders_are_refused(text, problem, tmp_path):
+    if text is not None:
+        (tmp_path / "adapted.yaml").write_text(text)
+    with pytest.raises(InputError, match=problem):
+        with_adapted(command(tmp_path))

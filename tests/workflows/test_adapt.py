@@ -259,25 +259,6 @@ def test_a_folder_names_what_belongs_to_the_system_that_is_used(key, tmp_path, m
     assert scales.get("fingerprints") == (None if system.config is None else {"lora": "d"})
 
 
-def test_what_it_brings_may_not_be_given(adapted, lists, tmp_path, fails):
-    common = f"--nbest {lists}/dev.jsonl --adapted {adapted} --output {tmp_path}/out".split()
-    message = fails(rescore, [*common, "--lmwt", "3", "--normalize", "upper"])
-    assert "brings its own" in message and "--normalize" in message and "--lmwt" in message
-    (tmp_path / "utt2lm").write_text("utt lm\n")
-    assert "--utt2lm" in fails(rescore, [*common, "--utt2lm", tmp_path / "utt2lm"])
-    assert "no adapted.yaml in it" in fails(rescore, [*common[:2], "--adapted", lists, *common[4:]])
-    (tmp_path / "broken").mkdir()
-    for text, problem in (
-        ("flavour: 3\n", "unknown: flavour"),
-        ("- lm\n", "expected a yaml mapping"),
-        ("context: next\n", "expected one of none, previous"),
-    ):
-        (tmp_path / "broken" / "adapted.yaml").write_text(text)
-        message = fails(rescore, [*common[:2], "--adapted", tmp_path / "broken", *common[4:]])
-        assert problem in message and "adapted.yaml" in message
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
