@@ -45,7 +45,7 @@ from espnet_bayeslm.workflows.adapt_data import (
     write_utt2lm,
 )
 from espnet_bayeslm.workflows.adapt_systems import Plan, System, tried
-from espnet_bayeslm.workflows.commands import read_perplexity
+from espnet_bayeslm.workflows.commands import SCORES, read_perplexity
 from espnet_bayeslm.workflows.runner import HEAVY, Tool, run_steps
 from espnet_bayeslm.workflows.steps import Step
 
@@ -78,7 +78,7 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
             return
         write_nbest(data.lists, plan.data("tune.jsonl"), format="jsonl")
         systems = measure(plan, run)
-        scores = read_scores(str(plan.scores))
+        scores = read_scores(str(folder / SCORES))
         results = read_results(plan, systems, scores.pooled)
         used = chosen_row(results)
         if used.config is not None:

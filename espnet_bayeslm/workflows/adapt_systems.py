@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.training.plain_text import best_of
-from espnet_bayeslm.workflows.commands import MixtureCommands, by_name, score_systems
+from espnet_bayeslm.workflows.commands import MixtureCommands, evaluation
 from espnet_bayeslm.workflows.steps import Step, words
 
 AS_IT_IS, ADAPTED, IN_CONTEXT = "as it is", "adapted", "{}, in context"
@@ -110,11 +110,6 @@ class Plan:
         """
         place = self.folder if part is None else self.folder / "parts" / str(part)
         return place / Path(config).stem
-
-    @property
-    def scores(self) -> Path:
-        """File of all word errors."""
-        return self.folder / "score.json"
 
     def utt2lm(self, config: str) -> Path:
         """File of the adapter that scores each utterance, one that did not see it."""
@@ -218,13 +213,7 @@ class Plan:
         """Word errors of all systems with their tests, and a report."""
         rescored = {system.name: self.rescored(system) for system in systems}
         ref = self.data("tune.ref")
-        lists = dict(ref=ref, nbest=self.data("tune.jsonl"), output=self.scores)
-        report = words(
-            "report",
-            score=self.scores,
-            rescored=by_name(rescored),
-            ref=ref,
-            title="bayeslm adapt",
-            output=self.folder / "report.html",
+        counting = {"ref": ref, "nbest": self.data("tune.jsonl"), **self.counting}
+        return evaluation(
+            self.folder, rescored, "bayeslm adapt", counting=counting, report={"ref": ref}
         )
-        return Step("report", [score_systems(rescored, **lists, **self.counting), report])

@@ -15,6 +15,7 @@ from espnet_bayeslm.workflows.steps import Step, words
 
 TUNED_FIRST_PASS = f"{FIRST_PASS}, tuned"
 """The control: the recogniser's own scores, tuned as those of the systems are."""
+SCORES = "score.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,21 +103,36 @@ class OwnLMs:
         return mixture.weighed("perplexity", text=self.texts["test"], output=mixture.perplexity)
 
 
-def by_name(paths: Mapping[str, Path]) -> List[str]:
-    """Words NAME=PATH of an option that may be repeated."""
-    return [f"{name}={path}" for name, path in paths.items()]
-
-
-def score_systems(rescored: Mapping[str, Path], **options: Any) -> List[str]:
-    """Command line of the word errors of systems, and of the control of the first, with tests.
+def evaluation(
+    exp: Path,
+    rescored: Mapping[str, Path],
+    title: str,
+    *,
+    counting: Mapping[str, Any],
+    report: Mapping[str, Any],
+) -> Step:
+    """Word errors of systems and of the control, EXP/score.json, with tests; EXP/report.html.
 
     Args:
-        rescored: System -> folder of its lists.
-        options: Options of `score`.
+        exp: Folder of the workflow.
+        rescored: System -> folder of its lists; the first also has those of the control.
+        title: Title of the report.
+        counting: Options of `score`.
+        report: More options of the report.
     """
     texts = {TUNED_FIRST_PASS: next(iter(rescored.values())) / WITHOUT_LM}
     texts.update((name, folder / "text") for name, folder in rescored.items())
-    return words("score", hyp=by_name(texts), **options)
+    page = dict(title=title, output=exp / "report.html")
+    lines = [
+        words("score", hyp=by_name(texts), output=exp / SCORES, **counting),
+        words("report", score=exp / SCORES, rescored=by_name(rescored), **report, **page),
+    ]
+    return Step("report", lines)
+
+
+def by_name(paths: Mapping[str, Path]) -> List[str]:
+    """Words NAME=PATH of an option that may be repeated."""
+    return [f"{name}={path}" for name, path in paths.items()]
 
 
 def read_components(path: Path) -> List[ComponentPerplexity]:

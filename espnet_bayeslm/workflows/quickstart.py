@@ -21,11 +21,12 @@ from espnet_bayeslm.scoring.perplexity import perplexity_text
 from espnet_bayeslm.utils.files import write_text
 from espnet_bayeslm.utils.folders import check_folder, folder_lock
 from espnet_bayeslm.workflows.commands import (
+    SCORES,
     TUNED_FIRST_PASS,
     OwnLMs,
     by_name,
+    evaluation,
     read_perplexity,
-    score_systems,
 )
 from espnet_bayeslm.workflows.compare_table import Interval
 from espnet_bayeslm.workflows.runner import Tool, run_steps
@@ -83,7 +84,7 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED, epochs: int = 0) -> No
             for what, steps in stages:
                 print(f"[{time.monotonic() - begin:3.0f} s] {what}", file=sys.stderr, flush=True)
                 run_steps(pool, steps, folder / "log", tool)
-        scores = read_scores(str(demo.scores))
+        scores = read_scores(str(folder / SCORES))
         text = table(read_rows(demo, scores), scores.counted)
         text += SMALL_EXPLANATION if demo.smollm2 else ""
         write_text(folder / "RESULTS.md", text)
@@ -112,7 +113,7 @@ class Demo(OwnLMs):
     """
 
     def __init__(self, folder: Path, epochs: int, smollm2: Optional[Path] = None):
-        self.data, self.scores, self.smollm2 = folder / "data", folder / "score.json", smollm2
+        self.data, self.smollm2 = folder / "data", smollm2
         files = {"train": "train.txt", "valid": "dev.txt", "test": "eval.txt"}
         texts = {name: self.data / file for name, file in files.items()}
         super().__init__(folder, texts, {"max_epoch": epochs or None})
@@ -141,7 +142,7 @@ class Demo(OwnLMs):
         return [
             ("a 3-gram; LMs with point-estimate and with random weights; rescored lists", steps),
             *last,
-            ("significance, report", [Step("report", [self.errors(), self.report()])]),
+            ("significance, report", [self.evaluation()]),
         ]
 
     def tuned(self, name: str) -> Step:
@@ -187,23 +188,15 @@ class Demo(OwnLMs):
         last = ("lists rescored with SmolLM2, adapted", [Step("rescore_smollm2", [apply])])
         return [learn, tune.needs(start, learn)], [last]
 
-    def errors(self) -> List[str]:
-        """Command line of the word errors of all systems on eval, with their tests."""
-        lists = dict(nbest=self.data / "eval.jsonl", nbest_format="jsonl")
-        return score_systems(self.rescored, ref=self.data / "eval.ref", **lists, output=self.scores)
-
-    def report(self) -> List[str]:
-        """Command line of the report."""
-        return words(
-            "report",
-            score=self.scores,
-            perplexity=by_name({name: mix.perplexity for name, mix in self.mixtures.items()}),
-            rescored=by_name(self.rescored),
-            nbest_format="jsonl",
-            exp=by_name({name: self.exp / name for name in ("point", "bayes")}),
-            title="bayeslm quickstart",
-            output=self.exp / "report.html",
-        )
+    def evaluation(self) -> Step:
+        """Word errors of all systems on eval, with their tests, and the report."""
+        lists = dict(nbest_format="jsonl")
+        counting = dict(ref=self.data / "eval.ref", nbest=self.data / "eval.jsonl", **lists)
+        perplexity = {name: mixture.perplexity for name, mixture in self.mixtures.items()}
+        lms = {name: self.exp / name for name in ("point", "bayes")}
+        report = dict(perplexity=by_name(perplexity), exp=by_name(lms), **lists)
+        title = "bayeslm quickstart"
+        return evaluation(self.exp, self.rescored, title, counting=counting, report=report)
 
 
 def find_smollm2() -> Optional[Path]:

@@ -78,11 +78,6 @@ def stops(words):
     quick(words)
 
 
-def used_is_adapted(rows):
-    """The last row, whatever its errors are."""
-    return rows[-1]
-
-
 def times(folder, pattern):
     return {path: path.stat().st_mtime_ns for path in folder.glob(pattern)}
 
@@ -104,7 +99,7 @@ def adapted(lists, tiny, tmp_path_factory):
         **{"workers": 2, "output": str(output)},
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flow, "chosen_row", used_is_adapted)
+        patch.setattr(flow, "chosen_row", lambda rows: rows[-1])
         with contextlib.redirect_stdout(io.StringIO()) as said:
             adapt(AdaptOptions(ref=str(lists / "ref"), **given), quick)
         assert "the same command with --nbest LISTS" in said.getvalue()
@@ -124,11 +119,9 @@ def adapted(lists, tiny, tmp_path_factory):
 
 def test_no_adapter_scores_a_recording_that_it_learnt(adapted, lists):
     recording = dict(line.split()[:2] for line in (lists / "segments").read_text().splitlines())
-    rows = [
-        line.split() for line in (adapted / "data" / "bayes_lora.utt2lm").read_text().split("\n")
-    ]
+    rows = (adapted / "data" / "bayes_lora.utt2lm").read_text().splitlines()
     refs = {item.utt: item.ref for item in read_nbest(lists / "dev.jsonl")}
-    scored = dict(filter(None, rows))
+    scored = dict(map(str.split, rows))
     assert [*scored] == [*refs] and len({*scored.values()}) == 2
     for lm in {*scored.values()}:
         own = {recording[utt] for utt in refs if scored[utt] == lm}

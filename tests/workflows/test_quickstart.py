@@ -11,7 +11,7 @@ from pretrained.tiny_models import write_model
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.quickstart import main
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.workflows import quickstart
+from espnet_bayeslm.workflows import adapt_data, adapt_systems, quickstart
 from espnet_bayeslm.workflows.commands import TUNED_FIRST_PASS
 from espnet_bayeslm.workflows.compare_table import Interval
 from espnet_bayeslm.workflows.quickstart import (
@@ -54,8 +54,10 @@ def stopped(words):
 def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys, monkeypatch):
     """All but the last step are done before the stop, and are not done again after it.
 
-    A tiny LM takes the place of SmolLM2.
+    A tiny LM takes the place of SmolLM2, and is adapted to fewer parts.
     """
+    monkeypatch.setattr(adapt_data, "PARTS_OF_LITTLE", 2)
+    monkeypatch.setattr(adapt_systems, "FOLDS", 2)
     output = tmp_path / "out"
     lm = f"hf:{write_model(tmp_path / 'tiny')}"
     monkeypatch.setattr(quickstart, "find_smollm2", lambda: lm)
