@@ -9,7 +9,7 @@ import math
 import sys
 import time
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.engine.work import LOCAL
 from espnet_bayeslm.evaluation.wer import FIRST_PASS, Counted
@@ -126,17 +126,18 @@ class Demo(OwnLMs):
 
     def stages(self) -> List[Tuple[str, List[Step]]]:
         """Stages in their order: a description, and steps that run side by side where they can."""
+        tune, apply = ({name: self.system(name)[k] for name in SYSTEMS} for k in (0, 1))
         start, config = self.exp / "half", self.data / "bayes.yaml"
         half = self.train(start, self.data / "half.yaml")
-        ngram = self.estimate().then(self.tuned("3-gram")).then(self.applied("3-gram"))
+        ngram = self.estimate().then(tune["3-gram"]).then(apply["3-gram"])
         # the same steps with and without uncertainty
         bayes = self.train(self.exp / "bayes", config, source=start)
         point = self.train(self.exp / "point", config, source=start, lm_conf="uncertainty={}")
-        bayes = bayes.then(self.tuned(BAYES)).needs(half, ngram)
-        point = point.then(self.tuned(POINT)).needs(half, ngram)
-        alone = [self.applied(BAYES).needs(bayes), self.applied(POINT).needs(point)]
+        bayes = bayes.then(tune[BAYES]).needs(half, ngram)
+        point = point.then(tune[POINT]).needs(half, ngram)
+        alone = [apply[BAYES].needs(bayes), apply[POINT].needs(point)]
         # the scores of its LMs have been kept
-        both = self.tuned(BOTH).then(self.applied(BOTH)).needs(*alone)
+        both = tune[BOTH].then(apply[BOTH]).needs(*alone)
         small, last = self.small_steps(bayes) if self.smollm2 else ([], [])
         steps = [half, ngram, *small, bayes, point, *alone, both]
         return [
@@ -145,26 +146,17 @@ class Demo(OwnLMs):
             ("significance, report", [self.evaluation()]),
         ]
 
-    def tuned(self, name: str) -> Step:
-        """Weights and scales of a system, tuned on dev."""
-        mixture = self.mixtures[name]
-        lists = dict(nbest=self.data / "dev.jsonl", output=mixture.rescored("dev"))
-        lines = [mixture.estimate(self.texts["valid"]), self.rescore(name, **lists)]
-        return Step(f"tune_{mixture.key}", lines)
-
-    def applied(self, name: str) -> Step:
-        """Perplexity of a system, and rescored lists of eval."""
-        mixture = self.mixtures[name]
-        scales = mixture.rescored("dev") / SCALES
-        lists = dict(nbest=self.data / "eval.jsonl", output=mixture.rescored(), scales=scales)
-        lines = [self.measure(mixture), self.rescore(name, **lists)]
-        return Step(f"rescore_{mixture.key}", lines)
-
-    def rescore(self, name: str, **options: Path) -> List[str]:
-        """Command line of rescored lists of a system."""
-        best = HYPOTHESES if self.smollm2 and name == BAYES else None
-        return self.mixtures[name].weighed(
-            "rescore", nbest_format="jsonl", write_best=best, **options
+    def system(self, name: str) -> Tuple[Step, Step]:
+        """Weights and scales of a system, tuned on dev; its perplexity, and lists of eval."""
+        mixture, is_first = self.mixtures[name], bool(self.smollm2) and name == BAYES
+        dev = dict(nbest=self.data / "dev.jsonl", output=mixture.rescored("dev"))
+        test = dict(nbest=self.data / "eval.jsonl", output=mixture.rescored())
+        test["scales"] = dev["output"] / SCALES
+        best: Any = dict(nbest_format="jsonl", write_best=HYPOTHESES if is_first else None)
+        tune, apply = (mixture.weighed("rescore", **best, **lists) for lists in (dev, test))
+        return (
+            Step(f"tune_{mixture.key}", [mixture.estimate(self.texts["valid"]), tune]),
+            Step(f"rescore_{mixture.key}", [self.measure(mixture), apply]),
         )
 
     def small_steps(self, start: Step) -> Tuple[List[Step], List[Tuple[str, List[Step]]]]:

@@ -87,7 +87,8 @@ def paths_read(line: Sequence[str]) -> List[Path]:
         for word in line[1:]
         for name in (word, word.removeprefix(PREFIX), word.partition("=")[2])
     ]
-    return [Path(name) for name in dict.fromkeys(names) if name and os.path.exists(name)]
+    # a pattern may be `.`
+    return [Path(n) for n in dict.fromkeys(names) if Path(n).name and os.path.exists(n)]
 
 
 class Records:

@@ -19,7 +19,7 @@ def test_inputs_are_what_is_there_and_is_not_made(tmp_path, monkeypatch):
         (tmp_path / name).write_text(name)
     for name in ("lm", "exp", "exp/lm", "cache", "curves"):
         (tmp_path / name).mkdir()
-    train = words("command", text="text", exp="exp", lm="hf:lm", config="unknown", n=1)
+    train = words("command", text="text", exp="exp", lm="hf:lm", config="unknown", n=1, of=".")
     measure = words("perplexity", lm="hf:exp/lm", cache="cache", output="score", ngram="3=arpa")
     report = words("report", score="score", exp="point=curves", output="exp/report.html")
     step = Step("a", [train, measure, report], reads=[tmp_path / "weights"])
