@@ -59,13 +59,15 @@ def interpolate(options: InterpolateOptions) -> None:
             check_knows(path, lines, found)
     elif options.utt2lm is None:
         mixture.check_words(lines, scores, keyed=options.keyed)
-    weights, facts = estimate_weights(scores), mixture.facts
+    weights, components = estimate_weights(scores), [*mixture.facts.components]
+    if options.utt2lm is not None:  # LMs of one name have no digest in common
+        components[0] = components[0]._replace(fingerprint="")
     tokens = mixture.token_counts_of_each(lines)
-    texts = text_perplexities(facts.components, lines, scores, tokens, weights)
+    texts = text_perplexities(components, lines, scores, tokens, weights)
     summaries = [text.summary() for text in texts]
     rows = []
     # the mixture's figures come last, and it has no weight
-    for row, weight, of in zip(summaries, weights, facts.components, strict=False):
+    for row, weight, of in zip(summaries, weights, components, strict=False):
         named = {"name": row["name"], "kind": row["kind"], "weight": float(weight)}
         rows.append({**named, **figures(row), "fingerprint": of.fingerprint})
         if of.text_form:
@@ -82,7 +84,7 @@ def interpolate(options: InterpolateOptions) -> None:
 def scored_by_utt2lm(
     options: InterpolateOptions, sentences: Sentences, device: str
 ) -> Tuple[Mixture, List[List[WordScores]]]:
-    """Mixture, the first LM without a digest, and scores of sentences, each by its own LM."""
+    """Mixture of one of the LMs, and scores of sentences, each by its own LM."""
     if not (options.keyed and options.lms and options.unit == "word") or options.context:
         raise InputError(
             "--utt2lm is for a --keyed text, whose words an --lm scores without --context",
@@ -100,8 +102,6 @@ def scored_by_utt2lm(
         mixture.check_words(lines, scores)
         rows.update(zip(keys, map(list, zip(*scores, strict=True)), strict=True))
     columns = zip(*(rows[key] for key in sentences), strict=True)
-    first, *others = mixture.components
-    mixture.components = [first._replace(fingerprint=""), *others]
     return mixture, [list(column) for column in columns]
 
 

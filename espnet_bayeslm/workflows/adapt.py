@@ -73,7 +73,7 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
         run = functools.partial(run_steps, pool, logs=folder / "log", tool=tool)
         plan = ready(plan, data, pool)
         if options.nbest is None:
-            learn(plan, run)
+            learn(plan, pool, run)
             print(f"next: the same command with --nbest LISTS tunes, and writes {folder}")
             return
         write_nbest(data.lists, plan.data("tune.jsonl"), format="jsonl")
@@ -82,7 +82,7 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
         results = read_results(plan, systems, scores.pooled)
         used = chosen_row(results)
         if used.config is not None:
-            run([plan.refit(used.config)])
+            pool.executor.submit(average, plan, used.config).result()
         text = gains_table(results, used, data.parts, scores.counted)
         text += f"{(time.monotonic() - begin) / 60:.1f} minutes.\n"
         write_text(folder / "RESULTS.md", text)
@@ -92,11 +92,18 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
     print(f"next: bayeslm rescore --nbest LISTS --adapted {folder} --output DIR")
 
 
-def learn(plan: Plan, run: Run) -> None:
+def learn(plan: Plan, pool: Pool, run: Run) -> None:
     """Train adapters on references that have no lists yet."""
     run([*itertools.chain(*map(plan.adapters, plan.configs))])
     if len(plan.configs) == 1:  # of several the lists' other LMs choose
-        run([plan.refit(plan.configs[0])])
+        pool.executor.submit(average, plan, plan.configs[0]).result()
+
+
+def average(plan: Plan, config: str) -> None:
+    """Write the adapter that is used: the mean of those that each left out a part."""
+    from espnet_bayeslm.loading.export import write_average
+
+    write_average(plan.exp(config), plan.parts_of(config))
 
 
 def measure(plan: Plan, run: Run) -> List[System]:
@@ -225,8 +232,8 @@ def announce(
     """
     hypotheses = sum(len(hyp.words) for item in data.lists for hyp in item.hypotheses)
     parts = data.parts
-    # each part is left out once, and is read after each epoch; then all are learnt
-    passes = (parts.number - 1) * TRAINING + 1 + TRAINING
+    # each part is left out once, and is read after each epoch
+    passes = (parts.number - 1) * TRAINING + 1
     epochs = min(USUAL_EPOCHS, plan.max_epoch) * math.ceil(len(plan.configs) / workers)
     # systems, of which those in context score the lists twice
     read = (5 if plan.context else 2) * SHARED * hypotheses / min(workers, 2)

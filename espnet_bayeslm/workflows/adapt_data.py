@@ -29,9 +29,8 @@ from espnet_bayeslm.workflows.adapt_systems import MAX_EPOCH, Plan
 from espnet_bayeslm.workflows.steps import keep_files
 
 Refs = Mapping[str, Sequence[str]]
-VALID, SOME = 100, 20
-"""Most references of its part by which the epochs of a training are chosen, and those that the last
-training reads, on whose figure nothing depends."""
+VALID = 100
+"""Most references of its part by which the epochs of a training are chosen."""
 
 PARTS, PARTS_OF_LITTLE, LITTLE = 2, 3, 200
 """Number of parts, and the number below so many sentences, whose halves would train too little."""
@@ -259,7 +258,6 @@ def texts_of(data: Data) -> Dict[str, str]:
     keyed = {utt: words for utt, words in said.items() if words}
     texts = {
         "adapt.txt": text(lists) + others,
-        "some.txt": _lines([*keyed.values()][:SOME]),
         "tune.text": _lines([utt, *words] for utt, words in keyed.items()),
         "tune.ref": _lines([utt, *words] for utt, words in refs.items()),
     }

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.pretrained.names import is_pretrained
-from espnet_bayeslm.training.plain_text import best_of
 from espnet_bayeslm.workflows.commands import MixtureCommands, evaluation
 from espnet_bayeslm.workflows.steps import Step, words
 
@@ -98,13 +97,13 @@ class Plan:
     def data(self, name: str) -> Path:
         """File of the texts and lists.
 
-        adaptN.txt and validN.txt train the adapter that did not see part N, adapt.txt and
-        some.txt the one of all references; tune.text, tune.jsonl and tune.ref measure and tune.
+        adaptN.txt and validN.txt train the adapter that did not see part N, adapt.txt chooses the
+        text form; tune.text, tune.jsonl and tune.ref measure and tune.
         """
         return self.folder / "data" / name
 
     def exp(self, config: str, part: Optional[int] = None) -> Path:
-        """Experiment of an adapter that did not see a part, or of the one of all references.
+        """Experiment of an adapter that did not see a part, or of the mean of all.
 
         Their folders have one name: weights belong to it.
         """
@@ -117,20 +116,10 @@ class Plan:
 
     def adapters(self, config: str) -> List[Step]:
         """Trainings of the adapters of a configuration, until their part no longer gains."""
-        rules = {"max_epoch": self.max_epoch, "patience": PATIENCE}
-        parts = range(1, self.parts + 1)
-        return [self._training(config, n, f"{n}.txt", f"valid{n}.txt", **rules) for n in parts]
+        return [self._training(config, part) for part in range(1, self.parts + 1)]
 
-    def refit(self, config: str) -> Step:
-        """Training of the adapter of all references, for as many epochs as were best on parts."""
-        best = [best_of(exp)[1] for exp in self.parts_of(config)]
-        epochs = round(sum(best) / len(best))
-        return self._training(config, None, ".txt", "some.txt", max_epoch=epochs)
-
-    def _training(
-        self, config: str, part: Optional[int], text: str, valid: str, **rules: int
-    ) -> Step:
-        """Training of an adapter."""
+    def _training(self, config: str, part: int) -> Step:
+        """Training of the adapter that does not see a part."""
         little, exp = dict(SHIPPED.get(config, {})), self.exp(config, part)
         reading = [f"precision={self.precision}"]
         reading += [f"text_form={self.text_form}"] if self.text_form else []
@@ -139,16 +128,17 @@ class Plan:
             "exp": exp,
             "from": self.lm,
             "base": self.base,
-            "train_text": self.data(f"adapt{text}"),
-            "valid_text": self.data(valid),
+            "train_text": self.data(f"adapt{part}.txt"),
+            "valid_text": self.data(f"valid{part}.txt"),
             "context": RUN if self.context else None,
-            **rules,
+            "max_epoch": self.max_epoch,
+            "patience": PATIENCE,
             **little,
             "lm_conf": [*little.get("lm_conf", ()), *reading],
             # the adapter's products too, whose weights stay in float32
             "model_conf": "autocast=bfloat16" if self.precision == "bfloat16" else None,
         }
-        return Step(exp.name if part is None else f"{exp.name}_{part}", [words("train", **options)])
+        return Step(f"{exp.name}_{part}", [words("train", **options)])
 
     def mixture(self, config: Optional[str]) -> MixtureCommands:
         """The LM as it is, or its adapters, with the LMs and n-grams that are interpolated."""

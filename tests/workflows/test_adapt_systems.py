@@ -2,7 +2,6 @@
 
 import pytest
 
-from espnet_bayeslm.workflows import adapt_systems
 from espnet_bayeslm.workflows.adapt_systems import Plan
 from espnet_bayeslm.workflows.commands import TUNED_FIRST_PASS
 
@@ -44,18 +43,6 @@ def test_an_adapter_learns_all_parts_but_one_and_is_measured_on_this_one(plan):
             assert given["exp"] == [str(plan.exp(config, part))]
             assert given["patience"] == ["0"] and given["context"] == ["256"]
         assert len(steps) == 3
-
-
-@pytest.mark.parametrize(
-    ("best", "epochs"), [((2, 3, 2), 2), ((3, 4, 4), 4), ((5, 5, 5), 5), ((1, 1, 1), 1)]
-)
-def test_the_last_training_has_as_many_epochs_as_were_best(best, epochs, plan, monkeypatch):
-    found = {plan.exp("lora", part): (9.0, epoch, 8) for part, epoch in enumerate(best, 1)}
-    monkeypatch.setattr(adapt_systems, "best_of", found.__getitem__)
-    refit = options(plan.refit("lora").commands[0])
-    assert refit["train_text"] == [f"{plan.folder}/data/adapt.txt"]
-    assert refit["max_epoch"] == [str(epochs)] and "patience" not in refit
-    assert refit["exp"] == [f"{plan.folder}/lora"]
 
 
 @pytest.mark.parametrize("config", [None, "lora"])

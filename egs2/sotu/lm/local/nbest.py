@@ -22,6 +22,7 @@ import speech
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.ngram.ngram_files import arpa_words
+from espnet_bayeslm.recognisers import pocketsphinx
 from espnet_bayeslm.recognisers.pocketsphinx import (
     SphinxSearch,
     cmudict,
@@ -69,7 +70,7 @@ def select_sentences(
 
 def work_folder(root: Path, lm: Path, sentences: Sentences, size: int) -> Path:
     """Return the folder of finished parts: another one for other LMs, texts, sizes, settings."""
-    programs = [Path(module.__file__).read_bytes() for module in (speech, recognisers)]
+    programs = [Path(module.__file__).read_bytes() for module in (speech, pocketsphinx)]
     digest = hashlib.sha256(b"".join([lm.read_bytes(), *programs]))
     digest.update(json.dumps([sentences, size, CHUNK]).encode())
     return root / digest.hexdigest()[:16]
