@@ -114,13 +114,14 @@ def guarded(
         LOG.info("words that are in no bias list lose: its weight %.3g is halved", weights[BIAS])
         weights[BIAS] /= 2
         chosen = every.weighed(chosen, weights)
-    weights = dict(chosen.weights)
+    with_it = dict(chosen.weights)
     counts = {
-        "without a bias list": sum(_errors(every.lists, every.errors, dict(unbiased.weights))),
-        "with it": sum(_errors(every.lists, every.errors, weights)),
-        "with decoys": sum(_errors(every.decoys, every.errors, weights)),
+        "without a bias list": _errors(every.lists, every.errors, dict(unbiased.weights)),
+        "with it": _errors(every.lists, every.errors, with_it),
     }
-    return Guarded(chosen, unbiased, {name: int(count) for name, count in counts.items()})
+    if every.decoys:
+        counts["with decoys"] = _errors(every.decoys, every.errors, with_it)
+    return Guarded(chosen, unbiased, {name: int(own.sum()) for name, own in counts.items()})
 
 
 def _unbiased_errors(nbest: NBest, ref: Sequence[str], own: BiasList) -> np.ndarray:
