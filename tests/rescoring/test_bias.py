@@ -129,9 +129,14 @@ def test_the_guard_of_other_words():
     """Two names for one other word are fewer errors, and not what a bias list is for."""
     lists, refs, bias = [], {}, bias_of("anna", "bert")
     for n in range(80):
-        words = [*np.random.default_rng(n).choice(list("abcdef"), size=5)]
-        texts = [(*words, "xxxx", "yyyy"), ("z", *words[1:], "anna", "bert"), ("w", *words, "yyyy")]
-        hyps = tuple(map(Hypothesis, texts, (0.0, -1.0 - n / 80, -3.0)))
+        rng = np.random.default_rng(n)
+        words = [*rng.choice(list("abcdef"), size=5)]
+        texts = [
+            ("z", *words[1:], "anna", "bert"),
+            *(("z", *words[1:], w, w) for w in ("vvvv", "wwww")),
+        ]
+        texts = [(*words, "xxxx", "yyyy"), *(texts[k] for k in rng.permutation(3))]
+        hyps = tuple(map(Hypothesis, texts, (0.0, *sorted(-1.0 - rng.random(3), reverse=True))))
         lists.append(ScoredList(NBest(f"u{n}", hyps, recording=f"r{n}"), log_probs_of(hyps)))
         refs[f"u{n}"] = (*words, "anna", "bert")
     done = tuned(lists, refs, BiasLists(shared=bias), bias_presence=1.0)
