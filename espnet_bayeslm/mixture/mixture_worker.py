@@ -177,8 +177,11 @@ def score_text(
         mixture = _mixture(options, ngpu, context)
         if not mixture.prepare(None):
             mixture.prepare(first_sentences(sentences))
+        facts = mixture.facts
+        if facts.kept:
+            facts.warn_of_other_forms()
         scores = mixture.each(sentences)
-        return TextScores(mixture.facts, scores, mixture.token_counts_of_each(sentences))
+        return TextScores(facts, scores, mixture.token_counts_of_each(sentences))
     workers = Blocks(pool, TextWorker, options, ngpu, context)
     # an LM with context reads the text as a whole
     size = sys.maxsize if context else BLOCK_SIZE

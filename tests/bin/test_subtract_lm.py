@@ -89,7 +89,7 @@ def test_bayes_rule_is_exact(unigrams):
         confidence=True,
     )
     scales = found.scales
-    assert scales.subtracted == (("source", -1.0),)
+    assert scales.subtracted == {"source": -1.0}
     changed = 0
     for item in found:
         hyps = [hyp.words for hyp in item.nbest.hypotheses]
@@ -120,7 +120,7 @@ def test_tuning_subtracts_where_it_helps(unigrams):
         errors[name] = sum(
             a != b for item in found for a, b in zip(item.words, item.nbest.ref, strict=True)
         )
-    ((_, weight),) = scales.subtracted
+    (weight,) = scales.subtracted.values()
     assert weight < -0.3 and "subtracted" in tuned.tuned.chosen.kept
     assert errors["with"] < errors["without"]
 

@@ -20,13 +20,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def expected(lm):
     """Return a function: token ids of hypotheses -> ln P of their texts, as rescoring has it."""
     fusion = load_lm(lm(models.FUSION)).lm
-    components = fusion._loaded.on("cpu").components
+    mixture = fusion._loaded.on("cpu")
 
     def scores(hypotheses):
         texts = [[homophones.TOKENS[token] for token in ids] for ids in hypotheses]
-        of_components = [component.scorer.word_scores(texts) for component in components]
+        of_components = [component.scorer.word_scores(texts) for component in mixture.components]
         return [
-            combined(np.stack([s.log_probs for s in own]), fusion.weights).sum()
+            combined(np.stack([s.log_probs for s in own]), mixture.weights).sum()
             for own in zip(*of_components, strict=True)
         ]
 

@@ -1,13 +1,9 @@
 """A mixture scores words alike as sentences, from prefixes, and as its components by themselves."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 from mixtures import mixture_of
 
-import espnet_bayeslm
 from espnet_bayeslm.bin.ngram import main as build
 from espnet_bayeslm.loading.component_options import ComponentOptions, SubtractOptions
 from espnet_bayeslm.mixture import Mixture, MixtureOptions
@@ -16,7 +12,6 @@ from espnet_bayeslm.utils.errors import InputError
 
 TEXT = "so we could put it there\nyes we could\nthe remote is on the table\nso so\n"
 SENTENCES = [line.split() for line in TEXT.splitlines()] + [[], ["remote", "table"]]
-PAGE = Path(espnet_bayeslm.__file__).parents[1] / "docs" / "extending.md"
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +52,6 @@ def test_words_have_one_score(ngrams, less):
     assert facts.names == ["3gram", "2gram"] and facts.weights.tolist() == [0.6, 0.4]
     assert [row.weight for row in facts.subtracted] == ([] if less is None else [less])
     assert len(facts.digests) == len(mixture.every) and facts.signature.startswith("{'3gram'")
-
-
-def test_the_example_of_the_page(ngrams, monkeypatch):
-    monkeypatch.chdir(Path(ngrams[0]).parent)
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (code,) = [block for block in blocks if "Mixture.load" in block]
-    exec(code, names := {})
-    (scores,) = names["mixture"].word_scores([["so", "we", "could"]])
-    assert names["total"] == pytest.approx(scores.log_probs.sum())
 
 
 def test_a_component_that_is_not_asked_for_weights(ngrams):

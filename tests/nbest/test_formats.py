@@ -327,9 +327,9 @@ FILE = re.compile(r"`([\w./]+)`[^`]*:\n\n```\w+\n(.*?)```", re.DOTALL)
 def examples():
     found = {}
     for section in SECTION.findall(PAGE):
-        files = dict(FILE.findall(section))
-        if files:
-            found[re.search(r"--nbest_format (\w+)", section)[1]] = files
+        named = re.search(r"--nbest_format (\w+)", section)
+        if named and (files := dict(FILE.findall(section))):
+            found[named[1]] = files
     return found
 
 

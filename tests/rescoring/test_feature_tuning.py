@@ -174,7 +174,7 @@ def test_a_gain_is_sure_above_the_standard_error_of_its_sum(better, sure):
     """Of 100 gains of 1 and losses of 1 the sum has the standard error 10, and not 1."""
     gains = np.where(np.arange(100) < better, 1, -1)
     held_out = {AS_IT_CAME: np.full(100, 3), "all features": 3 - gains}
-    assert (Validated([], [], None, {}, held_out, 5).choice() != AS_IT_CAME) == sure
+    assert (Validated([{}] * 100, [], None, {}, held_out, 5).choice() != AS_IT_CAME) == sure
 
 
 def test_weights_of_a_larger_set_are_the_start_of_a_smaller_one():
