@@ -38,6 +38,8 @@ PARTS = {
     "layers": ["layers", "lm/test_contract.py", "lm/test_reference.py", "lm/test_kinds.py", "lm"],
     "kernels": ["kernels", "layers", "lm/test_contract.py", "lm/test_decoding.py", "lm"],
     "scoring": ["scoring", "rescoring", "lm/test_decoding.py"],
+    "mixture": ["mixture", "rescoring", "bin/test_perplexity.py", "bin/test_lattice_tool.py"],
+    "decoding": ["decoding", "recognisers"],
     "rescoring": ["rescoring", "bin/test_rescore.py", "bin/test_rescore_tuning.py", "bin"],
     "training": ["training", "bin/test_train.py", "bin/test_export.py"],
 }
