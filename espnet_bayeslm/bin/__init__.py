@@ -1,1 +1,1 @@
-"""Command lines, a module for each tool: options and one call; the folders below do the work."""
+"""Command lines, a module for each tool: its options and steps; the folders below do the work."""

@@ -1,4 +1,4 @@
-"""Word errors, significance tests, normalised text, text checks; perplexity is in `scoring`."""
+"""Word errors counted, significance tests, normalised text, checks of texts; no perplexity."""
 
 from espnet_bayeslm.evaluation.comparison import Mapsswe, WerDifference, mapsswe
 from espnet_bayeslm.evaluation.normalization import Normalization

@@ -1,1 +1,1 @@
-"""A module for each kind of uncertainty; their base classes and the grammar are in `bayes`."""
+"""A module for each kind of uncertainty; `uncertainty:` as it is searched; bases are in `bayes`."""

@@ -1,1 +1,1 @@
-"""The equations of LMs in plain torch, with their kernels; random weights come from `bayes`."""
+"""The equations of layers in plain torch, their weights and kernels; noise comes from `bayes`."""

@@ -1,4 +1,4 @@
-"""ESPnet LMs with uncertain locations, imported by name; kinds of uncertainty are in `kinds`."""
+"""ESPnet LMs with uncertain locations, and the rows and trees of tokens that they read at once."""
 
 from __future__ import annotations
 

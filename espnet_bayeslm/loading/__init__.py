@@ -1,1 +1,1 @@
-"""Trained LMs and components from their files, and exports; how they score is in `scoring`."""
+"""Trained LMs and components, with their options, from files; exports. `scoring` has scores."""

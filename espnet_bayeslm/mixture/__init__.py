@@ -1,4 +1,4 @@
-"""LMs and n-grams with their weights, as one scorer of words, here or on workers; no search."""
+"""Several LMs and n-grams with weights as one scorer of words, here or on workers; no search."""
 
 from espnet_bayeslm.utils.imports import lazy_names
 

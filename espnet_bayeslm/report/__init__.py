@@ -1,1 +1,1 @@
-"""Results of tools, written, read and shown: tables, figures, HTML; nothing is scored here."""
+"""Results of tools, written, read, shown: error rates, tables, figures, HTML; none is counted."""

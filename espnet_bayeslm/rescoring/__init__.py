@@ -1,4 +1,4 @@
-"""Lists and lattices rescored: tuned scales and the new best; ln p of words is in `scoring`."""
+"""Lists and lattices rescored: tuned scales, the new best, confidences; `scoring` has ln p."""
 
 from espnet_bayeslm.utils.imports import lazy_names
 

@@ -1,4 +1,4 @@
-"""ln p of tokens and words under any LM, mixtures and perplexity; files are read in `loading`."""
+"""ln p of tokens and words under an LM, interpolated or not, perplexity; no files are loaded."""
 
 from espnet_bayeslm.utils.imports import lazy_names
 

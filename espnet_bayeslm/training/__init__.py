@@ -1,1 +1,1 @@
-"""Training by ESPnet's trainer, from text to an experiment; the LMs themselves are in `lm`."""
+"""Training by ESPnet's trainer: texts, options, checkpoints that survive kills; LMs are in `lm`."""

@@ -1,1 +1,1 @@
-"""Several tools in one command: steps, `adapt`, `compare`, `quickstart`; not what a tool does."""
+"""`adapt`, `compare`, `quickstart`: several tools as steps, and tables of what they compare."""
