@@ -6,13 +6,23 @@ import contextlib
 import dataclasses
 import json
 from pathlib import Path
-from typing import IO, Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    IO,
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    cast,
+)
 
 import yaml
 
 from espnet_bayeslm.evaluation.biased_words import BIASED, UNBIASED
-from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.evaluation.text_checks import warn_of_spelling
 from espnet_bayeslm.evaluation.wer import (
     FIRST_PASS,
     Counted,
@@ -25,7 +35,6 @@ from espnet_bayeslm.nbest.fields import hypothesis_key
 from espnet_bayeslm.nbest.formats import NBEST_SIZE, CheckedLists, format_option, nbest_writer
 from espnet_bayeslm.report.counted_outputs import SCALES
 from espnet_bayeslm.report.score_results import error_text
-from espnet_bayeslm.rescoring.bias import bias_lists
 from espnet_bayeslm.rescoring.decision import (
     BEST,
     BEST_LISTS,
@@ -46,7 +55,7 @@ from espnet_bayeslm.rescoring.decision import (
     calibration_text,
 )
 from espnet_bayeslm.rescoring.features import LM
-from espnet_bayeslm.rescoring.rescore import Rescoring, rescored
+from espnet_bayeslm.rescoring.rescore import RescoredLists, Rescoring
 from espnet_bayeslm.rescoring.rescore_options import NO_LMWT, SharedRescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, scales_of
 from espnet_bayeslm.rescoring.tuning import Refs, held_out_line
@@ -84,7 +93,9 @@ class RescoreCommand(SharedRescoreOptions, TrainTextOptions):
     )
 
 
-def write_settings(folder: Path, rescoring: Rescoring, tally: ListTally, counted: Counted) -> None:
+def write_settings(
+    folder: Path, rescoring: RescoredLists, tally: ListTally, counted: Counted
+) -> None:
     """Write what `--scales` reads, remarks for people (`counted`, ..), and the sweep."""
     tuned = rescoring.tuned
     content = rescoring.scales.settings(rescoring.mixture)
@@ -118,7 +129,7 @@ def write_settings(folder: Path, rescoring: Rescoring, tally: ListTally, counted
     (folder / SCALES).write_text(text, encoding="utf-8")
 
 
-def print_report(rescoring: Rescoring, tally: ListTally, counted: Counted) -> None:
+def print_report(rescoring: RescoredLists, tally: ListTally, counted: Counted) -> None:
     """Print what was chosen, the errors, and their test against the first pass."""
     scales, tuned = rescoring.scales, rescoring.tuned
     if tuned is not None and tuned.folds:
@@ -159,38 +170,30 @@ class Inputs(NamedTuple):
 
     Attributes:
         lists: The lists.
-        options: Options of the work, with the scales that are given or come with lattices.
-        tuning_refs: References to tune on; None: nothing is tuned.
         refs: References to count errors with, where there are some.
         replaces: Files of an earlier output.
     """
 
     lists: CheckedLists
-    options: RescoreCommand
-    tuning_refs: Optional[Refs]
     refs: Optional[Refs]
     replaces: Sequence[str]
 
 
-def checked_inputs(options: RescoreCommand) -> Inputs:
+def prepared(job: Rescoring, options: RescoreCommand) -> Inputs:
     """Inputs of a rescoring: whatever can be wrong is found before the long work."""
     inputs = {"--nbest": options.nbest}
     replaces = check_output(options.output, SCALES, tool="rescore", inputs=inputs)
-    given = options.given_scales(*["--tune_ref"] * (options.tune_ref is not None))
-    normalization = Normalization(options.normalize, kept=options.counting.ignored)
-    how: Any = dict(size=options.nbest_size, normalization=normalization)
+    how: Any = dict(size=options.nbest_size, normalization=job.normalization)
     lists = CheckedLists(options.nbest, options.nbest_format, **how)
     LOG.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, lists.path)
     if lists.written_format != lists.format:
         LOG.info("lists of the format %s are written as %s", lists.format, lists.written_format)
-    tuning_refs = references_of(options.tune_ref, lists) if given is None else None
-    if tuning_refs is None:
-        options.check_untuned()
+    tuning_refs = references_of(options.tune_ref, lists) if job.scales is None else None
     if lists.scales and options.word_penalty is not None and options.lmwt is None:
         raise InputError(NO_LMWT, remedy="Give both.")
-    if lists.scales and given is None and tuning_refs is None:
-        given = lattice_scales(lists)
-    if tuning_refs is None and given is None:
+    if lists.scales and job.scales is None and tuning_refs is None:
+        job.scales = lattice_scales(lists)
+    if tuning_refs is None and job.scales is None:
         LOG.warning("scales are not tuned, and none are given: the defaults are used")
     elif tuning_refs is not None and options.tune_ref is None:
         LOG.info("the weights of the scores are tuned on the lists' own references")
@@ -198,41 +201,35 @@ def checked_inputs(options: RescoreCommand) -> Inputs:
     is_same = options.ref is None and tuning_refs is not None
     refs = tuning_refs if is_same else references_of(options.ref, lists)
     warn_without_blanks(refs or {}, options.counting)
-    warn_of_spelling(refs or {}, lists.firsts.texts, options.counting, given=normalization.steps)
+    job.prepare(lists, tuning_refs, utts=lists.utts, firsts=lists.firsts.texts, known=refs)
     if refs is not None:
         lms = options.lms if options.utt2lm is None else options.lms[1:]
         options.warn_leakage(lms, refs.values(), what=options.ref or "the references")
-    # the lists come normalised, and there is one source of scales
-    bias = options.bias and bias_lists(options.bias, normalization, lists.utts)
-    own: Any = dict(scales=given, lmwt=None, word_penalty=None, normalize="", bias=bias)
-    work = dataclasses.replace(options, **own, ignore_words=options.counting.ignored)
-    return Inputs(lists, work, tuning_refs, refs, replaces)
+    return Inputs(lists, refs, replaces)
 
 
 def rescore(options: RescoreCommand) -> None:
     """Rescore N-best lists and write the result."""
-    if options.adapted is not None:
-        from espnet_bayeslm.rescoring.adapted_folder import with_adapted
-
-        options = with_adapted(options)
+    job = Rescoring(options, *["--tune_ref"] * (options.tune_ref is not None))
+    options = cast(RescoreCommand, job.options)
     workers = options.pool(preload=PRELOAD)
-    lists, work, tuning_refs, refs, replaces = checked_inputs(options)
+    lists, refs, replaces = prepared(job, options)
     where: Any = dict(ngpu=options.ngpu, output=options.output, total=len(lists.utts))
-    tally = ListTally(refs, options.counting, work.loaded_bias)
+    tally = ListTally(refs, options.counting, job.options.loaded_bias)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(workers)
-        rescoring = stack.enter_context(rescored(pool, lists, work, refs=tuning_refs, **where))
-        mixture, scales = rescoring.mixture, rescoring.scales
+        found = stack.enter_context(job.run(pool, **where))
+        mixture, scales = found.mixture, found.scales
         here = options.tune_ref or options.nbest
         counted = Counted(
             *(options.unit, lists.normalization.steps, tuple(sorted(options.counting.ignored))),
             text_forms=mixture.text_forms,
-            tuned_on=scales.tuned_on if rescoring.tuned is None else here,
+            tuned_on=scales.tuned_on if found.tuned is None else here,
         )
         with staged(options.output, replaces=replaces, last=(SCALES,)) as folder:
             for item in written_lists(
                 folder,
-                rescoring.lists,
+                found.lists,
                 format=lists.written_format,
                 token_scores=options.token_scores,
                 has_lm=bool(mixture.components),
@@ -240,8 +237,8 @@ def rescore(options: RescoreCommand) -> None:
                 write_best=options.write_best,
             ):
                 tally.add(item)
-            write_settings(folder, rescoring, tally, counted)
-        print_report(rescoring, tally, counted)
+            write_settings(folder, found, tally, counted)
+        print_report(found, tally, counted)
 
 
 def lattice_scales(lists: CheckedLists) -> Scales:

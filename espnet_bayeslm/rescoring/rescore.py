@@ -12,7 +12,18 @@ import os
 import sys
 import weakref
 from collections.abc import Iterator
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import (
+    Any,
+    Collection,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
 
 import numpy as np
 
@@ -48,7 +59,7 @@ Options = TypeVar("Options", bound=RescoreOptions)
 
 
 @dataclasses.dataclass(eq=False)
-class Rescoring(Iterator):
+class RescoredLists(Iterator):
     """An iterator of rescored lists.
 
     Attributes:
@@ -67,6 +78,72 @@ class Rescoring(Iterator):
         return next(self.lists)
 
 
+class Rescoring:
+    """One rescoring, behind `bayeslm rescore` and `espnet_bayeslm.rescore`.
+
+    `prepare` finds whatever can be wrong before the long work. Within `run` lists are scored, then
+    scales tuned where there are references, then the best hypotheses chosen.
+
+    Args:
+        options: The options; those that `adapted` brings are added.
+        *tunes: Names of arguments that ask for a tuning, for messages.
+
+    Attributes:
+        options: The options.
+        normalization: Normalisation of hypotheses, references and bias lists.
+        scales: Scales that are given; None: they are tuned, or the defaults.
+    """
+
+    def __init__(self, options: SharedRescoreOptions, *tunes: str):
+        if options.adapted is not None:
+            from espnet_bayeslm.rescoring.adapted_folder import with_adapted
+
+            options = with_adapted(options)
+        self.options = options
+        self.scales = options.given_scales(*tunes)
+        self.normalization = Normalization(options.normalize, kept=options.counting.ignored)
+
+    def prepare(
+        self,
+        lists: Iterable[NBest],
+        refs: Optional[Refs],
+        *,
+        utts: Collection[str],
+        firsts: Mapping[str, Sequence[str]],
+        known: Optional[Refs] = None,
+    ) -> None:
+        """Take lists and references, which are normalised already.
+
+        Args:
+            lists: The lists.
+            refs: References to tune on; None: nothing is tuned.
+            utts: Utterances of the lists, as far as they are known: they have bias lists.
+            firsts: First hypotheses of some lists, which show the spelling.
+            known: References to count errors with; None: those to tune on.
+        """
+        options, self.lists, self.refs = self.options, lists, refs
+        if refs is None:
+            options.check_untuned()
+        spelled = refs if known is None else known
+        warn_of_spelling(spelled or {}, firsts, options.counting, given=self.normalization.steps)
+        # the lists come normalised, and there is one source of scales
+        own: Any = dict(scales=self.scales, lmwt=None, word_penalty=None, normalize="")
+        if options.bias is not None:
+            own["bias"] = bias_lists(options.bias, self.normalization, utts)
+        own["ignore_words"] = options.counting.ignored
+        self.options = dataclasses.replace(options, **own)
+
+    @contextlib.contextmanager
+    def run(self, pool: Optional[Pool], **where: Any) -> Iterator[RescoredLists]:
+        """Lists with their new best hypotheses, to be read within the block."""
+        lists, options, refs, histories = self.lists, self.options, self.refs, None
+        if refs is not None and options.context != "none":
+            options, histories = with_tuned_histories(pool, lists, options, refs=refs, **where)
+        where.update(tunes=refs is not None, histories=histories)
+        with scored_lists(pool, lists, options, **where) as (scored, mixture):
+            yield tune_and_choose(scored, mixture, options, refs=refs)
+
+
 @with_options(SharedRescoreOptions)
 def rescore(
     lists: Iterable[NBest],
@@ -75,7 +152,7 @@ def rescore(
     refs: Optional[Refs] = None,
     device: Optional[str] = None,
     **options: Any,
-) -> Rescoring:
+) -> RescoredLists:
     """An iterator of rescored lists, as `bayeslm rescore` makes them; nothing is written.
 
     Workers end with the iterator.
@@ -94,63 +171,31 @@ def rescore(
     Raises:
         InputError: Something does not fit; lists are checked as they come.
     """
-    given = SharedRescoreOptions(**options)
-    if given.adapted is not None:
-        from espnet_bayeslm.rescoring.adapted_folder import with_adapted
-
-        given = with_adapted(given)
-    scales = given.given_scales(*["tune=True"] * tune)
-    given = dataclasses.replace(given, scales=scales, lmwt=None, word_penalty=None)
-    if tune and refs is None:
+    job = Rescoring(SharedRescoreOptions(**options), *["tune=True"] * tune)
+    given, normalization = job.options, job.normalization
+    if tune or given.bias is not None:
         lists = list(lists)
-        refs = _own_refs(lists)
-    refs = refs if tune else None
-    normalization = Normalization(given.normalize, kept=given.counting.ignored)
-    if given.bias is not None:
-        lists = list(lists)
-        bias = bias_lists(given.bias, normalization, [item.utt for item in lists])
-        given = dataclasses.replace(given, bias=bias)
-    if normalization.steps:
-        lists = normalized(lists, normalization)
-        refs = None if refs is None else normalization.text(refs)
+        refs = _own_refs(lists) if tune and refs is None else refs
+    utts = [item.utt for item in lists] if isinstance(lists, list) else ()
+    refs = normalization.text(refs) if tune and refs is not None else None
+    lists = normalized(lists, normalization) if normalization.steps else lists
+    firsts = Subset()
     if refs is not None:
         lists = list(lists)
-        firsts = Subset()
         for item in lists:
             firsts.add(item.utt, item.hypotheses[0].words)
-        warn_of_spelling(refs, firsts.texts, given.counting, given=normalization.steps)
+    job.prepare(lists, refs, utts=utts, firsts=firsts.texts)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(given.pool(preload=PRELOAD, in_program=True))
         if pool is not None:
             _check_on_workers(given, device)
         where: Any = dict(ngpu=given.ngpu, device=device)
-        rescoring = stack.enter_context(rescored(pool, lists, given, refs=refs, **where))
+        found = stack.enter_context(job.run(pool, **where))
         held = stack.pop_all()
-    rescoring.lists = _within(held, rescoring.lists)
+    found.lists = _within(held, found.lists)
     # where it is never read to its end
-    weakref.finalize(rescoring, held.__exit__, GeneratorExit, None, None)
-    return rescoring
-
-
-@contextlib.contextmanager
-def rescored(
-    pool: Optional[Pool],
-    lists: Iterable[NBest],
-    options: RescoreOptions,
-    *,
-    refs: Optional[Refs],
-    **where: Any,
-) -> Iterator[Rescoring]:
-    """Lists that are scored, tuned on references where there are some, and chosen from.
-
-    The lists are to be read within the block.
-    """
-    histories = None
-    if refs is not None and options.context != "none":
-        options, histories = with_tuned_histories(pool, lists, options, refs=refs, **where)
-    where.update(tunes=refs is not None, histories=histories)
-    with scored_lists(pool, lists, options, **where) as (scored, mixture):
-        yield tune_and_choose(scored, mixture, options, refs=refs)
+    weakref.finalize(found, held.__exit__, GeneratorExit, None, None)
+    return found
 
 
 def with_tuned_histories(
@@ -192,7 +237,7 @@ def tune_and_choose(
     options: RescoreOptions = AS_USUAL,
     *,
     refs: Optional[Refs] = None,
-) -> Rescoring:
+) -> RescoredLists:
     """An iterator of rescored lists, from an iterator of scored ones.
 
     With references scales are tuned on the lists first, which then are all kept in memory.
@@ -202,7 +247,9 @@ def tune_and_choose(
     how: Any = dict(confidence=options.confidence or given.decision == "mbr")
     if refs is None:
         given.warn_untuned(mixture, **how)
-        return Rescoring((choose(item, mixture, given, **how) for item in scored), mixture, given)
+        return RescoredLists(
+            (choose(item, mixture, given, **how) for item in scored), mixture, given
+        )
     lists = list(scored)
     groups = whole_units([item.nbest for item in lists], options.place_of).of
     if all(item.nbest.scores(name) is None for item in lists for name in SCORES):
@@ -213,9 +260,9 @@ def tune_and_choose(
         LOG.warning(tuned.unused)
     if options.folds is None:
         chosen = (choose(item, mixture, scales, **how) for item in lists)
-        return Rescoring(chosen, mixture, scales, tuned)
+        return RescoredLists(chosen, mixture, scales, tuned)
     folds, rescored = rescored_in_folds(lists, refs, mixture, options, groups, **how)
-    return Rescoring(iter(rescored), mixture, scales, tuned._replace(folds=folds))
+    return RescoredLists(iter(rescored), mixture, scales, tuned._replace(folds=folds))
 
 
 def rescored_in_folds(

@@ -142,7 +142,7 @@ def test_the_best_of_each_list_are_lists_for_another_lm(nbest, ngram, tmp_path, 
 def test_outputs_that_cannot_be_replaced_are_known_before_the_scoring(
     nbest, ngram, tuned, tmp_path, refused, monkeypatch
 ):
-    monkeypatch.setattr(rescore, "rescored", lambda *_, **__: pytest.fail("it was scored"))
+    monkeypatch.setattr(rescore.Rescoring, "run", lambda *_, **__: pytest.fail("it was scored"))
     (tmp_path / "link").symlink_to("nowhere")
     write(tmp_path / "mine" / "thesis", "of years")
     lists = shutil.copytree(tuned, tmp_path / "lists")
@@ -412,9 +412,9 @@ def test_a_normalisation_that_lowers_the_error_rate_is_said_first(
     (tmp_path / "ref").write_text("".join(f"{u} {' '.join(w).title()}\n" for u, w in texts.items()))
     refs = dict.fromkeys(given, tmp_path / "ref")
     scored = []
-    whole = rescore.rescored
+    whole = rescore.Rescoring.run
     monkeypatch.setattr(
-        rescore, "rescored", lambda *a, **k: scored.append(caplog.text) or whole(*a, **k)
+        rescore.Rescoring, "run", lambda *a, **k: scored.append(caplog.text) or whole(*a, **k)
     )
     run(nbest=lists, nbest_format="jsonl", ngram=ngram, **refs, output=tmp_path / "out")
     assert "--normalize lower: first pass 100.00 -> 0.00 %" in scored[0]

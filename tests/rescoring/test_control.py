@@ -13,7 +13,7 @@ from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListTally, ScoredList, choose
 from espnet_bayeslm.rescoring.feature_tuning import AS_IT_CAME, feature_sets
 from espnet_bayeslm.rescoring.features import sign_of
-from espnet_bayeslm.rescoring.rescore import Rescoring, tune_and_choose
+from espnet_bayeslm.rescoring.rescore import RescoredLists, tune_and_choose
 from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, read_scales
 
@@ -194,7 +194,7 @@ def test_lists_that_lack_a_score_of_the_control_have_none(tmp_path, caplog):
     assert "without the LM" not in {**tally.errors, **tally.tests()}
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"nbest.jsonl", "lmwt.nn", "text", "trn"}
-    print_report(Rescoring(iter(()), MIXTURE, scales), tally, Counted())
+    print_report(RescoredLists(iter(()), MIXTURE, scales), tally, Counted())
     assert "without the LM: the lists lack a score that its scales weigh" in caplog.text
 
 

@@ -15,7 +15,7 @@ from espnet_bayeslm.report import weight_sweep
 from espnet_bayeslm.rescoring.decision import ListTally, ScoredList, choose
 from espnet_bayeslm.rescoring.feature_tuning import chosen_errors
 from espnet_bayeslm.rescoring.features import hypothesis_features, totals
-from espnet_bayeslm.rescoring.rescore import Rescoring, tune_and_choose
+from espnet_bayeslm.rescoring.rescore import RescoredLists, tune_and_choose
 from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import read_scales, scales_of
 from espnet_bayeslm.rescoring.tuning import (
@@ -151,7 +151,7 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(lists, how, tmp
     errors = hypothesis_errors([item.nbest for item in lists], refs)
     own = dict(tuned.chosen.weights)
     assert reported == chosen_errors(features, errors, own)
-    done = Rescoring(iter(()), given, tuned.scales, tuned)
+    done = RescoredLists(iter(()), given, tuned.scales, tuned)
     write_settings(tmp_path, done, ListTally(None), Counted())
     scales = read_scales(tmp_path / "scales.yaml")
     assert errors_of(lists, refs, given, scales) == reported
