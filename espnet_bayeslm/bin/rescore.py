@@ -215,7 +215,7 @@ def rescore(options: RescoreCommand) -> None:
     workers = options.pool(preload=PRELOAD)
     lists, refs, replaces = prepared(job, options)
     where: Any = dict(ngpu=options.ngpu, output=options.output, total=len(lists.utts))
-    tally = ListTally(refs, options.counting, job.options.loaded_bias)
+    tally = ListTally(refs, options.counting, job.options.bias)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(workers)
         found = stack.enter_context(job.run(pool, **where))

@@ -61,7 +61,7 @@ def read_weights(
         )
     if weights is None:
         return np.ones(1)
-    if isinstance(weights, (str, os.PathLike)) and is_file(weights):
+    if isinstance(weights, (str, os.PathLike)) and Path(weights).is_file():
         known = read_weights_file(weights)
         try:
             return check_weights(match_weights(known, names, fingerprints), len(names))

@@ -240,7 +240,7 @@ def choose(
         item.choice(features, scales, scales.decision),
         item.uncertainty,
         control=best_of_control,
-        subtracted={name: scores[f"{SUBTRACTED}.{name}"] for name in scales.subtracted},
+        subtracted={r.name: scores[f"{SUBTRACTED}.{r.name}"] for r in mixture.subtracted},
         unbiased=best_of_unbiased,
         totals=item.totals(features, scales).values,
     )

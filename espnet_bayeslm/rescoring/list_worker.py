@@ -67,7 +67,7 @@ class ListWorker(MixtureWorker):
         super().__init__(options.mixture(device or device_of(ngpu), tunes=tunes))
         self._options, self._histories = options, histories
         self._in_context = options.context != "none"
-        self._bias = options.loaded_bias
+        self._bias = options.bias
         self._scorers = [component.scorer for component in self.mixture.every]
         self._uncertain: Any = None
         if options.uncertainty:
@@ -267,7 +267,7 @@ def scored_lists(
     if not tunes:
         options.check_untuned()
     own = part_of(RescoreOptions, options)
-    bias = own.loaded_bias
+    bias = own.bias
     if own.utt2lm is not None:
         where: Any = dict(tunes=tunes, histories=histories, ngpu=ngpu, device=device)
         yield scored_by_own_lms(pool, list(lists), own, output, **where)

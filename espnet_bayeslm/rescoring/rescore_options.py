@@ -12,14 +12,12 @@ from typing import (
 )
 
 from espnet_bayeslm.engine.work import EngineOptions
-from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.evaluation.normalization import normalize_option
 from espnet_bayeslm.evaluation.wer import CountingOptions
 from espnet_bayeslm.loading.component_options import GPUOptions, RecordingOptions, SubtractOptions
 from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
-from espnet_bayeslm.rescoring.bias import Given
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
 from espnet_bayeslm.rescoring.features import BIAS, SUBTRACTED
 from espnet_bayeslm.rescoring.scales import Scales, read_scales
@@ -74,7 +72,8 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         " other have one name, that of their folder",
         None,
     )
-    bias: Given = option(
+    # once it is read, `BiasLists`
+    bias: Any = option(
         "Words and phrases that an utterance may hold, such as names: JSON lines"
         ' {"utt": .., "words": [..]}, a Kaldi archive, or plain text for all utterances, a phrase'
         " on each line, perhaps with a tab and its weight",
@@ -150,11 +149,6 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         added = (*own, *(row for row in known.added if row[0] == BIAS))
         decision = self.decision or known.decision
         return dataclasses.replace(known, added=added, decision=decision)
-
-    @property
-    def loaded_bias(self) -> Optional[BiasLists]:
-        """Bias lists, once they are read."""
-        return self.bias if isinstance(self.bias, BiasLists) else None
 
     def mixture(self, device: str, *, tunes: bool) -> Mixture:
         """LMs and n-grams, loaded; none where scales give them no weight."""

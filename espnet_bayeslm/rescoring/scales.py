@@ -148,10 +148,10 @@ class Scales:
             content.update(lmwt=self.lmwt, word_penalty=self.word_penalty)
         if self.posterior is not None:
             content["posterior"] = dataclasses.asdict(self.posterior)
-        if self.subtracted:
+        if self.added:
             content["subtracted"] = self.subtracted
-        if BIAS in dict(self.added):
-            content[BIAS] = dict(self.added)[BIAS]
+            content[BIAS] = dict(self.added).get(BIAS)
+            content = {name: value for name, value in content.items() if value not in (None, {})}
         for name in ("control", "unbiased"):
             if (others := getattr(self, name)) is not None:
                 content[name] = others.content()

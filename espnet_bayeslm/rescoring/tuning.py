@@ -177,7 +177,7 @@ def tune(
     each = options.tune_lms
     with_lm = [item.features(item.lm_scores(mixture, of_each=each)) for item in lists]
     without_lm = [item.features(None) for item in lists]
-    bias, again = options.loaded_bias, {}
+    bias, again = options.bias, {}
     if bias is not None:
         again = decoys_of(with_lm, nbests, refs, bias, options.bias_presence)
     every = validate(with_lm, errors, normalised_scores=is_normalised(with_lm), **how, **again)
