@@ -94,7 +94,8 @@ def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> Dict[str, 
     rest = [(n,) for n in names if sign_of(n) >= 0 and n not in {*bases[:1], new, *hidden}]
     given: Columns = tuple((name,) for name in (BIAS, EDITS) if name in known)
     if given:
-        small.update({f"{name}, {BIAS}": (*own, *given) for name, own in [*small.items()]})
+        alone = {", ".join([base, *labels]): ((base,), *lms) for base in bases}
+        small.update({f"{n}, {BIAS}": (*own, *given) for n, own in {**alone, **small}.items()})
     sets = {**small, **middle, "all features": ((bases[0],), *own_lm, *rest)}
     if not subtracted:
         return sets

@@ -59,10 +59,10 @@ def whole():
 def test_equals_the_distributions_of_each_draw(case, max_tokens, monkeypatch):
     monkeypatch.setitem(BLOCKS, "cpu", (3, 5))
     lm = whole() if case is None else make_generic(build(case))
-    found = token_uncertainty(lm, TEXTS, num_samples=3, max_tokens=max_tokens)
+    found = token_uncertainty(lm, TEXTS, num_samples=2, max_tokens=max_tokens)
     assert len(found) == len(TEXTS)
     for ids, values in zip(TEXTS, found, strict=True):
-        own, log_probs, predictive, information = naive(lm, ids, 3)
+        own, log_probs, predictive, information = naive(lm, ids, 2)
         fields = (values.draws, values.log_probs, values.entropy, values.mutual_information)
         for a, b in zip(fields, (own, log_probs, predictive, information), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-9, rtol=0)
