@@ -1,5 +1,6 @@
 """CTC prefix beam search: all alignments, torch's loss, LMs, vocabulary, hotwords, pyctcdecode."""
 
+import dataclasses
 import itertools
 import math
 import sys
@@ -321,6 +322,11 @@ def test_whole_texts_with_hotwords_have_their_scores(arpa):
         hot = plain_hotword_score(text.words, weights)
         assert text.hotword_score == pytest.approx(hot)
         assert text.score == pytest.approx(score + hot, abs=1e-4)
+
+
+def test_limits_are_those_of_pyctcdecode():
+    """Its `DEFAULT_BEAM_WIDTH`, `DEFAULT_PRUNE_LOGP` and `DEFAULT_MIN_TOKEN_LOGP`."""
+    assert dataclasses.astuple(BeamOptions()) == (100, -10.0, -5.0)
 
 
 @pytest.mark.parametrize("hotwords", [(), ("ab",), ("bb", "aab")])
