@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from mixtures import mixture_of
+from pretrained.tiny_models import write_model
 
 from espnet_bayeslm.bin.ngram import main as build
 from espnet_bayeslm.loading.component_options import ComponentOptions, SubtractOptions
@@ -62,6 +63,17 @@ def test_a_component_that_is_not_asked_for_weights(ngrams):
         mixture.word_scores(SENTENCES)
     with pytest.raises(InputError, match="no --weights for the 2 components 3gram, 2gram"):
         Mixture.load(MixtureOptions(ngrams=ngrams))
+
+
+def test_sentences_are_read_by_themselves_unless_a_context_is_asked_for(tmp_path):
+    model = f"hf:{write_model(tmp_path / 'model')}"
+    given = MixtureOptions(lms=[model], text_form="lower")
+    alone = Mixture.load(given).word_scores(SENTENCES)
+    for words, scores in zip(SENTENCES, alone, strict=True):
+        (expected,) = Mixture.load(given).word_scores([words])
+        np.testing.assert_allclose(scores.log_probs, expected.log_probs, atol=1e-4)
+    in_context = Mixture.load(given, context=1).word_scores(SENTENCES)
+    assert abs(in_context[1].log_probs - alone[1].log_probs).max() > 1e-3
 
 
 class Knows(WordScorer):

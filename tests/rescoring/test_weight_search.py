@@ -8,6 +8,7 @@ from espnet_bayeslm.rescoring import weight_search
 from espnet_bayeslm.rescoring.feature_tuning import folds
 from espnet_bayeslm.rescoring.features import (
     FIRST_WINS,
+    Problem,
     feature_table,
     hypothesis_features,
     is_normalised,
@@ -200,6 +201,16 @@ def test_the_search_ends_where_no_feature_alone_betters_the_smoothed_errors(seed
         found = weight_search.step(problem, weights, cost, direction, normalised(start))
         np.testing.assert_array_equal(found[0], weights)
     assert problem.list_errors(weights).sum() < problem.list_errors(start).sum()
+
+
+@pytest.mark.parametrize("anchor", [(1.0, 1.0, 1.0), (1.0, 0.2, 0.0)])
+def test_where_errors_tell_nothing_weights_are_those_of_the_anchor(anchor):
+    """All hypotheses have as many errors; one start is far from the anchor."""
+    rng = np.random.default_rng(0)
+    problem = Problem(rng.normal(size=(300, 4, 3)), np.ones((300, 4), int), np.ones(3))
+    start, anchor = np.array([0.0, 0.0, 1.0]), np.array(anchor)
+    weights, _ = descend(problem, start, anchor)
+    assert weights @ normalised(anchor) > 0.99 > start @ normalised(anchor)
 
 
 def test_folds_keep_groups_together_and_are_of_a_size():

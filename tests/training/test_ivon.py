@@ -268,6 +268,33 @@ def test_loaded_weights_stay_though_a_draw_was_held(part):
     assert (flat(net) == 1).all()
 
 
+def test_a_loaded_state_shows_its_own_deviations():
+    """Also where those of another state were shown before."""
+    net, optimizer = make()
+    train(net, optimizer, range(3))
+    early = copy.deepcopy(optimizer.state_dict())
+    shown = copy.deepcopy(net.state_dict())
+    train(net, optimizer, range(3, 9))
+    assert not torch.equal(
+        net.state_dict()["body.0.weight_log_std"], shown["body.0.weight_log_std"]
+    )
+    optimizer.load_state_dict(early)
+    for name, value in net.state_dict().items():
+        if name.endswith("_log_std"):
+            torch.testing.assert_close(value, shown[name])
+
+
+def test_the_start_of_a_posterior_is_as_its_options_say():
+    """By default 1 / sqrt(ess (0.1 + 1e-6)), as the algorithm's authors have it."""
+    net = make_net()
+    optimizer = IVON(net.parameters(), ess=500.0, lr=1e-12)
+    optimizer.attach(net, net.posterior)
+    train(net, optimizer, range(1))
+    found = net.state_dict()["body.0.weight_log_std"]
+    expected = torch.full_like(found, -0.5 * math.log(500 * (0.1 + 1e-6)))
+    torch.testing.assert_close(found, expected, atol=2e-2, rtol=0)
+
+
 def test_a_model_without_their_buffers_trains_too():
     bare = Net()
     optimizer = IVON(bare.parameters(), **OPTIONS)
