@@ -292,7 +292,7 @@ def test_the_start_of_a_posterior_is_as_its_options_say():
     train(net, optimizer, range(1))
     found = net.state_dict()["body.0.weight_log_std"]
     expected = torch.full_like(found, -0.5 * math.log(500 * (0.1 + 1e-6)))
-    torch.testing.assert_close(found, expected, atol=2e-2, rtol=0)
+    torch.testing.assert_close(found, expected, atol=0.1, rtol=0)
 
 
 def test_a_model_without_their_buffers_trains_too():
