@@ -28,6 +28,7 @@ from typing import (
 import numpy as np
 
 from espnet_bayeslm.engine.pool import Pool
+from espnet_bayeslm.evaluation.bias_lists import warn_if_common
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.text_checks import Subset, warn_of_spelling
 from espnet_bayeslm.loading.component_options import PRELOAD
@@ -130,6 +131,7 @@ class Rescoring:
         own: Any = dict(scales=self.scales, lmwt=None, word_penalty=None, normalize="")
         if options.bias is not None:
             own["bias"] = bias_lists(options.bias, self.normalization, utts)
+            warn_if_common(own["bias"], (spelled or firsts).values())
         own["ignore_words"] = options.counting.ignored
         self.options = dataclasses.replace(options, **own)
 

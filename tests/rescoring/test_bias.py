@@ -192,6 +192,14 @@ def test_without_references_a_phrase_has_its_default_weight(tmp_path):
     assert choose(scored, facts_of(), Scales(1.0).with_bias(3.0)).best == 1
 
 
+def test_a_list_of_common_words_is_told(caplog):
+    """It would bias every sentence."""
+    words = tuple("abcdefgh")
+    nbests = [NBest(f"u{n}", (Hypothesis(words),), ref=words) for n in range(20)]
+    list(espnet_bayeslm.rescore(nbests, bias=[*words, "anna"], tune=True))
+    assert "1 of 1 bias lists hold a tenth or more of the" in caplog.text
+
+
 def test_options_that_do_not_fit(tmp_path):
     nbest = NBest("u", (Hypothesis(("x",), 0.0), Hypothesis(("anna",), -1.0)), ref=("x",))
     with pytest.raises(InputError, match="--bias_weight where scales are tuned"):
