@@ -97,23 +97,29 @@ def guarded(
     refs: Mapping[str, Sequence[str]],
     bias: BiasLists,
 ) -> Guarded:
-    """Weights of which that of the bias list is so small that no other word is surely worse."""
+    """Weights of which that of the bias list is so small that nothing else is surely worse.
+
+    Neither words outside of it are, nor lists whose bias list does not hold what was said.
+    """
     names = [n for n, own in every.sets.items() if not {BIAS, EDITS} & {c[0] for c in own}]
     unbiased = every.tuned(every.choice([AS_IT_CAME, *names]))
     outside = [_unbiased_errors(item, refs[item.utt], bias.of(item.utt)) for item in nbests]
-    before = _errors(every.lists, outside, dict(unbiased.weights))
+    guards = [(every.lists, outside), (every.decoys or every.lists, every.errors)]
+    before = [_errors(every.lists, errors, dict(unbiased.weights)) for _, errors in guards]
+
+    def harms(weights: Mapping[str, float]) -> bool:
+        losses = (_errors(*own, weights) - old for own, old in zip(guards, before, strict=True))
+        return any(map(_is_worse, losses))
+
     for halved in range(HALVINGS + 1):
         weights = dict(chosen.weights)
-        if not weights.get(BIAS):
+        if not weights.get(BIAS) or not harms(weights):
             break
-        if not _is_worse(_errors(every.lists, outside, weights) - before):
-            break
-        if halved == HALVINGS:
-            chosen = unbiased
-            break
-        LOG.info("words that are in no bias list lose: its weight %.3g is halved", weights[BIAS])
+        LOG.info(
+            "words outside of bias lists, or decoys, lose: weight %.3g is halved", weights[BIAS]
+        )
         weights[BIAS] /= 2
-        chosen = every.weighed(chosen, weights)
+        chosen = unbiased if halved == HALVINGS else every.weighed(chosen, weights)
     with_it = dict(chosen.weights)
     counts = {
         "without a bias list": _errors(every.lists, every.errors, dict(unbiased.weights)),
