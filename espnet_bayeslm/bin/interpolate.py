@@ -51,14 +51,14 @@ def interpolate(options: InterpolateOptions) -> None:
         mixture, scores = scored_by_utt2lm(options, sentences, device)
     else:
         mixture = Mixture.load(options, device, context=context, unit=options.unit)
-        scores = mixture.each(lines)
+        scores = mixture.each(lines, checked=options.unit != "token")
     if options.unit == "token":
         from espnet_bayeslm.loading.token_text import check_knows
 
         for path, found in zip(options.ngrams, scores[len(options.lms) :], strict=True):
             check_knows(path, lines, found)
-    elif options.utt2lm is None:
-        mixture.check_words(lines, scores, keyed=options.keyed)
+    elif not options.keyed:
+        mixture.check_no_ids(lines, scores)
     weights, components = estimate_weights(scores), [*mixture.facts.components]
     if options.utt2lm is not None:  # LMs of one name have no digest in common
         components[0] = components[0]._replace(fingerprint="")
@@ -98,8 +98,7 @@ def scored_by_utt2lm(
     for lm, keys in of_lms.items():
         own = dataclasses.replace(options, lms=[lm, *options.lms[1:]])
         mixture, lines = Mixture.load(own, device), [sentences[key] for key in keys]
-        scores = mixture.each(lines)
-        mixture.check_words(lines, scores)
+        scores = mixture.each(lines, checked=True)
         rows.update(zip(keys, map(list, zip(*scores, strict=True)), strict=True))
     columns = zip(*(rows[key] for key in sentences), strict=True)
     return mixture, [list(column) for column in columns]

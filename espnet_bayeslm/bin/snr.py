@@ -131,7 +131,9 @@ def prune_component(
     # pruning does not change which words are unknown: they are counted, and told, once
     lines = list(sentences.values())
     alone = Mixture([component], max_oov_rate=options.max_oov_rate)
-    alone.check_words(lines, alone.each(lines), keyed=options.keyed)
+    scores = alone.each(lines, checked=True)
+    if not options.keyed:
+        alone.check_no_ids(lines, scores)
     kinds, tokens = alone.components, alone.token_counts_of_each(lines)
 
     def measure() -> Dict[str, Any]:

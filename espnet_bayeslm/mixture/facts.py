@@ -75,7 +75,8 @@ class MixtureFacts(NamedTuple):
     @property
     def signature(self) -> str:
         """All that word scores depend on, besides options and sentences."""
-        return f"{self.digests} {self.text_forms}"
+        weights = [row.weight for row in (*self.components, *self.subtracted)]
+        return f"{self.digests} {self.text_forms} {weights}"
 
     def warn_of_other_forms(self) -> None:
         """Warn of each LM that reads text in another form than a file has kept."""

@@ -154,14 +154,22 @@ class Mixture(WordScorer):
             lm.prepare(sentences or (), given[name])
         return True
 
-    def each(self, sentences: Sentences) -> List[List[WordScores]]:
+    def each(self, sentences: Sentences, *, checked: bool = False) -> List[List[WordScores]]:
         """Scores of each sentence by each component, those with context in one text.
 
         Repeated sentences are a component's own affair: with context each stands in its place.
+        With `checked` the words that a component does not know are, before the next one scores.
         """
         size = sys.maxsize if self.context else BLOCK_SIZE
         blocks = [sentences[n : n + size] for n in range(0, len(sentences), size)]
-        return [[s for b in blocks for s in c.scorer.word_scores(b)] for c in self.every]
+        found = []
+        for n, component in enumerate(self.every):
+            found.append([s for block in blocks for s in component.scorer.word_scores(block)])
+            if checked:
+                count = UnknownWords(component.name, self.max_oov_rate)
+                count.add(sentences, found[-1])
+                count.check(functools.partial(self.mends, n), report=True)
+        return found
 
     def mixed(self, log_probs: np.ndarray) -> np.ndarray:
         """Ln p, (n,), of ln p by each component, (K, n)."""
@@ -219,31 +227,21 @@ class Mixture(WordScorer):
             count.num_words = len(words)
         return counts
 
-    def check_words(
-        self,
-        sentences: Sentences,
-        scores: Optional[Sequence[Sequence[WordScores]]] = None,
-        *,
-        keyed: bool = True,
-        remedy: str = ONE_FORM,
-    ) -> None:
+    def check_words(self, sentences: Sentences, *, remedy: str = ONE_FORM) -> None:
         """Raise an InputError where a component does not know too many words; tell their rate.
 
-        Args:
-            sentences: The sentences.
-            scores: Scores of each sentence by each component, which say what words are unknown;
-                None: the components are asked.
-            keyed: False: the lines may begin with utterance ids, which is refused.
-            remedy: Sentence that tells how text and LMs agree.
+        The `remedy` is a sentence that tells how text and LMs agree.
         """
-        counts = self.unknown_in([*itertools.chain.from_iterable(sentences)] if not scores else [])
-        for count, of_component in zip(counts, scores or (), strict=False):
-            count.add(sentences, of_component)
-        for n, count in enumerate(counts):
+        for n, count in enumerate(self.unknown_in([*itertools.chain.from_iterable(sentences)])):
             count.check(functools.partial(self.mends, n), report=True, remedy=remedy)
-        if not keyed:
-            is_known = lambda word: any(word not in c.words for c in counts)  # noqa: E731
-            check_no_ids(sentences, is_known, remedy=NO_IDS)
+
+    def check_no_ids(self, sentences: Sentences, scores: Sequence[Sequence[WordScores]]) -> None:
+        """Raise an InputError where lines begin with utterance ids, which no component knows."""
+        words = [*itertools.chain.from_iterable(sentences)]
+        oov = ([s.oov[:-1] for s in of_component] for of_component in scores)
+        unknown = [{*itertools.compress(words, np.concatenate([[], *own]))} for own in oov]
+        is_known = lambda word: any(word not in own for own in unknown)  # noqa: E731
+        check_no_ids(sentences, is_known, remedy=NO_IDS)
 
     def mends(self, index: int, words: Counter[str]) -> List[str]:
         """Lines that say how unknown words differ from words that a component knows."""

@@ -8,53 +8,83 @@ from __future__ import annotations
 
 import fractions
 import math
-from pathlib import Path
-from typing import Any, Collection, Dict, Mapping, NamedTuple, Sequence, Union
+import os
+import unicodedata
+from typing import (
+    Any,
+    Collection,
+    Dict,
+    FrozenSet,
+    Iterable,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 
 from espnet_bayeslm.evaluation.bias_lists import BiasList, BiasLists, read_bias
 from espnet_bayeslm.evaluation.biased_words import part_errors_of_list
 from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.evaluation.wer import Counting
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.feature_tuning import AS_IT_CAME, TunedWeights, Validated
-from espnet_bayeslm.rescoring.features import BIAS, EDITS, Features, totals
+from espnet_bayeslm.rescoring.features import BIAS, Features, totals
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
 
-Given = Union[PathLike, BiasLists, BiasList, Sequence[str], None]
-"""A file of bias lists, or lists that are loaded."""
 # One-sided 5 % of a normal distribution
 SURELY_WORSE = 1.645
 HALVINGS = 6
 """Times that the guard halves a weight, before it takes the list away."""
 
 
-def bias_lists(given: Given, normalization: Normalization, utts: Collection[str]) -> BiasLists:
-    """Bias lists of the utterances, read and normalised."""
-    if isinstance(given, BiasLists):
-        return given
-    if isinstance(given, BiasList):
-        return BiasLists(shared=given)
-    if isinstance(given, (str, Path)):
+def bias_lists(given: Any, normalization: Normalization, utts: Collection[str]) -> BiasLists:
+    """Bias lists of the utterances, read and normalised.
+
+    Args:
+        given: A file; `BiasLists`, or one `BiasList` of all utterances; or phrases, in a mapping or
+            in pairs with weights of their own.
+        normalization: Steps that each phrase goes through.
+        utts: Utterances of the N-best lists, as far as they are known.
+    """
+    if isinstance(given, (str, os.PathLike)):
         return read_bias(given, normalization, utts=utts)
-    if not isinstance(given, (list, tuple, set, frozenset)):
-        problem = f"bias is a {type(given).__name__}: a file, phrases or BiasLists were expected"
-        raise InputError(problem)
-    phrases = (" ".join(normalization.words(phrase.split())) for phrase in given)
-    return BiasLists(shared=BiasList((phrase, None) for phrase in phrases))
+
+    def spelled(rows: Iterable[Tuple[str, Optional[float]]]) -> BiasList:
+        return BiasList((" ".join(normalization.words(p.split())), weight) for p, weight in rows)
+
+    if isinstance(given, BiasLists):
+        lists = {utt: spelled(own.weights.items()) for utt, own in given.lists.items()}
+        return BiasLists(lists, spelled(given.shared.weights.items()))
+    if isinstance(given, BiasList):
+        given = given.weights
+    try:
+        rows = given.items() if isinstance(given, Mapping) else given
+        pairs = [(row, None) if isinstance(row, str) else row for row in rows]
+        return BiasLists(shared=spelled(pairs))
+    except (TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"bias is a {type(given).__name__} of something else than phrases ({error})",
+            remedy="Give a file, phrases, {phrase: weight}, or BiasLists.",
+        ) from error
 
 
 def bias_features(bias: BiasLists, nbest: NBest, said: Sequence[str] = ()) -> Features:
     """Weight of the phrases that each hypothesis holds, (N,), by the feature's name.
 
-    Phrases that were said are no part of the list: it is a decoy.
+    Phrases that were said, in whatever reading, are no part of the list: it is a decoy.
     """
     own = bias.of(nbest.utt)
     if said:
-        left_out = {*own.held(said)}
-        own = BiasList(row for row in own.weights.items() if row[0] not in left_out)
+        text = unicodedata.normalize("NFC", " ".join(said)).split()
+        sizes = range(1, 1 + max((phrase.count(" ") + 1 for phrase in own.weights), default=0))
+        heard = {" ".join(text[n : n + size]) for size in sizes for n in range(len(text))}
+        own = BiasList(row for row in own.weights.items() if row[0] not in heard)
     return {BIAS: np.array([own.total(hyp.words) for hyp in nbest.hypotheses])}
 
 
@@ -70,6 +100,8 @@ def decoys_of(
     `presence` is the share of lists that hold a phrase of what was said.
     """
     share = fractions.Fraction(presence).limit_denominator(20)
+    if 0 < presence < 1:  # neither goes
+        share = min(max(share, fractions.Fraction(1, 20)), fractions.Fraction(19, 20))
     weights = share.numerator, share.denominator - share.numerator
     pairs = zip(features, nbests, strict=True)
     decoys = [{**own, **bias_features(bias, item, refs[item.utt])} for own, item in pairs]
@@ -96,14 +128,15 @@ def guarded(
     nbests: Sequence[NBest],
     refs: Mapping[str, Sequence[str]],
     bias: BiasLists,
+    ignored: FrozenSet[str],
 ) -> Guarded:
     """Weights of which that of the bias list is so small that nothing else is surely worse.
 
     Neither words outside of it are, nor lists whose bias list does not hold what was said.
     """
-    names = [n for n, own in every.sets.items() if not {BIAS, EDITS} & {c[0] for c in own}]
+    names = [n for n, own in every.sets.items() if (BIAS,) not in own]
     unbiased = every.tuned(every.choice([AS_IT_CAME, *names]))
-    outside = [_unbiased_errors(item, refs[item.utt], bias.of(item.utt)) for item in nbests]
+    outside = [_unbiased_errors(x, refs[x.utt], bias.of(x.utt), ignored) for x in nbests]
     guards = [(every.lists, outside), (every.decoys or every.lists, every.errors)]
     before = [_errors(every.lists, errors, dict(unbiased.weights)) for _, errors in guards]
 
@@ -120,6 +153,8 @@ def guarded(
         )
         weights[BIAS] /= 2
         chosen = unbiased if halved == HALVINGS else every.weighed(chosen, weights)
+    if chosen.errors["tuned"] > unbiased.errors["tuned"]:
+        chosen = unbiased
     with_it = dict(chosen.weights)
     counts = {
         "without a bias list": _errors(every.lists, every.errors, dict(unbiased.weights)),
@@ -130,9 +165,13 @@ def guarded(
     return Guarded(chosen, unbiased, {name: int(own.sum()) for name, own in counts.items()})
 
 
-def _unbiased_errors(nbest: NBest, ref: Sequence[str], own: BiasList) -> np.ndarray:
+def _unbiased_errors(
+    nbest: NBest, ref: Sequence[str], own: BiasList, ignored: FrozenSet[str]
+) -> np.ndarray:
     """Errors of the words outside of a bias list in each hypothesis, (N,)."""
-    parts = part_errors_of_list(ref, [hyp.words for hyp in nbest.hypotheses], own.words)
+    units = Counting("word", ignored).units
+    hyps = [units(hyp.words) for hyp in nbest.hypotheses]
+    parts = part_errors_of_list(units(ref), hyps, own.words)
     return np.array([part.unbiased.errors for part in parts])
 
 

@@ -278,7 +278,9 @@ class ListTally:
         whose = () if refs is None else (FIRST_PASS, NO_LM, NO_BIAS, RESCORED, ORACLE)
         self.errors = dict.fromkeys(whose, NO_WORDS)
         none = PartErrors(NO_WORDS, NO_WORDS)
-        self.parts = {} if None in (refs, bias) else dict.fromkeys(whose[:-1], none)
+        # of words, as they are counted
+        has_parts = bias is not None and counting.unit == "word"
+        self.parts = dict.fromkeys(whose[:-1] if has_parts else (), none)
         # the system before (A) -> its segments with the new best (B)
         self._segments: Dict[str, List[SegmentErrors]] = {name: [] for name in whose[:3]}
         # posterior masses, confidences, and 1 where the word is right
@@ -304,7 +306,7 @@ class ListTally:
             self.errors[name] += counts[places[name]]
         biased = () if self.bias is None else self.bias.of(item.nbest.utt).words
         for name, before in self.parts.items():
-            parts = part_errors(said, item.nbest.hypotheses[places[name]].words, biased)
+            parts = part_errors(ref, hyps[places[name]], biased)
             pairs = zip(before, parts, strict=True)
             self.parts[name] = PartErrors(*(old + new for old, new in pairs))
         best = align(ref, hyps[item.best])

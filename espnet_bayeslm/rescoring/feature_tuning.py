@@ -16,7 +16,6 @@ import numpy as np
 from espnet_bayeslm.evaluation.wer import FIRST_PASS, ORACLE
 from espnet_bayeslm.rescoring.features import (
     BIAS,
-    EDITS,
     FIRST_WINS,
     LENGTH_TIMES,
     LM,
@@ -92,10 +91,9 @@ def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> Dict[str, 
     own_lm: Columns = ((new,),) if new in known else ()
     subtracted: Columns = tuple((name,) for name in names if sign_of(name) < 0)
     rest = [(n,) for n in names if sign_of(n) >= 0 and n not in {*bases[:1], new, *hidden}]
-    given: Columns = tuple((name,) for name in (BIAS, EDITS) if name in known)
-    if given:
+    if BIAS in known:
         alone = {", ".join([base, *labels]): ((base,), *lms) for base in bases}
-        small.update({f"{n}, {BIAS}": (*own, *given) for n, own in {**alone, **small}.items()})
+        small.update({f"{n}, {BIAS}": (*own, (BIAS,)) for n, own in {**alone, **small}.items()})
     sets = {**small, **middle, "all features": ((bases[0],), *own_lm, *rest)}
     if not subtracted:
         return sets

@@ -9,7 +9,6 @@
 | `log_prob.NAME` | the same under one LM |
 | `subtracted.NAME` | ln P under a subtracted LM; its weight is at or below zero |
 | `bias` | weights of the phrases of its bias list that it holds, each once |
-| `edits` | minus the letters in which its words differ from what was recognised |
 | `words`, `chars` | how many; characters without blanks |
 | `rank` | -ln rank in the list, from 0 |
 | `is_first` | 1 for the recogniser's best, else 0 |
@@ -34,9 +33,9 @@ LM = "log_prob"
 """ln P under the mixture; `log_prob.NAME` is that of one LM."""
 SUBTRACTED = "subtracted"
 """ln P under a subtracted LM: `subtracted.NAME`."""
-BIAS, EDITS = "bias", "edits"
-"""Phrases of a bias list, and the letters that were changed for one."""
-_SIGNS = {LM: 1, SUBTRACTED: -1, BIAS: 1, EDITS: 1}
+BIAS = "bias"
+"""Phrases of a bias list."""
+_SIGNS = {LM: 1, SUBTRACTED: -1, BIAS: 1}
 FIRST_WINS = (("is_first", 1.0),)
 """Weights by which the first hypothesis wins: the list stays as it came."""
 # Totals that differ by less than this part of their size are equal: the first of them wins.

@@ -125,6 +125,9 @@ class Rescoring:
         options, self.lists, self.refs = self.options, lists, refs
         if refs is None:
             options.check_untuned()
+        elif options.bias_weight is not None:
+            remedy = "Leave it out to tune the weight, or give --lmwt or --scales."
+            raise InputError("--bias_weight where scales are tuned", remedy=remedy)
         spelled = refs if known is None else known
         warn_of_spelling(spelled or {}, firsts, options.counting, given=self.normalization.steps)
         # the lists come normalised, and there is one source of scales
@@ -132,7 +135,7 @@ class Rescoring:
         if options.bias is not None:
             own["bias"] = bias_lists(options.bias, self.normalization, utts)
             warn_if_common(own["bias"], (spelled or firsts).values())
-        own["ignore_words"] = options.counting.ignored
+        own["ignore_words"] = tuple(sorted(options.counting.ignored))
         self.options = dataclasses.replace(options, **own)
 
     @contextlib.contextmanager
@@ -161,7 +164,7 @@ def rescore(
 
     Args:
         lists: N-best lists, as `read_nbest` yields them; some blocks of them are kept in memory,
-            with `tune` all.
+            with `tune` or `bias` all.
         tune: Find scales on these lists; never worse on them than the first pass.
         refs: Utterance id -> words, to tune on; None: the lists' own references.
         device: Where the weights of LMs go that are loaded; None: as `ngpu` says.
@@ -182,7 +185,7 @@ def rescore(
     refs = normalization.text(refs) if tune and refs is not None else None
     lists = normalized(lists, normalization) if normalization.steps else lists
     firsts = Subset()
-    if refs is not None:
+    if refs is not None or given.bias is not None:
         lists = list(lists)
         for item in lists:
             firsts.add(item.utt, item.hypotheses[0].words)
@@ -249,9 +252,10 @@ def tune_and_choose(
     how: Any = dict(confidence=options.confidence or given.decision == "mbr")
     if refs is None:
         given.warn_untuned(mixture, **how)
-        return RescoredLists(
-            (choose(item, mixture, given, **how) for item in scored), mixture, given
-        )
+        if options.scales is None and options.bias is not None and not mixture.components:
+            scored = map(_with_one_score, scored)
+        chosen = (choose(item, mixture, given, **how) for item in scored)
+        return RescoredLists(chosen, mixture, given)
     lists = list(scored)
     groups = whole_units([item.nbest for item in lists], options.place_of).of
     if all(item.nbest.scores(name) is None for item in lists for name in SCORES):
@@ -265,6 +269,18 @@ def tune_and_choose(
         return RescoredLists(chosen, mixture, scales, tuned)
     folds, rescored = rescored_in_folds(lists, refs, mixture, options, groups, **how)
     return RescoredLists(iter(rescored), mixture, scales, tuned._replace(folds=folds))
+
+
+def _with_one_score(item: ScoredList) -> ScoredList:
+    """List that is rescored without an LM and without weights; of two scores none is known."""
+    names = [name for name in SCORES if item.nbest.scores(name) is not None]
+    if len(names) > 1:
+        raise InputError(
+            f"the list of {item.nbest.utt!r} has {' and '.join(names)}, whose weights are not"
+            " known",
+            remedy="Tune them (--tune_ref), or give --lmwt or --scales.",
+        )
+    return item
 
 
 def rescored_in_folds(

@@ -19,7 +19,7 @@ from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
-from espnet_bayeslm.rescoring.features import BIAS, SUBTRACTED
+from espnet_bayeslm.rescoring.features import BIAS, LM, SUBTRACTED
 from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.utils.errors import InputError
@@ -90,7 +90,7 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         " each list so, and else without what was said",
         0.5,
         most=1,
-        least=0,
+        least=0.05,
     )
     uncertainty: bool = option(
         "Write how uncertain the first uncertain LM is of each word (uncertainty.ndjson)", False
@@ -109,6 +109,8 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
                 f"--uncertainty needs several weight samples, --num_samples is {self.num_samples}",
                 remedy="Give --num_samples 10, say.",
             )
+        if self.bias_weight is not None and self.bias is None:
+            raise InputError("--bias_weight without --bias", remedy="Give the bias list.")
 
     def given_scales(self, *others: str) -> Optional[Scales]:
         """Scales that the options give, where no other source of scales does; None: they do not.
@@ -116,9 +118,6 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         Args:
             *others: Names of other sources that are given.
         """
-        if others and self.bias_weight is not None:
-            remedy = "Leave it out to tune the weight, or give --lmwt or --scales."
-            raise InputError("--bias_weight where scales are tuned", remedy=remedy)
         formula = {"lmwt": self.lmwt, "word_penalty": self.word_penalty}
         known: Dict[str, Any] = {n: value for n, value in formula.items() if value is not None}
         given = [*others, *["--scales"] * (self.scales is not None)]
@@ -139,11 +138,16 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         if known is None:  # one score of a recogniser, and no LM, is as it is
             known = Scales() if mixture.components or self.bias is None else Scales(lmwt=1.0)
         known = known if isinstance(known, Scales) else read_scales(known)
-        is_tuned = BIAS in known.weights(())
-        if self.bias is None and is_tuned:
+        if self.bias is None and self.scales is not None and known.uses_bias:
             problem = "--scales weigh the phrases of a bias list, and there is none"
             raise InputError(problem, remedy="Give it by --bias.")
-        if self.bias is not None and not (is_tuned and self.bias_weight is None):
+        if self.bias is not None and (self.bias_weight is not None or not known.knows_bias):
+            if self.bias_weight is None and known.features and not dict(known.features).get(LM):
+                raise InputError(
+                    "--scales were tuned without a bias list, and give no LM a weight, of which"
+                    " that of a phrase is a multiple",
+                    remedy="Give --bias_weight, or tune with the bias list.",
+                )
             known = known.with_bias(BIAS_WEIGHT if self.bias_weight is None else self.bias_weight)
         own = [(f"{SUBTRACTED}.{row.name}", row.weight) for row in mixture.subtracted]
         added = (*own, *(row for row in known.added if row[0] == BIAS))
@@ -156,10 +160,11 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         known, needs_lm = self.scales, self.bias is None
         if known is not None:
             known = known if isinstance(known, Scales) else read_scales(known)
-            needs_lm = known.uses_lm
+            # a bias list alone may have the weights of any formula
+            needs_lm = known.uses_lm and bool(needs_lm or known.lms.components)
             # scales that choose the histories have the weights of subtracted LMs
             how.update(tuned=known.facts, tunes=False)
-        if not (needs_lm or self.lms or self.ngrams):
+        if not (needs_lm or self.lms or self.ngrams or self.subtract_lms):
             return Mixture(())
         return Mixture.load(self, device, **how)
 

@@ -101,6 +101,11 @@ class Scales:
         return any(is_of_lm(name) and weight for name, weight in self.weights(()).items())
 
     @property
+    def knows_bias(self) -> bool:
+        """True if they were made with a bias list, whose phrases may have no weight."""
+        return self.unbiased is not None or BIAS in dict((*(self.features or ()), *self.added))
+
+    @property
     def uses_bias(self) -> bool:
         """True if phrases of a bias list have a weight."""
         return bool(self.weights(()).get(BIAS))

@@ -183,7 +183,11 @@ def tune(
     every = validate(with_lm, errors, normalised_scores=is_normalised(with_lm), **how, **again)
     plain = validate(without_lm, errors, normalised_scores=is_normalised(without_lm), **how)
     chosen, control, unused = with_control(every, plain)
-    guard = None if bias is None else guarded(chosen, every, nbests, refs, bias)
+    guard = (
+        None
+        if bias is None
+        else guarded(chosen, every, nbests, refs, bias, options.counting.ignored)
+    )
     chosen = chosen if guard is None else guard.chosen
     less = [row.name for row in mixture.subtracted]
     scales = _tuned_scales(chosen, lists, with_lm, refs, less)
@@ -211,7 +215,12 @@ def tune(
         return found
     unbiased = _tuned_scales(guard.unbiased, lists, with_lm, refs, less)
     scales = dataclasses.replace(scales, unbiased=unbiased)
-    return found._replace(scales=scales, decoys=guard.decoys)
+    found = found._replace(scales=scales, decoys=guard.decoys)
+    if mixture.components:
+        return found
+    # there is no LM, and the control is what is tuned without the bias list
+    unused = unused.replace("the LM is", "the bias list is")
+    return found._replace(scales=dataclasses.replace(scales, control=None), unused=unused)
 
 
 def _tuned_scales(

@@ -97,10 +97,14 @@ def test_unknown_words_are_counted_for_each_component(scored, caplog):
     caplog.set_level("INFO")
     mixture, lines = mixture_of(Knows("a", "b"), Knows("b", "c")), [["a", "b"], ["d", "b"]]
     assert mixture.unknown(["a", "b", "c", "d"]) == [False, False, False, True]
-    scores = mixture.each(lines) if scored else None
-    mixture.check_words(lines, scores)
+    check = (
+        (lambda: mixture.each(lines, checked=True))
+        if scored
+        else (lambda: mixture.check_words(lines))
+    )
+    check()
     told = [message.split(" (")[0] for message in caplog.messages]
     assert told == ["x0 does not know 1 of 4 words", "x1 does not know 2 of 4 words"]
     mixture.max_oov_rate = 0.4
     with pytest.raises(InputError, match="x1 does not know 2 of 4 words"):
-        mixture.check_words(lines, scores)
+        check()

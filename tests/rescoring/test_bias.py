@@ -10,10 +10,12 @@ from mixtures import facts_of
 import espnet_bayeslm
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation.bias_lists import BiasList, BiasLists
+from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.rescoring.bias import bias_features, decoys_of
+from espnet_bayeslm.rescoring.bias import bias_features, bias_lists, decoys_of
 from espnet_bayeslm.rescoring.decision import ScoredList, choose
 from espnet_bayeslm.rescoring.feature_tuning import validate
+from espnet_bayeslm.rescoring.features import FIRST_WINS
 from espnet_bayeslm.rescoring.rescore import tune_and_choose
 from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT, RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, read_scales
@@ -104,8 +106,7 @@ def test_names_are_found_and_the_control_knows_none(tmp_path):
     assert all(item.words == refs[item.nbest.utt] for item in items)
     without, with_it, decoys = done.tuned.decoys.values()
     assert with_it == 0 and 30 < without <= 60 and decoys <= without
-    for other in (done.scales.control, done.scales.unbiased):
-        assert not other.uses_bias
+    assert done.scales.control is None and not done.scales.unbiased.uses_bias
     others = [item.nbest.hypotheses[item.unbiased].words for item in items]
     assert sum(w != refs[x.nbest.utt] for w, x in zip(others, items, strict=True)) == without
     path = tmp_path / "scales.yaml"
@@ -165,9 +166,8 @@ def test_the_tool_and_the_function(tmp_path, capsys):
     said = capsys.readouterr()[0]
     assert "rescored: U-WER 0.00 %, B-WER 0.00 % of 60 words" in said
     assert "without the bias list - rescored: MAPSSWE" in said
-    assert {"text_without_bias", "text_without_lm"} <= {
-        p.name for p in (tmp_path / "tuned").iterdir()
-    }
+    names = {path.name for path in (tmp_path / "tuned").iterdir()}
+    assert "text_without_bias" in names and "text_without_lm" not in names
     content = yaml.safe_load((tmp_path / "tuned" / "scales.yaml").read_text())
     assert content["tuning"]["decoys"]["with it"] == 0
     scales = ["--scales", str(tmp_path / "tuned" / "scales.yaml")]
@@ -207,5 +207,51 @@ def test_options_that_do_not_fit(tmp_path):
     with pytest.raises(InputError, match="weigh the phrases of a bias list, and there is none"):
         weights = Scales(features=(("am_score", 1.0), ("bias", 1.0)))
         list(espnet_bayeslm.rescore([nbest], scales=weights))
-    with pytest.raises(InputError, match="bias is a int: a file, phrases or BiasLists"):
-        espnet_bayeslm.rescore([nbest], bias=3)
+    for given in (3, [3], [("anna", "x", "y")]):
+        with pytest.raises(InputError, match="of something else than phrases"):
+            espnet_bayeslm.rescore([nbest], bias=given)
+    with pytest.raises(InputError, match="--bias_weight without --bias"):
+        RescoreOptions(bias_weight=1.0)
+    with pytest.raises(InputError, match="give no LM a weight"):
+        list(espnet_bayeslm.rescore([nbest], bias=["anna"], scales=Scales(features=FIRST_WINS)))
+    with pytest.raises(InputError, match="no LM"):
+        list(espnet_bayeslm.rescore([nbest], bias=["anna"], subtract_lms=["nosuch.arpa"]))
+    two = NBest("u", tuple(Hypothesis(("x",), -float(n), -1.0) for n in range(2)))
+    with pytest.raises(InputError, match="has am_score and lm_score, whose weights are not known"):
+        list(espnet_bayeslm.rescore([two], bias=["anna"]))
+    list(espnet_bayeslm.rescore([two], bias=["anna"], scales=Scales(lmwt=2.0)))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["Anna", "New York"], {"Anna": None, "New York": None}, [("Anna", None), "New York"]],
+)
+def test_phrases_in_python(given):
+    """They go through the normalisation, as those of a file do."""
+    found = bias_lists(given, Normalization("lower"), ())
+    assert found.shared == bias_of("anna", "new york")
+    again = bias_lists(BiasLists({"u": bias_of("Anna")}), Normalization("lower"), ())
+    assert again.of("u") == bias_of("anna")
+    weighed = bias_lists({"Anna": 2.5}, Normalization("lower"), ())
+    assert dict(weighed.shared.weights) == {"anna": 2.5}
+
+
+def test_a_tuning_that_gives_phrases_no_weight_is_kept(tmp_path):
+    """The default is for scales that never knew a bias list."""
+    lists, refs, bias = simulated(held=0.0)
+    done = tuned(lists, refs, bias)
+    assert not done.scales.uses_bias and done.scales.knows_bias
+    path = tmp_path / "scales.yaml"
+    path.write_text(yaml.safe_dump(done.scales.settings(done.mixture)))
+    options = RescoreOptions(bias=bias, scales=str(path))
+    assert not options.scales_for(facts_of()).uses_bias
+    none = RescoreOptions(bias=bias, scales=Scales(1.0).with_bias(0.0))
+    assert not none.scales_for(facts_of()).uses_bias
+    assert RescoreOptions(bias=bias, scales=Scales(1.0)).scales_for(facts_of()).uses_bias
+
+
+def test_a_decoy_holds_no_reading_of_what_was_said():
+    own = bias_of("new", "new york", "york city", "ny", "anna")
+    nbest = NBest("u", (Hypothesis(tuple(["new", "york", "city"])), Hypothesis(("ny", "anna"))))
+    said = ["{", "new", "york", "city", "/", "ny", "}"]
+    assert bias_features(BiasLists(shared=own), nbest, said)["bias"].tolist() == [0, 1]
