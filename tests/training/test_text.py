@@ -146,11 +146,17 @@ def test_tokens_that_were_given_are_given_again(pieces, prepare, tmp_path):
 def test_tokens_that_cannot_be_used(pieces, prepare, tmp_path):
     lines, model, other = pieces.tokens, pieces.bpemodel, tmp_path / "other.txt"
     other.write_text("\n".join([*lines[:2], "qq", *lines[3:]]) + "\n")
+    # one token too many, or too few
+    more, fewer = tmp_path / "more.txt", tmp_path / "fewer.txt"
+    more.write_text("\n".join([*lines[:-1], "qq", lines[-1]]) + "\n")
+    fewer.write_text("\n".join([*lines[:2], *lines[3:]]) + "\n")
     asr = tmp_path / "asr"
     asr.mkdir()
     listed, both = {"token_list": other}, {"token_list": other, "bpemodel": model}
     for options, *said in (
         (both, f"not that of {model}", lines[2], "qq"),
+        ({**both, "token_list": more}, "0 of its", "1 tokens of the list"),
+        ({**both, "token_list": fewer}, "1 of its", "0 tokens of the list"),
         ({"bpemodel": model}, "--asr_exp DIR"),
         ({**listed, "token_type": "bpe"}, "Give --bpemodel"),
         ({**both, "vocab_size": 9}, "has its own size"),
