@@ -30,8 +30,13 @@ from espnet_bayeslm.evaluation.biased_words import part_errors_of_list
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import Counting
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.feature_tuning import AS_IT_CAME, TunedWeights, Validated
-from espnet_bayeslm.rescoring.features import BIAS, Features, totals
+from espnet_bayeslm.rescoring.feature_tuning import (
+    AS_IT_CAME,
+    TunedWeights,
+    Validated,
+    chosen_errors,
+)
+from espnet_bayeslm.rescoring.features import BIAS, Features
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 
@@ -138,10 +143,12 @@ def guarded(
     unbiased = every.tuned(every.choice([AS_IT_CAME, *names]))
     outside = [_unbiased_errors(x, refs[x.utt], bias.of(x.utt), ignored) for x in nbests]
     guards = [(every.lists, outside), (every.decoys or every.lists, every.errors)]
-    before = [_errors(every.lists, errors, dict(unbiased.weights)) for _, errors in guards]
+    before = [chosen_errors(every.lists, errors, dict(unbiased.weights)) for _, errors in guards]
 
     def harms(weights: Mapping[str, float]) -> bool:
-        losses = (_errors(*own, weights) - old for own, old in zip(guards, before, strict=True))
+        losses = (
+            chosen_errors(*own, weights) - old for own, old in zip(guards, before, strict=True)
+        )
         return any(map(_is_worse, losses))
 
     for halved in range(HALVINGS + 1):
@@ -157,11 +164,11 @@ def guarded(
         chosen = unbiased
     with_it = dict(chosen.weights)
     counts = {
-        "without a bias list": _errors(every.lists, every.errors, dict(unbiased.weights)),
-        "with it": _errors(every.lists, every.errors, with_it),
+        "without a bias list": chosen_errors(every.lists, every.errors, dict(unbiased.weights)),
+        "with it": chosen_errors(every.lists, every.errors, with_it),
     }
     if every.decoys:
-        counts["with decoys"] = _errors(every.decoys, every.errors, with_it)
+        counts["with decoys"] = chosen_errors(every.decoys, every.errors, with_it)
     return Guarded(chosen, unbiased, {name: int(own.sum()) for name, own in counts.items()})
 
 
@@ -173,14 +180,6 @@ def _unbiased_errors(
     hyps = [units(hyp.words) for hyp in nbest.hypotheses]
     parts = part_errors_of_list(units(ref), hyps, own.words)
     return np.array([part.unbiased.errors for part in parts])
-
-
-def _errors(
-    lists: Sequence[Features], errors: Sequence[np.ndarray], weights: Mapping[str, float]
-) -> np.ndarray:
-    """Errors of the best hypothesis of each list, (L,)."""
-    pairs = zip(lists, errors, strict=True)
-    return np.array([counts[totals(own, weights).best()] for own, counts in pairs])
 
 
 def _is_worse(losses: np.ndarray) -> bool:

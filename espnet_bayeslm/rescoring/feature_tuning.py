@@ -160,7 +160,7 @@ class Validated:
             unit = own[LM] if own.get(LM, 0.0) > 0 else 1.0
             weights = tuple((name, weight / unit) for name, weight in own.items() if weight)
         first = sum(int(counts[0]) for counts in self.errors)
-        tuned = chosen_errors(self.lists, self.errors, dict(weights))
+        tuned = int(chosen_errors(self.lists, self.errors, dict(weights)).sum())
         if tuned > first:
             kept, weights, scaled, tuned = AS_IT_CAME, FIRST_WINS, (), first
         oracle = sum(int(counts.min()) for counts in self.errors)
@@ -170,7 +170,8 @@ class Validated:
 
     def weighed(self, tuned: TunedWeights, weights: Mapping[str, float]) -> TunedWeights:
         """Weights of a candidate of which some were changed, with their errors."""
-        errors = {**tuned.errors, "tuned": chosen_errors(self.lists, self.errors, weights)}
+        counts = chosen_errors(self.lists, self.errors, weights)
+        errors = {**tuned.errors, "tuned": int(counts.sum())}
         return tuned._replace(weights=tuple(weights.items()), errors=errors)
 
     def errors_held_out(self, name: str) -> int:
@@ -275,10 +276,10 @@ def with_control(every: Validated, without_lm: Validated) -> Tuple[TunedWeights,
 
 def chosen_errors(
     lists: Sequence[Features], errors: Sequence[np.ndarray], weights: Mapping[str, float]
-) -> int:
-    """Word errors of the best hypotheses under some weights."""
+) -> np.ndarray:
+    """Word errors of the best hypothesis of each list under some weights, (L,)."""
     pairs = zip(lists, errors, strict=True)
-    return int(sum(counts[totals(features, weights).best()] for features, counts in pairs))
+    return np.array([counts[totals(features, weights).best()] for features, counts in pairs])
 
 
 def make_candidates(

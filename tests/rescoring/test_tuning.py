@@ -150,7 +150,7 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(lists, how, tmp
     ]
     errors = hypothesis_errors([item.nbest for item in lists], refs)
     own = dict(tuned.chosen.weights)
-    assert reported == chosen_errors(features, errors, own)
+    assert reported == chosen_errors(features, errors, own).sum()
     done = RescoredLists(iter(()), given, tuned.scales, tuned)
     write_settings(tmp_path, done, ListTally(None), Counted())
     scales = read_scales(tmp_path / "scales.yaml")
@@ -219,7 +219,7 @@ def test_the_two_weights_after_the_largest_are_multiplied():
     weights = dict.fromkeys("abc", 1.0)
     assert 0.1 + 0.1 + 0.1 > 0.3
     found = sweep(lists, errors, weights=weights, scaled=[((name,), 1.0) for name in "abc"])
-    assert found.errors[10, 10] == chosen_errors(lists, errors, weights) == 2
+    assert found.errors[10, 10] == chosen_errors(lists, errors, weights).sum() == 2
 
 
 def test_a_name_may_have_a_plus():

@@ -40,7 +40,7 @@ def records(tmp_path):
 
 
 def test_a_step_is_done_with_the_same_words_and_contents(text, records):
-    """What is gone has not changed, as weights that a later training began with."""
+    """A file that is gone has not changed, such as weights that a later training began with."""
     step = Step("sub/a", [words("score", ref=text)])
     records.begin(step)
     assert not records.is_done(step)
