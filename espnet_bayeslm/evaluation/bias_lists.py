@@ -19,9 +19,11 @@ from typing import (
     Callable,
     Collection,
     Dict,
+    FrozenSet,
     Iterable,
     List,
     Mapping,
+    NamedTuple,
     Optional,
     Sequence,
     Tuple,
@@ -43,6 +45,18 @@ WEIGHT = 1.0
 COMMON_PART, FEWEST_COMMON = 0.1, 3
 
 
+class BiasState(NamedTuple):
+    """State of a bias list after the first words of a hypothesis; equal ones go on alike.
+
+    Attributes:
+        held: Phrases that the words hold, whatever follows.
+        begun: The last words, where they begin a phrase of more words.
+    """
+
+    held: FrozenSet[str] = frozenset()
+    begun: Tuple[str, ...] = ()
+
+
 class BiasList:
     """Words and phrases that one utterance may hold. They are compared in NFC, and never change.
 
@@ -53,7 +67,7 @@ class BiasList:
         InputError: A weight is no finite number from 0, or a phrase has two weights.
     """
 
-    __slots__ = ("_longest", "_weights", "_words")
+    __slots__ = ("_begun", "_weights", "_words")
 
     def __init__(self, phrases: Iterable[Phrase] = ()):
         self._weights: Dict[str, Optional[float]] = {}
@@ -62,7 +76,7 @@ class BiasList:
                 raise InputError(
                     f"{phrase!r} has the weight {weight:g}: a finite number from 0 was expected"
                 )
-            known = " ".join(unicodedata.normalize("NFC", phrase).split())
+            known = " ".join(_spelled(phrase))
             if self._weights.setdefault(known, weight) != weight:
                 both = ("none" if w is None else f"{w:g}" for w in (self._weights[known], weight))
                 raise InputError(
@@ -71,10 +85,8 @@ class BiasList:
                 )
         self._weights.pop("", None)
         several = [phrase.split() for phrase in self._weights if " " in phrase]
-        # first word -> number of words of the longest phrase that begins with it, if several
-        self._longest: Dict[str, int] = {}
-        for first, *rest in several:
-            self._longest[first] = max(self._longest.get(first, 1), 1 + len(rest))
+        # first words of longer phrases
+        self._begun = frozenset(" ".join(p[:n]) for p in several for n in range(1, len(p)))
         self._words = frozenset(w for p in self._weights for w in p.split()) if several else None
 
     @property
@@ -93,17 +105,38 @@ class BiasList:
         Hypotheses are read from the left: at each word the longest phrase that begins there counts,
         and reading goes on after it. The time does not depend on the number of phrases.
         """
-        text = unicodedata.normalize("NFC", " ".join(words)).split()
+        text = _spelled(" ".join(words))
         found: Dict[str, None] = {}
-        place = size = 0
+        place = 0
         while place < len(text):
-            for size in range(self._longest.get(text[place], 1), 0, -1):
-                phrase = " ".join(text[place : place + size])
-                if phrase in self._weights:
-                    found[phrase] = None
-                    break
-            place += size  # 1 where no phrase begins
+            place += self._read(text, place, found)
         return tuple(found)
+
+    def _read(self, text: Sequence[str], place: int, found: Dict[str, None]) -> int:
+        """Number of words of the longest phrase at a place, which joins `found`; 1 without one."""
+        size, longest, phrase = 1, "", text[place]
+        for end in range(place + 1, len(text) + 1):
+            if phrase in self._weights:
+                size, longest = end - place, phrase
+            if phrase not in self._begun or end == len(text):
+                break
+            phrase = f"{phrase} {text[end]}"
+        if longest:
+            found[longest] = None
+        return size
+
+    def after(self, state: BiasState, word: str) -> BiasState:
+        """State with one more word. The time does not depend on the number of phrases."""
+        text, place = (*state.begun, *_spelled(word)), 0
+        found: Dict[str, None] = {}
+        # words that may still become a longer phrase wait
+        while place < len(text) and " ".join(text[place:]) not in self._begun:
+            place += self._read(text, place, found)
+        return BiasState(state.held.union(found), text[place:])
+
+    def total_at(self, state: BiasState) -> float:
+        """`total` of the words that led to a state, as if the hypothesis ended there."""
+        return self._sum(state.held.union(self.held(state.begun)))
 
     def count(self, words: Sequence[str]) -> int:
         """Number of phrases that a hypothesis holds."""
@@ -111,7 +144,11 @@ class BiasList:
 
     def total(self, words: Sequence[str]) -> float:
         """Sum of the weights of the phrases that a hypothesis holds, `WEIGHT` by default."""
-        weights = map(self._weights.__getitem__, self.held(words))
+        return self._sum(self.held(words))
+
+    def _sum(self, phrases: Iterable[str]) -> float:
+        """Sum of the weights of phrases, in any order the same."""
+        weights = map(self._weights.__getitem__, phrases)
         return math.fsum(WEIGHT if weight is None else weight for weight in weights)
 
     def __len__(self) -> int:
@@ -122,6 +159,11 @@ class BiasList:
 
     def __hash__(self) -> int:
         return hash(frozenset(self._weights.items()))
+
+
+def _spelled(text: str) -> List[str]:
+    """Words of a text, in NFC."""
+    return unicodedata.normalize("NFC", text).split()
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

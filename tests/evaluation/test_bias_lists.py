@@ -1,5 +1,6 @@
 """Bias lists: phrases that hypotheses hold, against trying everything; files, good and bad."""
 
+import functools
 import gzip
 import json
 import pickle
@@ -9,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espnet_bayeslm.evaluation.bias_lists import BiasList, BiasLists, read_bias, warn_if_common
+from espnet_bayeslm.evaluation.bias_lists import (
+    BiasList,
+    BiasLists,
+    BiasState,
+    read_bias,
+    warn_if_common,
+)
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.utils.errors import InputError
 
@@ -54,6 +61,48 @@ def test_every_phrase_is_tried(phrases, text):
     bias = bias_of(*map(" ".join, phrases))
     assert list(bias.held(text)) == list(dict.fromkeys(expected))
     assert bias.words == {word for phrase in phrases for word in phrase}
+
+
+@given(
+    phrases=st.lists(WORDS, max_size=6, unique_by=tuple),
+    text=st.lists(st.sampled_from("abcd"), max_size=12),
+)
+def test_word_by_word_the_total_is_that_of_the_whole(phrases, text):
+    bias = BiasList((" ".join(p), n / 8 or None) for n, p in enumerate(phrases))
+    state = BiasState()
+    for n, word in enumerate(text, 1):
+        state = bias.after(state, word)
+        assert bias.total_at(state) == bias.total(text[:n])
+        assert state.held <= {*bias.held(text)}  # whatever follows
+        # what waits is as long as it has to be
+        assert not state.begun or any(
+            tuple(p[: len(state.begun)]) == state.begun and len(p) > len(state.begun)
+            for p in phrases
+        )
+
+
+@given(phrases=st.lists(WORDS, max_size=5), texts=st.lists(WORDS, min_size=3, max_size=3))
+def test_equal_states_go_on_alike(phrases, texts):
+    bias = bias_of(*map(" ".join, phrases))
+
+    def reached(state, words):
+        return functools.reduce(bias.after, words, state)
+
+    first, second = (reached(BiasState(), words) for words in texts[:2])
+    gains = [bias.total((*words, *texts[2])) - bias.total(words) for words in texts[:2]]
+    assert first != second or gains[0] == gains[1]
+    assert reached(first, texts[2]) == reached(BiasState(), (*texts[0], *texts[2]))
+
+
+def test_words_in_a_state_by_hand():
+    bias = bias_of("new york", "new york city", "cafe\u0301")
+    state = bias.after(BiasState(), "new")
+    assert state == BiasState(frozenset(), ("new",)) and bias.total_at(state) == 0
+    state = bias.after(state, "york")  # it may become the city
+    assert state == BiasState(frozenset(), ("new", "york")) and bias.total_at(state) == 1
+    assert bias.after(state, "new") == BiasState(frozenset({"new york"}), ("new",))
+    assert bias.after(state, "city") == BiasState(frozenset({"new york city"}))
+    assert bias.after(BiasState(), "caf\u00e9").held == {"caf\u00e9"}
 
 
 def test_weights_and_laws_of_a_list():
