@@ -6,9 +6,10 @@ import contextlib
 import dataclasses
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Callable, Iterable, List, Mapping, Optional
+from typing import TYPE_CHECKING, Callable, Iterable, Iterator, List, Mapping, Optional
 
 from espnet_bayeslm.engine.work import EngineOptions
+from espnet_bayeslm.evaluation.bias_lists import BiasLists, read_bias, warn_if_common
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
@@ -19,6 +20,7 @@ from espnet_bayeslm.evaluation.wer import (
     word_errors,
 )
 from espnet_bayeslm.loading.component_options import PRELOAD, GPUOptions, SubtractOptions
+from espnet_bayeslm.nbest.biased_lattice import biased_lattice
 from espnet_bayeslm.nbest.formats import (
     LATTICE_READERS,
     LATTICE_WRITERS,
@@ -29,6 +31,8 @@ from espnet_bayeslm.nbest.formats import (
 )
 from espnet_bayeslm.nbest.lattice import (
     Lattice,
+    PathScales,
+    best_paths,
     kaldi_scales,
     nbest_list,
     normalized_lattice,
@@ -39,7 +43,7 @@ from espnet_bayeslm.nbest.lattice import (
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.score_results import error_text
-from espnet_bayeslm.rescoring.rescore_options import NO_LMWT
+from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT, NO_LMWT
 from espnet_bayeslm.scoring import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
@@ -79,6 +83,14 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
         "Divisor of the acoustic score (default: the scales of the lattices)", None
     )
     word_penalty: Optional[float] = option("Cost per word, with --lmwt", None)
+    bias: Optional[str] = option(
+        "Words and phrases that an utterance may hold, in any form of `rescore --bias`", None
+    )
+    bias_weight: Optional[float] = option(
+        f"Weight of each phrase that a path holds, in nats of the LM (default: {BIAS_WEIGHT:g})",
+        None,
+        least=0,
+    )
     merge_order: int = option(
         "Number of last words by which hypotheses at a node are merged", MERGE_ORDER, least=1
     )
@@ -97,7 +109,8 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
         most=math.inf,
     )
     max_hyps_per_node: Optional[int] = option(
-        f"The most hypotheses of a node, 0: no limit; default: {MAX_HYPS}, 0 with --beam inf",
+        "The most hypotheses of a node, and states of a bias list, 0: no limit; default:"
+        f" {MAX_HYPS}, 0 with --beam inf, and for a bias list alone",
         None,
         least=0,
     )
@@ -109,6 +122,8 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
             raise InputError("nothing to do", remedy="Give --output DIR, --ref TEXT, or both.")
         if self.subtract_lms and not self.rescored:
             raise InputError("--subtract_lm without --lm or --ngram", remedy="Give one of them.")
+        if self.bias_weight is not None and self.bias is None:
+            raise InputError("--bias_weight without --bias", remedy="Give the bias list.")
         if lmwt is None and penalty is not None:
             raise InputError(NO_LMWT, remedy="Give both.")
         if lmwt is not None and not (0 < lmwt < math.inf and math.isfinite(penalty or 0.0)):
@@ -160,7 +175,17 @@ def lattice(options: LatticeOptions) -> None:
         check_same_utterances(refs, num_arcs, ref_path=options.ref or "", hyp_path=options.lattices)
     errors = {"1-best": NO_WORDS, "oracle": NO_WORDS}
     size = options.nbest_size if options.output else 1
-    every: Iterable[Lattice] = (normalized_lattice(item, normalization) for item in read())
+
+    def read_normalized() -> Iterable[Lattice]:
+        return (normalized_lattice(item, normalization) for item in read())
+
+    every = read_normalized()
+    if options.bias is not None:
+        bias = read_bias(options.bias, normalization, utts=num_arcs)
+        firsts = (best_paths(x, scales or x.scales, 1)[0].words for x in read_normalized())
+        warn_if_common(bias, firsts if refs is None else refs.values())
+        # which have all scales
+        every, scales = biased_lattices(options, every, bias, scales), None
     text_forms: Mapping[str, str] = {}
     with contextlib.ExitStack() as stack:
         # 2. Rescore: a stream of lattices
@@ -191,6 +216,20 @@ def lattice(options: LatticeOptions) -> None:
     if refs is not None:
         counted = Counted(normalize=normalization.steps, text_forms=dict(text_forms))
         print(error_text(errors, counted=counted))
+
+
+def biased_lattices(
+    options: LatticeOptions,
+    lattices: Iterable[Lattice],
+    bias: BiasLists,
+    scales: Optional[PathScales],
+) -> Iterator[Lattice]:
+    """Yield lattices whose arcs and scales have the bias of their lists."""
+    weight = BIAS_WEIGHT if options.bias_weight is None else options.bias_weight
+    most = options.merging().max_hyps if options.rescored else options.max_hyps_per_node or 0
+    for item in lattices:
+        own = bias.of(item.utt)
+        yield biased_lattice(item, own, weight, scales or item.scales, max_states=most)
 
 
 def writer_of(

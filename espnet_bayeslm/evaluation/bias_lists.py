@@ -76,7 +76,7 @@ class BiasList:
                 raise InputError(
                     f"{phrase!r} has the weight {weight:g}: a finite number from 0 was expected"
                 )
-            known = " ".join(_spelled(phrase))
+            known = " ".join(spelled_words(phrase))
             if self._weights.setdefault(known, weight) != weight:
                 both = ("none" if w is None else f"{w:g}" for w in (self._weights[known], weight))
                 raise InputError(
@@ -105,7 +105,7 @@ class BiasList:
         Hypotheses are read from the left: at each word the longest phrase that begins there counts,
         and reading goes on after it. The time does not depend on the number of phrases.
         """
-        text = _spelled(" ".join(words))
+        text = spelled_words(" ".join(words))
         found: Dict[str, None] = {}
         place = 0
         while place < len(text):
@@ -127,7 +127,7 @@ class BiasList:
 
     def after(self, state: BiasState, word: str) -> BiasState:
         """State with one more word. The time does not depend on the number of phrases."""
-        text, place = (*state.begun, *_spelled(word)), 0
+        text, place = (*state.begun, *spelled_words(word)), 0
         found: Dict[str, None] = {}
         # words that may still become a longer phrase wait
         while place < len(text) and " ".join(text[place:]) not in self._begun:
@@ -161,7 +161,7 @@ class BiasList:
         return hash(frozenset(self._weights.items()))
 
 
-def _spelled(text: str) -> List[str]:
+def spelled_words(text: str) -> List[str]:
     """Words of a text, in NFC."""
     return unicodedata.normalize("NFC", text).split()
 

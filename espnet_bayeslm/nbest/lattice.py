@@ -26,6 +26,9 @@ write it."""
 SAME_TOTAL = 1e-9
 """Paths whose totals differ by less than this part of the best path's largest sum are equal."""
 
+BIAS = "bias"
+"""Name of the weight of the phrases of a bias list, among a lattice's scores and in lists."""
+
 TRANSITIONS = "ids"
 """Name of the transition ids of Kaldi's arcs among their details."""
 
@@ -44,6 +47,7 @@ class Arc(NamedTuple):
         lm_score: First-pass LM log-probability, in nats; 0 where the lattice has none.
         graph_score: Log-probability of the rest of the graph, in nats; 0 where it has none.
         details: Other fields of its format, kept as they came.
+        bias: What its word adds to the weights of the bias list's phrases on its path.
     """
 
     source: int
@@ -53,6 +57,7 @@ class Arc(NamedTuple):
     lm_score: float = 0.0
     graph_score: float = 0.0
     details: Tuple[Tuple[str, str], ...] = ()
+    bias: float = 0.0
 
     @property
     def word(self) -> Optional[str]:
@@ -68,16 +73,19 @@ class PathScales(NamedTuple):
         lm: Weight of the LM score.
         graph: Weight of the graph score.
         word: Score of each word, in nats: minus the word penalty.
+        bias: Weight of the phrases of a bias list, in nats.
     """
 
     am: float = 1.0
     lm: float = 1.0
     graph: float = 1.0
     word: float = 0.0
+    bias: float = 0.0
 
     def total(self, arc: Arc) -> float:
         """Weighted score of an arc, in nats."""
         total = self.am * arc.am_score + self.lm * arc.lm_score + self.graph * arc.graph_score
+        total += self.bias * arc.bias
         return total if arc.label in SILENT else total + self.word
 
 
@@ -99,8 +107,8 @@ class Lattice:
             reached from node 0, and some may not lead to the end.
         end: The node where all paths end.
         arcs: All arcs, sorted by source; arcs of one source in their order in the file.
-        scores: Names of the scores in the lattice: some of "am_score", "lm_score" and
-            "graph_score".
+        scores: Names of the scores in the lattice: some of "am_score", "lm_score",
+            "graph_score" and "bias".
         scales: The weights that come with it.
         times: Seconds of each node, None where it has none; () where no node has.
         header: Other fields of its format, kept as they came.
@@ -131,6 +139,7 @@ class Path(NamedTuple):
     lm_score: float
     graph_score: float
     total: float
+    bias: float = 0.0
 
 
 def best_rest(lattice: Lattice, scales: PathScales) -> np.ndarray:
@@ -142,8 +151,8 @@ def best_rest(lattice: Lattice, scales: PathScales) -> np.ndarray:
     return np.array(rest)
 
 
-# Sums of a path up to a node: the weighted one, and of its am, lm and graph scores
-_Sums = Tuple[float, float, float, float]
+# Sums of a path up to a node: the weighted one, and of its am, lm and graph scores and bias
+_Sums = Tuple[float, float, float, float, float]
 # Node -> sums of the best path to it
 _Nodes = Dict[int, _Sums]
 # The arcs of each node with their weighted scores
@@ -175,13 +184,13 @@ def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
     # (units below the best total, the longest first, the first made first, words, nodes reached);
     # a whole path has its sums in place of the nodes
     heap: List[Tuple[float, float, int, Words, Any]]
-    heap, count = [(0, 0, 0, (), {0: (0.0, 0.0, 0.0, 0.0)})], itertools.count(1)
+    heap, count = [(0, 0, 0, (), {0: (0.0,) * 5})], itertools.count(1)
     paths: List[Path] = []
     while heap and len(paths) < size:
         _, length, _, words, reached = heapq.heappop(heap)
         if length == -math.inf:
-            total, am, lm, graph = reached
-            paths.append(Path(words, am, lm, graph, total))
+            total, am, lm, graph, bias = reached
+            paths.append(Path(words, am, lm, graph, total, bias))
             continue
         nodes, following = _expanded(reached, arcs)
         if lattice.end in nodes:
@@ -211,7 +220,7 @@ def _expanded(nodes: _Nodes, arcs: _Outgoing) -> Tuple[_Nodes, Dict[str, _Nodes]
     queue = sorted(nodes)
     while queue:
         node = heapq.heappop(queue)  # in topological order: its sums are final
-        before, am, lm, graph = nodes[node]
+        before, am, lm, graph, bias = nodes[node]
         for arc, total in arcs[node]:
             silent = arc.label in SILENT
             reached = nodes if silent else following.setdefault(arc.label, {})
@@ -220,15 +229,21 @@ def _expanded(nodes: _Nodes, arcs: _Outgoing) -> Tuple[_Nodes, Dict[str, _Nodes]
             if silent and arc.target not in reached:
                 heapq.heappush(queue, arc.target)
             scores = am + arc.am_score, lm + arc.lm_score, graph + arc.graph_score
-            reached[arc.target] = (before + total, *scores)
+            reached[arc.target] = (before + total, *scores, bias + arc.bias)
     return nodes, following
 
 
 def nbest_list(lattice: Lattice, size: int, scales: Optional[PathScales] = None) -> NBest:
     """N best distinct hypotheses of a lattice, with the scores that the lattice holds."""
     held = [name for name in ("lm_score", "graph_score") if name in lattice.scores]
+    has_bias = BIAS in lattice.scores
     hyps = (
-        Hypothesis(path.words, path.am_score, **{name: getattr(path, name) for name in held})
+        Hypothesis(
+            path.words,
+            path.am_score,
+            **{name: getattr(path, name) for name in held},
+            extra={BIAS: path.bias} if has_bias else {},
+        )
         for path in best_paths(lattice, scales or lattice.scales, size)
     )
     return NBest(lattice.utt, tuple(hyps), acoustic=True)

@@ -9,8 +9,12 @@ from oracles.alignments import edit_distance
 from oracles.lattice_paths import all_paths, random_lattice, write_htk, write_kaldi_lattices
 from tiny_training import words
 
+import espnet_bayeslm
 from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.bin.lattice import MAX_HYPS, PRUNE, LatticeOptions, main
+from espnet_bayeslm.evaluation import bias_lists
+from espnet_bayeslm.evaluation.bias_lists import read_bias
+from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.nbest.formats import read_nbest
@@ -95,6 +99,60 @@ def test_rescored_lattices_hold_the_scores_of_the_mixture(folder, point, ngram, 
     assert len(again) == len(text) == 8
     if format == "htk":  # which holds the scales
         assert [list(nbest.hypotheses[0].words) for nbest in again] == text
+
+
+BIAS = "a b\t2\nc\nD\nb a b\t3.5\n"
+
+
+@pytest.mark.parametrize("has_lm", [False, True])
+def test_bias_lists_give_the_totals_of_rescored_lists(folder, ngram, has_lm):
+    """And the best path is that of all paths, rescored as a list."""
+    (folder / "bias").write_text(BIAS)
+    given = {"bias": folder / "bias", "bias_weight": 2.5, "normalize": "lower", **OPTIONS}
+    with_lm = {"ngram": ngram} if has_lm else {}
+    exact = {**EXACT, "merge_order": 100, "nbest_size": 10**5}
+    output, lists = folder / "out", folder / "out" / "nbest"
+    main(words(lattices=folder / "lattices", **given, **with_lm, **exact, output=output))
+    by_utt = {nbest.utt: nbest for nbest in read_nbest(lists, "jsonl")}
+    own = read_bias(folder / "bias", Normalization("lower")).shared
+    again = {**given, "lmwt": 5.0, "ngrams": [str(ngram)]}
+    found = list(espnet_bayeslm.rescore([*by_utt.values()], **again))
+    for lattice, item in zip(LATTICES, found, strict=True):
+        nbest = by_utt[item.nbest.utt]
+        assert {hyp.words for hyp in nbest.hypotheses} == {*all_paths(lattice)}
+        assert [hyp.extra["bias"] for hyp in nbest.hypotheses] == [
+            own.total(hyp.words) for hyp in nbest.hypotheses
+        ]
+        # the LM of the list in place of that of the lattice
+        totals = [
+            hyp.am_score / 5 + hyp.graph_score + lm - 0.5 * len(hyp.words) + 2.5 * hyp.extra["bias"]
+            for hyp, lm in zip(nbest.hypotheses, item.lm_scores, strict=True)
+        ]
+        assert totals == pytest.approx(item.totals.tolist(), abs=1e-4)
+        if has_lm:
+            assert item.best == 0
+            assert [h.lm_score for h in nbest.hypotheses] == pytest.approx(item.lm_scores, abs=1e-4)
+    text = [line.split()[1:] for line in (output / "text").read_text().splitlines()]
+    assert text == [list(by_utt[item.utt].hypotheses[0].words) for item in LATTICES]
+
+
+def test_bias_lists_that_do_not_fit(folder, fails, caplog, monkeypatch):
+    given = {"lattices": folder / "lattices", "output": folder / "out"}
+    path = folder / "bias"
+    path.write_text('{"utt": "u9", "words": ["a"]}\n')
+    text = fails(main, words(**given, bias=path))
+    assert "none of its 1 utterances (first: 'u9') is among the 8 that are read" in text
+    path.write_text("a\tmuch\n")
+    assert "the weight 'much' of 'a' is no number" in fails(main, words(**given, bias=path))
+    path.write_bytes("caf\u00e9".encode("latin-1"))
+    assert "bias" in fails(main, words(**given, bias=path))
+    path.write_text("a\nb\nc\nd\n")
+    monkeypatch.setattr(bias_lists, "FEWEST_COMMON", 1)
+    main(words(**given, bias=path))
+    assert "4 phrases of the bias lists are one letter" in caplog.text
+    assert "they bias every sentence" in caplog.text
+    path.write_text("")  # an empty list is none
+    main(words(**given, bias=path))
 
 
 def test_different_scales_are_refused(folder, fails, ngram):
@@ -185,6 +243,8 @@ def test_normalised_words_are_scored_and_counted_and_others_written(folder, ngra
 REFUSED = [
     ({}, "nothing to do"),
     ({"output": "x", "word_penalty": 1.0}, "--word_penalty without --lmwt"),
+    ({"output": "x", "bias_weight": 1.0}, "--bias_weight without --bias"),
+    ({"output": "x", "bias": "y", "bias_weight": -1.0}, "--bias_weight -1.0: expected 0 or more"),
     ({"output": "x", "lmwt": -1.0}, "LMWT must be positive"),
     ({"output": "x", "nbest_size": 0}, "--nbest_size 0: expected 1 or more"),
     ({"output": "x", "merge_order": 0}, "--merge_order 0: expected 1 or more"),

@@ -9,8 +9,10 @@ from mixtures import mixture_of
 from oracles.lattice_paths import all_paths, random_lattice
 from test_scorer import make
 
+from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.lm.mixture import MixtureLM
+from espnet_bayeslm.nbest.biased_lattice import biased_lattice
 from espnet_bayeslm.nbest.lattice import Arc, Lattice, PathScales, best_paths, kaldi_scales
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.scoring.lattices import MergeOptions, WordPrefix, _estimates, rescore_lattices
@@ -110,6 +112,36 @@ def test_unknown_words_share_a_probability_as_in_lists(lattices, ngrams, token_t
     assert any(lm.unknown(WORDS))
     scorers = [token_scorer(lm.lm, unk_size=30), NgramScorer(ngrams / "3", unk_size=7)]
     check_exact(lattices[:6], scorers, [0.7, 0.3], EXACT)
+
+
+@pytest.mark.parametrize("weight", [0.0, 4.0])
+def test_bias_lists_are_exact_beside_an_lm(lattices, ngrams, tmp_path, weight):
+    """Hypotheses that share their last words are kept apart where they hold other phrases."""
+    own = BiasList([("cat", None), ("the cat dog", 3.0), ("dog mat", 0.5), ("zebra", 2.0)])
+    scorers = [neural("word", tmp_path), NgramScorer(ngrams / "2")]
+    for scorer, order in zip(scorers, (100, 1), strict=True):
+        for scales in (SCALES, PathScales(0.3, 7.0, 2.0, -1.0)):
+            given = [biased_lattice(item, own, weight, scales) for item in lattices]
+            options = EXACT._replace(order=order)
+            found = rescore_lattices(given, scorer, options=options)
+            for lattice, item in zip(lattices, found, strict=True):
+                rows = [
+                    (words, total + weight * scales.lm * own.total(words), own.total(words))
+                    for words, total, _ in exhaustive(lattice, [scorer], [1.0], scales)
+                ]
+                rows.sort(key=lambda row: -row[1])
+                (best,) = best_paths(item, item.scales, 1)
+                assert best.words == rows[0][0]
+                assert (best.total, best.bias) == pytest.approx(rows[0][1:])
+                if order == 100:
+                    paths = best_paths(item, item.scales, 10**6)
+                    assert [path.words for path in paths] == [words for words, *_ in rows]
+                # a beam keeps real paths, none of them better
+                narrow = options._replace(beam=2.0, prune=2.0)
+                (pruned_item,) = rescore_lattices([item], scorer, options=narrow)
+                (path,) = best_paths(pruned_item, item.scales, 1)
+                totals = {words: total for words, total, _ in rows}
+                assert path.total == pytest.approx(totals[path.words])
 
 
 def test_an_lm_of_espnet_itself(lattices, tmp_path):
