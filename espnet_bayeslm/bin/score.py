@@ -6,7 +6,7 @@ import dataclasses
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from espnet_bayeslm.evaluation.bias_lists import read_bias, warn_if_common
-from espnet_bayeslm.evaluation.biased_words import score_parts
+from espnet_bayeslm.evaluation.biased_words import check_bias_unit, score_parts
 from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.text_checks import (
@@ -169,11 +169,7 @@ def score(options: ScoreOptions) -> None:
     """Print tables of word errors and of their significance."""
     files = condition_files(options.ref, options.hyp, options.nbest)
     compared = choose_baseline(files[0], options.baseline)
-    if options.bias is not None and options.unit != "word":
-        raise InputError(
-            f"--bias with --unit {options.unit}: bias lists hold words",
-            remedy="Leave one of them out; texts need blanks between their words.",
-        )
+    check_bias_unit(options.bias, options.unit)
     # 1. Word errors, utterance by utterance
     texts = [read_condition(item, options) for item in files]
     sets = [score_set(item.refs, item.systems) for item in texts]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Callable, Container, Dict, List, Mapping, NamedTuple, Sequence
+from typing import Callable, Container, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.evaluation.comparison import (
@@ -18,8 +18,19 @@ from espnet_bayeslm.evaluation.comparison import (
     word_of_pair,
 )
 from espnet_bayeslm.evaluation.wer import Alignment, ErrorCounts, Words, align
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
 
 UNBIASED, BIASED = "U-WER", "B-WER"
+
+
+def check_bias_unit(bias: Optional[PathLike], unit: str) -> None:
+    """Raise an InputError where there are bias lists, and characters are counted."""
+    if bias is not None and unit != "word":
+        raise InputError(
+            f"--bias with --unit {unit}: bias lists hold words",
+            remedy="Leave one of them out; texts need blanks between their words.",
+        )
 
 
 class PartErrors(NamedTuple):

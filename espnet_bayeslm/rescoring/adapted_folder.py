@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, TypeVar
 
 from espnet_bayeslm.pretrained.names import PREFIX
-from espnet_bayeslm.rescoring.scales import NOT_USED, read_scales
+from espnet_bayeslm.rescoring.scales import NOT_USED, Scales, read_scales
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_as, write_yaml
 from espnet_bayeslm.utils.log import LOG
@@ -64,6 +64,11 @@ def with_adapted(options: Options) -> Options:
         problem="not as `bayeslm adapt` writes it",
         remedy="Give the --output of `bayeslm adapt`.",
     )
+    if filled.bias is None and filled.scales is not None:
+        # they may have been tuned with a bias list, and these lists have none
+        known = read_scales(filled.scales)
+        if known.unbiased is not None:
+            filled = dataclasses.replace(filled, scales=known.without_bias)
     return without_unused_lms(filled)
 
 
@@ -93,7 +98,8 @@ def _filled(given: Any, folder: Path, content: Mapping[str, Any]) -> Any:
 
 def without_unused_lms(options: Any) -> Any:
     """Options without their LMs where the scales give these no weight: none is read and scored."""
-    if options.scales is None or read_scales(options.scales).uses_lm:
+    known = options.scales
+    if known is None or (known if isinstance(known, Scales) else read_scales(known)).uses_lm:
         return options
     if options.lms:
         LOG.warning(NOT_USED)

@@ -117,6 +117,14 @@ class Scales:
         return dataclasses.replace(self, features=features, added=(*rest, (BIAS, weight)))
 
     @property
+    def without_bias(self) -> Scales:
+        """Scales for lists without a bias list, with all that is known of these."""
+        if self.unbiased is None:
+            return self
+        kept = {name: getattr(self, name) for name in ("decision", "control", "lms", "tuned_on")}
+        return dataclasses.replace(self.unbiased, **kept)
+
+    @property
     def of_each_lm(self) -> bool:
         """True if single LMs have a weight beside their mixture."""
         return any(name.startswith(f"{LM}.") for name, _ in self.features or ())

@@ -15,7 +15,7 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.nbest.formats import write_nbest
@@ -30,10 +30,12 @@ from espnet_bayeslm.utils.files import read_lines, write_text, write_yaml
 from espnet_bayeslm.utils.folders import check_folder, folder_lock
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.workflows.adapt_choice import (
+    Biased,
     Result,
     chosen_row,
     gains_table,
     kept_scales,
+    read_biased,
     read_results,
     why_none,
 )
@@ -44,7 +46,7 @@ from espnet_bayeslm.workflows.adapt_data import (
     write_texts,
     write_utt2lm,
 )
-from espnet_bayeslm.workflows.adapt_systems import Plan, System, tried
+from espnet_bayeslm.workflows.adapt_systems import BIAS_FILES, WITH_BIAS, Plan, System, tried
 from espnet_bayeslm.workflows.commands import SCORES, read_perplexity
 from espnet_bayeslm.workflows.runner import HEAVY, Tool, run_steps
 from espnet_bayeslm.workflows.steps import Step
@@ -81,12 +83,13 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
         scores = read_scores(str(folder / SCORES))
         results = read_results(plan, systems, scores.pooled)
         used = chosen_row(results)
+        biased = None if plan.bias is None else with_bias(plan, systems, used, run)
         if used.config is not None:
             pool.executor.submit(average, plan, used.config).result()
-        text = gains_table(results, used, data.parts, scores.counted)
+        text = gains_table(results, used, data.parts, scores.counted, biased)
         text += f"{(time.monotonic() - begin) / 60:.1f} minutes.\n"
         write_text(folder / "RESULTS.md", text)
-        finish(plan, options, results, used)
+        finish(plan, options, results, used, biased)
     print(text)
     print(f"{folder}/report.html: every list beside its reference")
     print(f"next: bayeslm rescore --nbest LISTS --adapted {folder} --output DIR")
@@ -128,6 +131,16 @@ def measure(plan: Plan, run: Run) -> List[System]:
     return systems
 
 
+def with_bias(plan: Plan, systems: Sequence[System], used: Result, run: Run) -> Biased:
+    """Row of the system that is used, with the bias list: it is tuned and tested once more."""
+    before = used.system or systems[0]  # whose lists have those of the control beside them
+    own = used.system or System("", has_lm=False)
+    system = own._replace(name=WITH_BIAS.format(used.name), biased=True)
+    rescoring = plan.rescoring(system)
+    run([rescoring, plan.evaluation([before, system], BIAS_FILES).needs(rescoring)])
+    return read_biased(read_scores(str(plan.folder / f"{BIAS_FILES}{SCORES}")), used.name, system)
+
+
 def ready(plan: Plan, data: Data, pool: Pool) -> Plan:
     """Plan with all that the data choose; says how long it will take about."""
     form, rate = measured(pool, plan)
@@ -166,6 +179,7 @@ def planned(options: AdaptOptions) -> Plan:
         ngrams=tuple(str(Path(path).resolve()) for path in options.ngrams),
         precision=options.precision or fast_precision(),
         counting={**given, "normalize": options.normalize or None},
+        bias=options.bias and str(Path(options.bias).resolve()),
         context={} if options.context == "none" else {"context": options.context, **sources},
     )
 
@@ -244,11 +258,17 @@ def announce(
     )
 
 
-def finish(plan: Plan, options: AdaptOptions, results: Sequence[Result], used: Result) -> None:
+def finish(
+    plan: Plan,
+    options: AdaptOptions,
+    results: Sequence[Result],
+    used: Result,
+    biased: Optional[Biased] = None,
+) -> None:
     """Write what `rescore --adapted` takes."""
-    scales, system = kept_scales(plan, results, used), used.system
+    scales, system = kept_scales(plan, results, used, biased), used.system
     adapted: Dict[str, Any] = {
-        "used": used.name,
+        "used": used.name if biased is None or biased.row.unused else biased.row.name,
         "scales": plan.folder / SCALES,
         "normalize": options.normalize,
         "unit": options.unit,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from espnet_bayeslm.evaluation.comparison import Scores
 from espnet_bayeslm.evaluation.wer import FIRST_PASS, Counted
 from espnet_bayeslm.report.counted_outputs import SCALES
+from espnet_bayeslm.report.score_results import SystemScores
 from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.rescoring.features import FIRST_WINS
 from espnet_bayeslm.rescoring.scales import NOT_USED, read_scales
@@ -15,6 +17,8 @@ from espnet_bayeslm.workflows.adapt_data import Parts
 from espnet_bayeslm.workflows.adapt_systems import Plan, System
 from espnet_bayeslm.workflows.commands import TUNED_FIRST_PASS, read_perplexity
 
+WEIGHTS = ("features", "lmwt", "word_penalty", "posterior", "subtracted")
+"""What weighs a list in scales.yaml."""
 MOST = 0.75
 """Bootstrap probability of more errors than a simpler LM, above which an LM is not used."""
 RULE = (
@@ -51,6 +55,41 @@ class Result(NamedTuple):
     def config(self) -> Optional[str]:
         """Configuration of its adapter; None without one."""
         return None if self.system is None else self.system.config
+
+
+class Biased(NamedTuple):
+    """The system that is used, with the bias list.
+
+    Attributes:
+        row: Its row, with the test against the system.
+        before: Name of the system.
+        rates: U-WER and B-WER of both, in %.
+    """
+
+    row: Result
+    before: str
+    rates: Mapping[str, Sequence[float]]
+
+    def line(self) -> str:
+        """Line that tells what the bias list changes."""
+        rates = (f"{name} {old:.2f} -> {new:.2f} %" for name, (old, new) in self.rates.items())
+        unused = f" {self.row.unused}." if self.row.unused else ""
+        return f"{self.row.name}: tested against {self.before}; {', '.join(rates)}.{unused}"
+
+
+def read_biased(scores: SystemScores, before: str, system: System) -> Biased:
+    """Row of a system with the bias list, from the errors of both."""
+    pooled, name = scores.pooled, system.name
+    old, new = pooled.errors[before], pooled.errors[name]
+    (test,) = (pair.test for pair in pooled.pairs if (pair.a, pair.b) == (before, name))
+    row = Result(name, new.errors, 100 * new.rate, test.p, system)
+    if new.errors > old.errors:
+        row = row._replace(unused="The bias list is not used: held-out lists have more errors")
+    rates = {
+        rate: [100 * part.pooled.errors[which].rate for which in (before, name)]
+        for rate, part in scores.parts.items()
+    }
+    return Biased(row, before, rates)
 
 
 def read_results(plan: Plan, systems: Sequence[System], scores: Scores) -> List[Result]:
@@ -97,14 +136,21 @@ def chosen_row(rows: Sequence[Result]) -> Result:
 
 
 def gains_table(
-    rows: Sequence[Result], used: Result, parts: Parts, counted: Optional[Counted]
+    rows: Sequence[Result],
+    used: Result,
+    parts: Parts,
+    counted: Optional[Counted],
+    biased: Optional[Biased] = None,
 ) -> str:
     """Table in Markdown, and what is used and why, in words."""
-    cells = []
-    for row in rows:
+    cells, name = [], used.name
+    if biased is not None and not biased.row.unused:
+        name = biased.row.name
+    for row in [*rows, *([] if biased is None else [biased.row])]:
         perplexity = "" if row.perplexity is None else f"{row.perplexity:.1f}"
         p = "" if row.p is None else f"{row.p:.2g}"
-        lm = "" if row.system is None else "not used" if row.unused else "used"
+        lm = "not used" if row.unused else "used"
+        lm = lm if row.system is not None and row.system.has_lm else ""
         cells.append([row.name, perplexity, f"{row.wer:.2f}", p, lm])
     header = ("held-out lists", "perplexity", "WER %", "p against the row above", "LM")
     return "\n".join(
@@ -114,7 +160,8 @@ def gains_table(
             f" (adapters of {parts.number} parts, by {parts.units}), and rescored with weights that"
             " were tuned on others. Perplexity per word of sentences by themselves, </s> counted.",
             *notes(rows, used),
-            f"Used: {used.name}." if used.system else f"Used: {used.name}; {why_none(rows)}.",
+            *([] if biased is None else [biased.line()]),
+            f"Used: {name}." if used.system else f"Used: {name}; {why_none(rows)}.",
             RULE,
             "",
         ]
@@ -142,13 +189,30 @@ def why_none(rows: Sequence[Result]) -> str:
     return "no LM is used: held-out lists have more errors with it"
 
 
-def kept_scales(plan: Plan, rows: Sequence[Result], used: Result) -> Dict[str, Any]:
-    """Content of the scales.yaml of the row that is used."""
+def kept_scales(
+    plan: Plan, rows: Sequence[Result], used: Result, biased: Optional[Biased] = None
+) -> Dict[str, Any]:
+    """Content of the scales.yaml of the row that is used.
+
+    Beside a bias list they have those for lists without one. Where it is not used its phrases have
+    no weight.
+    """
+    if biased is not None and biased.row.system is not None:
+        own = kept_scales(plan, rows, used)
+        content = own if biased.row.unused else _content(plan, biased.row.system)
+        # copies: yaml would write what stands in two places as a reference
+        return {**content, "unbiased": {k: copy.deepcopy(own[k]) for k in WEIGHTS if k in own}}
     first = next(row.system for row in rows if row.system is not None)
-    content: Dict[str, Any] = read_yaml_mapping(plan.rescored(used.system or first) / SCALES)
-    content.pop("files", None)
+    content = _content(plan, used.system or first)
     if used.system is None:
         own = {"features": dict(FIRST_WINS)} if used.name == FIRST_PASS else content["control"]
         kept = {"tuned_on", "counted"} & content.keys()
         content = {**own, **{name: content[name] for name in kept}}
+    return content
+
+
+def _content(plan: Plan, system: System) -> Dict[str, Any]:
+    """Content of the scales.yaml of a system."""
+    content: Dict[str, Any] = read_yaml_mapping(plan.rescored(system) / SCALES)
+    content.pop("files", None)
     return content

@@ -12,6 +12,8 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 
 from espnet_bayeslm.engine.work import EngineOptions
+from espnet_bayeslm.evaluation.bias_lists import read_bias, warn_if_common
+from espnet_bayeslm.evaluation.biased_words import check_bias_unit
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.text_checks import warn_leakage, warn_of_spelling
 from espnet_bayeslm.evaluation.transcripts import has_words, read_transcripts
@@ -74,6 +76,11 @@ class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
         name="ngram",
     )
     normalize: str = normalize_option("hypotheses and references")
+    bias: Optional[str] = option(
+        "Bias lists, as of `rescore --bias`: their weight is tuned beside the LM that is used, and"
+        " the table has a row for them",
+        None,
+    )
     configs: Sequence[str] = option(
         "Configuration of an adapter that is tried (repeatable; default: bayes_lora, from 1,000"
         " sentences on lora); the references choose",
@@ -87,6 +94,10 @@ class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
         choices=("float32", "bfloat16"),
     )
     output: str = option("The folder to write, for `bayeslm rescore --adapted`")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_bias_unit(self.bias, self.unit)
 
     @property
     def normalization(self) -> Normalization:
@@ -157,6 +168,9 @@ def checked_data(options: AdaptOptions) -> Data:
     in_context = options.context != "none"
     place_of = (options.place_of or place_finder()) if in_context else options.place_of
     parts = divide([*refs], whole_units(items, place_of))
+    if options.bias is not None:
+        bias = read_bias(options.bias, options.normalization, utts=refs)
+        warn_if_common(bias, options.normalization.text(refs).values())
     more = [learnt(sentences, *how) for sentences in map(read_more, options.texts)]
     return Data(refs, learnt(refs, *how), items, parts, place_of if in_context else None, more)
 

@@ -11,6 +11,8 @@ from espnet_bayeslm.workflows.commands import MixtureCommands, evaluation
 from espnet_bayeslm.workflows.steps import Step, words
 
 AS_IT_IS, ADAPTED, IN_CONTEXT = "as it is", "adapted", "{}, in context"
+WITH_BIAS, BIAS_FILES = "{}, and the bias list", "bias_"
+"""Name of a row with the bias list; beginning of the names of the files that compare it."""
 FOLDS = 5
 """Parts of the tuning lists: each is rescored with weights that were tuned on the others."""
 
@@ -48,11 +50,15 @@ class System(NamedTuple):
         name: Name in tables.
         config: Configuration of the adapter; None for the LM as it is.
         in_context: True if it goes on from the utterances before.
+        biased: True if it weighs the bias list.
+        has_lm: False for the bias list alone.
     """
 
     name: str
     config: Optional[str] = None
     in_context: bool = False
+    biased: bool = False
+    has_lm: bool = True
 
     @property
     def key(self) -> str:
@@ -79,6 +85,7 @@ class Plan:
         counting: Options of `rescore` and `score` that say what is counted.
         context: Options of `--context previous`, which say what utterances belong together; none:
             each utterance is read by itself.
+        bias: File of the bias lists.
     """
 
     folder: Path
@@ -93,6 +100,7 @@ class Plan:
     text_form: Optional[str] = None
     counting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     context: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    bias: Optional[str] = None
 
     def data(self, name: str) -> Path:
         """File of the texts and lists.
@@ -183,13 +191,16 @@ class Plan:
 
     def rescoring(self, system: System) -> Step:
         """Lists that a system rescored, each in its fold, after its weights were measured."""
-        line = self.mixture(system.config).scored(
+        alone = MixtureCommands(self.folder, system.key, (), (), {})
+        mixture = self.mixture(system.config) if system.has_lm else alone
+        line = mixture.scored(
             "rescore",
             **self.counting,
             **(self.context if system.in_context else {}),
             nbest=self.data("tune.jsonl"),
             tune_ref=self.data("tune.ref"),
-            weights=self.weights(system.config),
+            weights=self.weights(system.config) if system.has_lm else None,
+            bias=self.bias if system.biased else None,
             folds=FOLDS,
             output=self.rescored(system),
         )
@@ -199,11 +210,13 @@ class Plan:
         """Experiments of the adapters that did not see a part, which `utt2lm` names."""
         return [] if config is None else [self.exp(config, n) for n in range(1, self.parts + 1)]
 
-    def evaluation(self, systems: Sequence[System]) -> Step:
-        """Word errors of all systems with their tests, and a report."""
+    def evaluation(self, systems: Sequence[System], prefix: str = "") -> Step:
+        """Word errors of all systems with their tests, and a report.
+
+        With the prefix `BIAS_FILES` words of the bias lists, and all others, are counted too.
+        """
         rescored = {system.name: self.rescored(system) for system in systems}
-        ref = self.data("tune.ref")
-        counting = {"ref": ref, "nbest": self.data("tune.jsonl"), **self.counting}
-        return evaluation(
-            self.folder, rescored, "bayeslm adapt", counting=counting, report={"ref": ref}
-        )
+        ref, bias = self.data("tune.ref"), self.bias if prefix else None
+        counting = {"ref": ref, "nbest": self.data("tune.jsonl"), "bias": bias, **self.counting}
+        how: Any = dict(counting=counting, report={"ref": ref}, prefix=prefix)
+        return evaluation(self.folder, rescored, "bayeslm adapt", **how)

@@ -110,6 +110,7 @@ def evaluation(
     *,
     counting: Mapping[str, Any],
     report: Mapping[str, Any],
+    prefix: str = "",
 ) -> Step:
     """Word errors of systems and of the control, EXP/score.json, with tests; EXP/report.html.
 
@@ -119,15 +120,17 @@ def evaluation(
         title: Title of the report.
         counting: Options of `score`.
         report: More options of the report.
+        prefix: Beginning of the names of both files and of the step.
     """
     texts = {TUNED_FIRST_PASS: next(iter(rescored.values())) / WITHOUT_LM}
     texts.update((name, folder / "text") for name, folder in rescored.items())
-    page = dict(title=title, output=exp / "report.html")
+    scores, page = exp / f"{prefix}{SCORES}", exp / f"{prefix}report.html"
+    shown = dict(rescored=by_name(rescored), **report, title=title, output=page)
     lines = [
-        words("score", hyp=by_name(texts), output=exp / SCORES, **counting),
-        words("report", score=exp / SCORES, rescored=by_name(rescored), **report, **page),
+        words("score", hyp=by_name(texts), output=scores, **counting),
+        words("report", score=scores, **shown),
     ]
-    return Step("report", lines)
+    return Step(f"{prefix}report", lines)
 
 
 def by_name(paths: Mapping[str, Path]) -> List[str]:

@@ -51,6 +51,23 @@ def test_a_folder_brings_what_was_written_wherever_it_lies(folder, tmp_path):
     assert [*map(str, found.ngrams)] == [str(copied / "n.arpa")]
 
 
+def test_without_a_bias_list_the_weights_are_those_without_one(folder):
+    """All else that is known of the scales stays; a bias list takes the weights of the file."""
+    known = {"decision": "mbr", "tuned_on": "dev", "text_forms": {"lora": "as_is,special,no_blank"}}
+    control = {"lmwt": 4.0, "word_penalty": 0.0}
+    tuned = {"lmwt": 3.0, "word_penalty": 0.0, "bias": 2.0}
+    tuned["unbiased"] = {"lmwt": 2.0, "word_penalty": 1.0}
+    (folder / "scales.yaml").write_text(yaml.safe_dump({**tuned, **known, "control": control}))
+    given = with_adapted(command(folder, bias=["kite"]))
+    assert str(given.scales) == str(folder / "scales.yaml")
+    found = with_adapted(command(folder)).scales
+    assert (found.lmwt, found.word_penalty, found.decision, found.tuned_on) == (2, 1, "mbr", "dev")
+    assert found.lms.text_forms == known["text_forms"] and found.control.lmwt == 4
+    assert not found.uses_bias and found == found.without_bias
+    (folder / "scales.yaml").write_text("lmwt: 1\nword_penalty: 0\n")
+    assert str(with_adapted(command(folder)).scales) == str(folder / "scales.yaml")
+
+
 GIVEN = {
     "lms": ["hf:other"],
     "ngrams": ["other.arpa"],

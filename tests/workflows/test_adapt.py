@@ -21,13 +21,13 @@ from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.evaluation.wer import FIRST_PASS
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.ngram.estimation import build_ngram
-from espnet_bayeslm.rescoring.scales import NOT_USED
+from espnet_bayeslm.rescoring.scales import NOT_USED, read_scales
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_yaml_mapping
 from espnet_bayeslm.workflows import adapt as flow
 from espnet_bayeslm.workflows import adapt_data, adapt_systems
 from espnet_bayeslm.workflows.adapt import adapt, finish, measured, planned
-from espnet_bayeslm.workflows.adapt_choice import Result
+from espnet_bayeslm.workflows.adapt_choice import Biased, Result
 from espnet_bayeslm.workflows.adapt_data import AdaptOptions, checked_data, write_texts
 from espnet_bayeslm.workflows.adapt_systems import Plan
 from espnet_bayeslm.workflows.commands import TUNED_FIRST_PASS
@@ -111,6 +111,7 @@ def adapted(lists, tiny, tmp_path_factory):
         assert not (output / "adapted.yaml").exists()
         before = times(output / "log", "*.log")
         adapt(options, quick)
+    (output / "options.yaml").write_text(yaml.safe_dump({**given, "ngrams": [str(arpa)]}))
     assert times(output, "parts/**/valid.loss.ave.pth") == trained
     redone = [path.stem for path in before if path.stat().st_mtime_ns != before[path]]
     assert redone == ["report"]
@@ -193,6 +194,86 @@ def test_weights_that_were_tuned_with_parts_belong_to_the_adapter_of_all(adapted
     assert {*scales["fingerprints"]} == {"bayes_lora", "2gram"}
 
 
+MORE = {"lmwt": 1.0, "word_penalty": 0.0}
+RESULTS = ("RESULTS.md", "adapted.yaml", "scales.yaml")
+
+
+@pytest.fixture(params=["adapted, in context", FIRST_PASS, TUNED_FIRST_PASS])
+def with_bias(request, adapted, lists, monkeypatch):
+    """Return the folder after the same command with a bias list, and the row that was used."""
+    used, before = request.param, {name: (adapted / name).read_text() for name in RESULTS}
+    # words that other hypotheses have right
+    rows = (
+        {"utt": item.utt, "words": sorted({*item.ref} - {*item.hypotheses[0].words})}
+        for item in read_nbest(lists / "dev.jsonl")
+    )
+    (lists / "bias").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    monkeypatch.setattr(flow, "chosen_row", lambda rows: {row.name: row for row in rows}[used])
+    given = read_yaml_mapping(adapted / "options.yaml")
+    done = {p: t for p, t in times(adapted / "log", "*.done").items() if "bias" not in p.name}
+    options = AdaptOptions(nbest=str(lists / "dev.jsonl"), bias=str(lists / "bias"), **given)
+    with contextlib.redirect_stdout(io.StringIO()):
+        adapt(options, quick)
+    assert times(adapted / "log", "*.done").items() >= done.items()
+    yield adapted, used
+    for name, text in before.items():
+        (adapted / name).write_text(text)
+
+
+def test_a_bias_list_joins_the_system_that_is_used(with_bias, lists, tmp_path):
+    """It is a row of its own, tested against this system; without a list the folder still works."""
+    folder, used = with_bias
+    name = f"{used}, and the bias list"
+    scores = json.loads((folder / "bias_score.json").read_text())
+    (pair,) = (p for p in scores["significance"]["pairs"] if (p["a"], p["b"]) == (used, name))
+    text = (folder / "RESULTS.md").read_text()
+    row = next(line for line in text.splitlines() if line.startswith(f"| {name}"))
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells[2:4] == [f"{scores[name]['wer']:.2f}", f"{pair['mapsswe']['p']:.2g}"]
+    assert cells[4] == ("used" if used.startswith("adapted") else "")
+    for rate, part in scores["bias"].items():
+        assert f"{rate} {part[used]['wer']:.2f} -> {part[name]['wer']:.2f} %" in text
+    # of few lists no weights are sure
+    assert scores[name]["errors"] <= scores[used]["errors"] and f"Used: {name}" in text
+    assert read_yaml_mapping(folder / "adapted.yaml")["used"] == name
+    assert (folder / "bias_report.html").exists()
+    assert read_scales(folder / "scales.yaml").knows_bias
+    # weights that say something, for lists with bias lists and without
+    weights = read_yaml_mapping(folder / "scales.yaml")["unbiased"]
+    (folder / "scales.yaml").write_text(
+        yaml.safe_dump({**weights, **MORE, "bias": 50.0, "unbiased": {**weights, **MORE}})
+    )
+    words = ["--nbest", lists / "dev.jsonl", "--segments", lists / "segments", "--adapted", folder]
+    texts = {}
+    for key, more in {"with": ["--bias", lists / "bias"], "without": []}.items():
+        rescore([str(word) for word in [*words, *more, "--output", tmp_path / key]])
+        texts[key] = (tmp_path / key / "text").read_text()
+    assert texts["with"] != texts["without"]
+    assert (tmp_path / "with" / "text_without_bias").read_text() == texts["without"]
+
+
+def test_a_bias_list_that_does_harm_is_not_used(tmp_path):
+    """Lists are then weighed as without it, whether one is given or not."""
+    options = AdaptOptions(source="hf:lm", output=str(tmp_path))
+    plan = planned(options)
+    system = plan.systems("lora")[0]
+    biased = system._replace(name="as it is, and the bias list", biased=True)
+    weights = {"lmwt": 2.0, "word_penalty": 0.5}
+    for item, more in ((system, {}), (biased, {"bias": 3.0, "unbiased": weights})):
+        plan.rescored(item).mkdir(parents=True)
+        content = yaml.safe_dump({**weights, **more, "counted": {"tuned_on": item.key}})
+        (plan.rescored(item) / "scales.yaml").write_text(content)
+    used = Result(system.name, 9, 9.0, system=system)
+    for unused in ("", "worse"):
+        row = Result(biased.name, 10, 10.0, system=biased, unused=unused)
+        finish(plan, options, [used], used, Biased(row, used.name, {"U-WER": (1.0, 2.0)}))
+        scales = read_scales(tmp_path / "scales.yaml")
+        assert scales.knows_bias and scales.uses_bias == (not unused)
+        assert scales.without_bias.lmwt == scales.lmwt == 2.0
+        row = read_yaml_mapping(tmp_path / "adapted.yaml")
+        assert row["used"] == (system if unused else biased).name
+
+
 @pytest.mark.parametrize("used", [FIRST_PASS, TUNED_FIRST_PASS])
 def test_without_an_lm_nothing_is_read_and_scored(used, adapted, lists, tmp_path, caplog, capsys):
     """The folder says why, the lists are those of its scales, and no LM need be there."""
@@ -262,11 +343,16 @@ def test_a_folder_names_what_belongs_to_the_system_that_is_used(key, tmp_path, m
         (["--nbest", "{lists}/few.jsonl"], "3 lists with references, and 20 or more"),
         (["--text", "{lists}/blank"], "blank: no words"),
         (["--max_epoch", "0"], "max_epoch"),
+        (["--bias", "{lists}/no_list"], "none of its 1 utterances (first: 'u9') is among the 30"),
+        (["--bias", "{lists}/no_weight"], "no_weight:1: the weight 'much' of 'kite' is no number"),
+        (["--bias", "{lists}/no_list", "--unit", "char"], "bias lists hold words"),
     ],
 )
 def test_bad_input(change, problem, lists, tiny, tmp_path, fails):
     (lists / "few").write_text("dev-x some words\n")
     (lists / "blank").write_text("\n\n")
+    (lists / "no_list").write_text('{"utt": "u9", "words": ["kite"]}\n')
+    (lists / "no_weight").write_text("kite\tmuch\n")
     rows = (lists / "dev.jsonl").read_text().splitlines(keepends=True)
     (lists / "few.jsonl").write_text("".join(rows[:3]))
     utts = (f"{item.utt}\n" for item in read_nbest(lists / "dev.jsonl"))
