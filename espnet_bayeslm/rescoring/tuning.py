@@ -19,6 +19,7 @@ from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.nbest.types import NBest, whole_units
 from espnet_bayeslm.rescoring.bayes_risk import tuned_posterior
 from espnet_bayeslm.rescoring.bias import decoys_of, guarded
+from espnet_bayeslm.rescoring.bias_sweep import BiasSweep, bias_sweep
 from espnet_bayeslm.rescoring.decision import NO_LM, ScoredList
 from espnet_bayeslm.rescoring.feature_tuning import (
     AS_IT_CAME,
@@ -92,6 +93,7 @@ class Tuned(NamedTuple):
         folds: The folds of `--folds`; empty without it.
         unused: Line that says why the new LMs are not used; empty where they are.
         decoys: Word errors without a bias list, with it, and with decoys; empty without one.
+        bias: Error rates by the weight of the bias lists, where there are some.
     """
 
     scales: Scales
@@ -103,6 +105,7 @@ class Tuned(NamedTuple):
     folds: Tuple[Fold, ...] = ()
     unused: str = ""
     decoys: Mapping[str, int] = MappingProxyType({})
+    bias: Optional[BiasSweep] = None
 
     def fold_lines(self) -> List[str]:
         """Choice and errors of each fold, and the errors of all lists; for people."""
@@ -215,7 +218,9 @@ def tune(
         return found
     unbiased = _tuned_scales(guard.unbiased, lists, with_lm, refs, less)
     scales = dataclasses.replace(scales, unbiased=unbiased)
-    found = found._replace(scales=scales, decoys=guard.decoys)
+    rest: Any = (nbests, refs, bias, dict(chosen.weights), options.counting.ignored)
+    own_sweep = bias_sweep(every.lists, every.decoys, errors, *rest)
+    found = found._replace(scales=scales, decoys=guard.decoys, bias=own_sweep)
     if mixture.components:
         return found
     # there is no LM, and the control is what is tuned without the bias list
