@@ -16,6 +16,7 @@ from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import ToolOptions, option
 
 if TYPE_CHECKING:
+    from espnet_bayeslm.evaluation.bias_lists import BiasLists
     from espnet_bayeslm.evaluation.wer import Words
     from espnet_bayeslm.report.rescored_lists import Rescored
 
@@ -34,6 +35,9 @@ class ReportOptions(ToolOptions):
         "NAME=DIR, the output of `bayeslm rescore`: its lists, its sweep.json (repeatable)", ()
     )
     ref: Sequence[str] = option("References of the lists, a Kaldi `text` or a trn (repeatable)", ())
+    bias: Optional[str] = option(
+        "Bias lists, as of `rescore --bias`: their words are marked in the lists, and counted", None
+    )
     exp: Sequence[str] = option("NAME=EXP, an experiment folder: learning curves (repeatable)", ())
     snr: Sequence[str] = option(
         "The output of `bayeslm snr`: its folder or its snr.json (repeatable)", ()
@@ -44,11 +48,12 @@ class ReportOptions(ToolOptions):
     nbest_format: Optional[str] = format_option("; --rescored has them")
 
 
-INPUTS = ("score", "perplexity", "rescored", "ref", "exp", "snr", "search")
+INPUTS = ("score", "perplexity", "rescored", "ref", "bias", "exp", "snr", "search")
 
 
 def report(options: ReportOptions, *, command: str) -> None:
     """Write one HTML file with a section for each kind of results that is given."""
+    from espnet_bayeslm.report.bias_plot import bias_section, read_bias_sweep
     from espnet_bayeslm.report.counted_outputs import warn_unless_alike
     from espnet_bayeslm.report.learning_section import learning_section, read_epochs
     from espnet_bayeslm.report.nbest_section import nbest_section
@@ -74,14 +79,16 @@ def report(options: ReportOptions, *, command: str) -> None:
         counts = {f"--rescored {item.name}": item.counted for item in lists[:1]}
         warn_unless_alike({f"--score {options.score}": word_errors.counted, **counts})
     sweeps = {name: read_sweep(Path(path)) for name, path in folders.items()}
+    bias_sweeps = {name: read_bias_sweep(Path(path)) for name, path in folders.items()}
     # sections and what they show; without it there is none
     sections: Sequence[Tuple[Any, ...]] = [
         (scores_section, word_errors, perplexities),
         (sweep_section, {name: sweep for name, sweep in sweeps.items() if sweep is not None}),
+        (bias_section, {name: own for name, own in bias_sweeps.items() if own is not None}),
         (learning_section, {name: read_epochs(path) for name, path in experiments}),
         (snr_section, *read_snr([path for _, path in named("snr")])),
         (search_section, {name: read_search(path) for name, path in searches}),
-        (nbest_section, lists, refs),
+        (nbest_section, lists, refs, read_bias_of(lists, options.bias)),
     ]
     given = [section(*content) for section, *content in sections if any(content)]
     if not given:
@@ -108,6 +115,20 @@ def read_lists(
     if items and not refs:
         LOG.warning("no references: the lists are compared with the first pass")
     return items, refs
+
+
+def read_bias_of(lists: Sequence[Rescored], path: Optional[str]) -> Optional[BiasLists]:
+    """Bias lists of the utterances of lists; None where there is no file."""
+    from espnet_bayeslm.evaluation.bias_lists import read_bias
+    from espnet_bayeslm.evaluation.biased_words import check_bias_unit
+
+    if path is None:
+        return None
+    if not lists:
+        raise InputError("--bias without lists", remedy="Give --rescored NAME=DIR too.")
+    check_bias_unit(path, lists[0].counting.unit)
+    utts = {nbest.utt for item in lists for nbest in item.nbests}
+    return read_bias(path, lists[0].normalization, utts=utts)
 
 
 TOOL = Tool(

@@ -119,6 +119,10 @@ def write_settings(
         content["tuning"] = {**unused, **with_lm, **decoys}
         content["tuning"].update(words=tuned.words, without_lm=without_lm)
         write_sweep(folder, tuned)
+        if tuned.bias is not None:
+            from espnet_bayeslm.report.bias_plot import write_bias_sweep
+
+            write_bias_sweep(folder, tuned.bias)
     if tally.errors:
         content["wer"] = {name: round(100 * c.rate, 3) for name, c in tally.errors.items()}
     if confidence := tally.calibration():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import quote
 
 import kaldialign
 import numpy as np
 
+from espnet_bayeslm.evaluation.bias_lists import BiasLists
+from espnet_bayeslm.evaluation.biased_words import BIASED, UNBIASED, PartErrors
 from espnet_bayeslm.evaluation.comparison import Mapsswe
 from espnet_bayeslm.evaluation.wer import (
     FIRST_PASS,
@@ -26,7 +28,7 @@ from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.rescored_lists import Rescored, Uncertainty
 from espnet_bayeslm.report.table import MISSING, Cell, Row, Table, fixed, typeset
 from espnet_bayeslm.rescoring.bayes_risk import auroc
-from espnet_bayeslm.rescoring.decision import NO_LM, RESCORED, ListTally, RescoredList
+from espnet_bayeslm.rescoring.decision import NO_BIAS, NO_LM, RESCORED, ListTally, RescoredList
 
 LABELS = {
     "log_prob": "−ln p",
@@ -69,14 +71,21 @@ class View(NamedTuple):
     judged: Judged
     # the first pass or the control (A) -> its test against the new best (B)
     tests: Dict[str, Mapsswe]
+    # the same outputs -> errors of unbiased and of biased words
+    parts: Mapping[str, PartErrors] = {}
 
 
-def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> View:
+def make_view(
+    rescored: Rescored,
+    refs: Mapping[str, Words],
+    texts: Texts,
+    bias: Optional[BiasLists] = None,
+) -> View:
     """Data of one rescoring for the page's program; texts of hypotheses are added to `texts`.
 
     Without references the first pass takes their place.
     """
-    tally = ListTally(refs or None, rescored.counting)
+    tally = ListTally(refs or None, rescored.counting, bias)
     judged: Judged = {}
     lists = []
     for nbest in rescored.nbests:
@@ -86,11 +95,16 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
         pivot = closest_reading(ref, units[best])
         places = [texts.setdefault((pivot, words), len(texts)) for words in units]
         uncertainty = _counted_uncertainty(rescored, nbest)
-        entry = {"utt": nbest.utt, "ref": " ".join(pivot), "hyps": places, "best": best}
+        entry: Dict[str, Any] = {"utt": nbest.utt, "ref": " ".join(pivot), "hyps": places}
+        entry["best"] = best
         entry["scores"] = {
             name: [round(value, DIGITS) for value in values]
             for name, values in rescored.scores[nbest.utt].items()
         }
+        if bias is not None:
+            own = bias.of(nbest.utt)
+            entry["scores"]["bias"] = [own.total(hyp.words) for hyp in nbest.hypotheses]
+            entry["biased"] = sorted({*pivot, *itertools.chain(*units)} & own.words)
         entry["words"] = {
             str(place): {
                 name: [float(f"{value:.{SIGNIFICANT}g}") for value in values]
@@ -99,8 +113,8 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
             for place, measured in uncertainty.items()
         }
         lists.append(entry)
-        control = rescored.control.get(nbest.utt)
-        tally.add(RescoredList(nbest, (), (), best, control=control))
+        others = {name: getattr(rescored, name).get(nbest.utt) for name in ("control", "unbiased")}
+        tally.add(RescoredList(nbest, (), (), best, **others))
         if measured := uncertainty.get(best):
             steps = operations(pivot, units[best])
             wrong = [step != CORRECT for step in steps if step != DELETION]
@@ -109,7 +123,7 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
     found = [values for places in rescored.uncertainty.values() for values in places.values()]
     measures = {name: label for name, label in LABELS.items() if any(name in v for v in found)}
     data = {"name": rescored.name, "measures": measures, "references": bool(refs), "lists": lists}
-    return View(data, tally.errors, judged, tally.tests())
+    return View(data, tally.errors, judged, tally.tests(), tally.parts)
 
 
 def _counted_uncertainty(rescored: Rescored, nbest: NBest) -> Dict[int, Uncertainty]:
@@ -123,22 +137,29 @@ def _counted_uncertainty(rescored: Rescored, nbest: NBest) -> Dict[int, Uncertai
     return kept
 
 
-def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Section:
-    """Section of lists, their errors, and the LMs' uncertainty about wrong words."""
+def nbest_section(
+    rescored: Sequence[Rescored], refs: Mapping[str, Words], bias: Optional[BiasLists] = None
+) -> Section:
+    """Section of lists, their errors, and the LMs' uncertainty about wrong words.
+
+    Words of bias lists are marked, and have errors of their own.
+    """
     texts: Texts = {}
-    views = [make_view(item, refs, texts) for item in rescored]
+    views = [make_view(item, refs, texts, bias) for item in rescored]
     rows = [(" ".join(words), operations(pivot, words)) for pivot, words in texts]
     tables = []
     if refs:
         counted = of_all_systems(rescored[0].counted, {r.name: r.counted for r in rescored})
         errors = view_errors(views, counted)
-        tables = [errors, test_table(views), *confusion_tables(views, rows)]
+        parts = [part_table(views)] if bias is not None else []
+        tables = [errors, *parts, test_table(views), *confusion_tables(views, rows)]
     if refs and any(view.judged for view in views):
         tables.append(judgement_table(views))
     measures = dict(pair for view in views for pair in view.data["measures"].items())
     values = {
         "tables": tables,
         "references": bool(refs),
+        "biased": bias is not None,
         "systems": [(n, item.name) for n, item in enumerate(rescored)],
         "measures": [*measures.items()],
         "means": [
@@ -153,7 +174,7 @@ def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Se
 def view_errors(views: Sequence[View], counted: Counted) -> Table:
     """Errors of the first pass, the control, the new best and the oracle of each rescoring."""
     rows = []
-    for what in (FIRST_PASS, NO_LM, RESCORED, ORACLE):
+    for what in (FIRST_PASS, NO_LM, NO_BIAS, RESCORED, ORACLE):
         found = [view for view in views if what in view.errors]
         # lists that several LMs have rescored have one first pass and one oracle
         same = len({view.errors[what] for view in found}) == 1 and len(found) == len(views) > 1
@@ -173,6 +194,19 @@ def view_errors(views: Sequence[View], counted: Counted) -> Table:
     what = "Word" if unit == "word" else "Character"
     caption = f"{what} errors of the lists below, and their change from the first pass"
     return Table(caption, header, rows, words=(1,), counted=counted)
+
+
+def part_table(views: Sequence[View]) -> Table:
+    """Errors of the words outside and inside of bias lists in each output."""
+    rows: List[Row] = []
+    for view in views:
+        for what, parts in view.parts.items():
+            rates = (f"{100 * p.rate:.2f}" if p.words else MISSING for p in parts)
+            counts = (f"{p.errors} of {p.words}" for p in parts)
+            rows.append([view.data["name"], what, *rates, *counts])
+    header = ["system", "output", f"{UNBIASED} %", f"{BIASED} %", "errors outside", "errors inside"]
+    caption = "Errors of the words outside and inside of the utterances' bias lists"
+    return Table(caption, header, rows, words=(1,))
 
 
 def test_table(views: Sequence[View]) -> Table:

@@ -29,6 +29,7 @@ from espnet_bayeslm.rescoring.decision import (
     MEASURES,
     SUBTRACTED_COSTS,
     UNCERTAINTY,
+    WITHOUT_BIAS,
     WITHOUT_LM,
     ScoredList,
 )
@@ -61,6 +62,7 @@ class Rescored:
         counting: Unit of error counts and words left out.
         control: Utterance id -> place of the best hypothesis by the scales that were tuned without
             the new LMs' scores; empty where there are none.
+        unbiased: The same by the scales without a bias list.
         text_forms: Form in which each pretrained LM read text, by name.
         tuned_on: File that the scales were tuned on, where it is known.
     """
@@ -73,6 +75,7 @@ class Rescored:
     normalization: Normalization = AS_IT_IS
     counting: Counting = ALL_WORDS
     control: Dict[str, int] = dataclasses.field(default_factory=dict)
+    unbiased: Dict[str, int] = dataclasses.field(default_factory=dict)
     text_forms: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tuned_on: Optional[str] = None
 
@@ -93,8 +96,10 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
     named = [path / file for file in JSON_LISTS if format == "jsonl" and (path / file).exists()]
     nbests = list(read_nbest(named[0] if named else path, format))
     best = _best_places(nbests, path / BEST, lists=folder)
-    without_lm = path / WITHOUT_LM
-    control = _best_places(nbests, without_lm, lists=folder) if without_lm.exists() else {}
+    control, unbiased = (
+        _best_places(nbests, path / file, lists=folder) if (path / file).exists() else {}
+        for file in (WITHOUT_LM, WITHOUT_BIAS)
+    )
     scales, facts = None, {}
     if (path / SCALES).exists():
         scales, facts = read_scales(path / SCALES), read_yaml_mapping(path / SCALES)
@@ -111,7 +116,7 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
     if (path / UNCERTAINTY).exists():
         uncertainty = _read_uncertainty(path / UNCERTAINTY, nbests, best)
     return Rescored(
-        *(name, nbests, best, scores, uncertainty, normalization, counting, control),
+        *(name, nbests, best, scores, uncertainty, normalization, counting, control, unbiased),
         text_forms={} if scales is None else scales.lms.text_forms,
         tuned_on=None if scales is None else scales.tuned_on,
     )

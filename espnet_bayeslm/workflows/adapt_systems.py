@@ -218,5 +218,5 @@ class Plan:
         rescored = {system.name: self.rescored(system) for system in systems}
         ref, bias = self.data("tune.ref"), self.bias if prefix else None
         counting = {"ref": ref, "nbest": self.data("tune.jsonl"), "bias": bias, **self.counting}
-        how: Any = dict(counting=counting, report={"ref": ref}, prefix=prefix)
+        how: Any = dict(counting=counting, report={"ref": ref, "bias": bias}, prefix=prefix)
         return evaluation(self.folder, rescored, "bayeslm adapt", **how)

@@ -7,6 +7,7 @@ import re
 import pytest
 from oracles.html_reader import Page, browser, opened
 
+from espnet_bayeslm.evaluation.bias_lists import BiasList, BiasLists
 from espnet_bayeslm.report.nbest_section import nbest_section
 from espnet_bayeslm.report.page import page
 
@@ -56,12 +57,13 @@ def text_of(dom):
 def report(rescored, tmp_path):
     """Return a function that writes a report of lists."""
 
-    def write(lists=LISTS, refs=REFS, best=BEST, **options):
+    def write(lists=LISTS, refs=REFS, best=BEST, bias=None, **options):
         items = [
             rescored(name, lists, best=places, **options)
             for name, places in ((EVIL, best), ("other", dict.fromkeys(lists, 0)))
         ]
-        section = nbest_section(items, {utt: tuple(ref.split()) for utt, ref in refs.items()})
+        words = {utt: tuple(ref.split()) for utt, ref in refs.items()}
+        section = nbest_section(items, words, bias)
         path = tmp_path / "report.html"
         path.write_text(page(EVIL, [section]), encoding="utf-8")
         return path
@@ -104,6 +106,16 @@ def test_rows_are_shown_and_data_does_not_run(report, tmp_path):
     assert re.search(r'<span class="d" title="missing">—</span>', dom)
     assert re.search(r'<span class="i" title="added[^"]*"[^>]*>two</span>', dom)
     assert "background-color: rgba(" in dom
+
+
+def test_words_of_the_bias_list_are_marked(report, tmp_path):
+    bias = BiasLists(shared=BiasList([("two", None), ("too", None)]))
+    dom, console = opened(report(bias=bias), tmp_path)
+    assert console == []
+    assert re.search(r'<span class="s b" title="another word[^"]*"[^>]*>two</span>', dom)
+    # of the reference and of the right hypothesis
+    assert dom.count('<span class="b">too</span>') >= 2
+    assert not re.search(r'<span class="b"[^>]*>(?!too|two|in the bias list)', dom)
 
 
 def test_filters_orders_and_systems(report, drive):

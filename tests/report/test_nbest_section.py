@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from oracles.alignments import edit_distance
 from oracles.html_reader import Page
 
+from espnet_bayeslm.evaluation.bias_lists import BiasList, BiasLists
 from espnet_bayeslm.evaluation.comparison import mapsswe
 from espnet_bayeslm.evaluation.wer import count_errors, word_errors
 from espnet_bayeslm.nbest.formats import write_nbest
@@ -90,6 +91,28 @@ def test_the_control_stands_between_the_first_pass_and_the_rescoring(rescored):
     new = {utt: LISTS[utt][place].split() for utt, place in BEST.items()}
     place, test = cells.index("without the LM − rescored"), mapsswe(REFS, before, new)
     assert cells[place + 1 : place + 3] == [f"{test.z:.2f}", f"{test.p:.2g}"]
+
+
+def test_words_of_bias_lists_are_named_and_counted(rescored):
+    files = {"text_without_bias": "".join(f"{utt} {texts[0]}\n" for utt, texts in LISTS.items())}
+    item = rescored("lm", LISTS, best=BEST, files=files)
+    bias = BiasLists({"u1": BiasList([("x", 2.0), ("nobody", None)])}, BiasList([("d e", None)]))
+    section = nbest_section([item], REFS, bias)
+    lists = blocks(section)["nbest-view-0"]["lists"]
+    assert [entry["biased"] for entry in lists] == [["x"], ["d", "e"], []]
+    totals = [entry["scores"]["bias"] for entry in lists]
+    assert totals == [[0.0, 2.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0]]
+    cells = Page(section.body).cells
+    place = cells.index("U-WER %") - 2
+    assert [cells[n : n + 6] for n in range(place + 6, place + 24, 6)] == [
+        # the inserted e is biased
+        ["lm", "first pass", "50.00", "50.00", "2 of 4", "1 of 2"],
+        ["lm", "without the bias list", "50.00", "50.00", "2 of 4", "1 of 2"],
+        ["lm", "rescored", "50.00", "50.00", "2 of 4", "1 of 2"],
+    ]
+    assert "without the bias list − rescored" in cells
+    assert "in the bias list" in Page(section.body).text
+    assert "in the bias list" not in Page(nbest_section([item], REFS).body).text
 
 
 def test_words_of_the_new_best_are_judged(rescored):

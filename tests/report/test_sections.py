@@ -6,6 +6,7 @@ import math
 import re
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 import torch
 from oracles.html_reader import Page
@@ -14,6 +15,12 @@ from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
 from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, PruningStep, SnrSummary
 from espnet_bayeslm.evaluation.wer import Counted
 from espnet_bayeslm.kinds.architectures import derived_config, rank, write_history
+from espnet_bayeslm.report.bias_plot import (
+    BiasTable,
+    bias_section,
+    read_bias_sweep,
+    write_bias_sweep,
+)
 from espnet_bayeslm.report.learning_section import learning_section, read_epochs
 from espnet_bayeslm.report.noise_plots import pruning_figure
 from espnet_bayeslm.report.page import page
@@ -42,6 +49,7 @@ from espnet_bayeslm.report.weight_noise import (
     write_snr,
 )
 from espnet_bayeslm.report.weight_sweep import read_sweep, sweep_section
+from espnet_bayeslm.rescoring.bias_sweep import BiasSweep
 from espnet_bayeslm.utils.errors import InputError
 
 REF = {f"u{n}": ("a", "b", "c", "d") for n in range(40)}
@@ -200,6 +208,28 @@ def test_sweep(tmp_path):
     assert read_sweep(tmp_path / "none") is None
 
 
+BIAS = {
+    "weights": [0.0, 0.5, 1.0],
+    "chosen": 0.5,
+    "rates": {"WER": [9.0, 8.0, 8.5], "U-WER": [7.0, 7.0, 8.0], "B-WER": [50.0, 25.0, 20.0]},
+}
+
+
+def test_rates_by_the_weight_of_bias_lists(tmp_path):
+    write_json(tmp_path / "bias.json", BIAS)
+    found = Page(bias_section({"<i>lm": read_bias_sweep(tmp_path)}).body)
+    assert found.cells[:8] == [
+        *("weight", "WER %", "U-WER %", "B-WER %"),
+        *("0", "9.00", "7.00", "50.00"),
+    ]
+    assert found.tags.count("svg") == 1 and found.tags.count("strong") == 1
+    assert read_bias_sweep(tmp_path / "none") is None
+    sweep = BiasSweep(np.array([0.0, 2.0]), 2.0, {"WER": np.array([9.0, 1 / 3])})
+    write_bias_sweep(tmp_path, sweep)
+    assert read_bias_sweep(tmp_path) == BiasTable([0.0, 2.0], 2.0, {"WER": [9.0, 0.333]})
+    assert (tmp_path / "bias.png").read_bytes().startswith(b"\x89PNG")
+
+
 def stats(*values):
     return {part: {"ppl": p, "nll": math.log(p), "kl": k} for part, p, k in values}
 
@@ -286,6 +316,7 @@ def test_architecture_weights(tmp_path):
 READERS = {
     "score": lambda folder: read_scores(f"{folder}/score.json"),
     "sweep": read_sweep,
+    "bias": read_bias_sweep,
     "search": read_search,
 }
 # Of other locations than the first run's
@@ -309,6 +340,11 @@ BAD["sweep"] = [
     (["features"], None, "no 'features'"),
     (["oracle"], [], "'[]' is not a number"),
 ]
+BAD["bias"] = [
+    (["rates", "WER"], [1.0], "not 3 rates"),
+    (["rates"], {}, "not 3 rates"),
+    (["chosen"], None, "no 'chosen'"),
+]
 BAD["search"] = [
     (["runs", 1], OTHER_RUN, "run 2 has the candidates ['gp', 'point'] at ffn@1"),
     (["runs"], [], "no run of the search to rank"),
@@ -322,6 +358,7 @@ BAD["search"] = [
 def test_bad_values(tmp_path, kind, place, value, message):
     write_json(tmp_path / "score.json", scored(2, Counted()))
     write_json(tmp_path / "sweep.json", SWEEP)
+    write_json(tmp_path / "bias.json", BIAS)
     write_folder(tmp_path)
     path = tmp_path / f"{kind}.json"
     content = inner = json.loads(path.read_text())

@@ -1,9 +1,12 @@
 """Errors by the weight of a bias list, against rescoring with each weight."""
 
+import json
+
 import numpy as np
 import pytest
-from test_bias import bias_of, simulated
+from test_bias import bias_of, simulated, write
 
+from espnet_bayeslm.bin import report, rescore
 from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.evaluation.biased_words import part_errors
 from espnet_bayeslm.evaluation.wer import word_errors
@@ -11,7 +14,7 @@ from espnet_bayeslm.rescoring.bias import bias_features, decoys_of
 from espnet_bayeslm.rescoring.bias_sweep import bias_sweep
 from espnet_bayeslm.rescoring.decision import ScoredList
 from espnet_bayeslm.rescoring.features import FIRST_WINS
-from espnet_bayeslm.rescoring.scales import Scales
+from espnet_bayeslm.rescoring.scales import Scales, read_scales
 
 IGNORED = frozenset("a")
 
@@ -77,3 +80,31 @@ def test_lists_that_change_nothing_have_no_sweep():
     assert found is None or "B-WER" not in found.rates
     found = swept(lists, refs, BiasLists(shared=bias_of("yyyy")), weights)
     assert {*found.rates} == {"WER", "U-WER", "WER with decoys"}
+
+
+def test_files_of_a_tuning_and_the_report(tmp_path, fails):
+    """The chosen weight stands in the data; the report marks words, and has the curve."""
+    lists, refs, bias = simulated()
+    write(tmp_path, lists, refs, bias)
+    given = ["--nbest", str(tmp_path / "lists.jsonl"), "--bias", str(tmp_path / "bias")]
+    for name, folds in (("tuned", []), ("folds", ["--folds", "2"])):
+        rescore.main([*given, *folds, "--output", str(tmp_path / name)])
+        content = json.loads((tmp_path / name / "bias.json").read_text())
+        scales = read_scales(tmp_path / name / "scales.yaml")
+        assert content["chosen"] == pytest.approx(dict(scales.features)["bias"])
+        place = content["weights"].index(content["chosen"])
+        assert content["rates"]["B-WER"][0] > 50 and content["rates"]["B-WER"][place] == 0
+        assert (tmp_path / name / "bias.png").exists()
+    page = tmp_path / "page.html"
+    shown = ["--rescored", str(tmp_path / "tuned"), "--output", str(page)]
+    report.main([*shown, *given[2:]])
+    text = page.read_text()
+    assert "Weight of the bias lists" in text and '<span class="b">in the bias list' in text
+    (tmp_path / "tuned" / "bias.json").unlink()  # as of older outputs
+    report.main(shown)
+    text = page.read_text()
+    assert "Weight of the bias lists" not in text and '<span class="b">' not in text
+    assert "--bias without lists" in fails(report.main, [*given[2:], "--output", str(page)])
+    (tmp_path / "other").write_text('{"utt": "u999", "words": []}\n')
+    problem = fails(report.main, [*shown, "--bias", str(tmp_path / "other")])
+    assert "none of its 1 utterances (first: 'u999') is among the 60" in problem

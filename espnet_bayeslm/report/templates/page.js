@@ -75,6 +75,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     found.places = new Map(found.lists.map((list, place) => [list.utt, place]));
     found.lists.forEach((list, place) => {
       list.place = place;
+      list.named = new Set(list.biased);
       list.first = wrong(list.hyps[0]);
       list.errors = wrong(list.hyps[list.best]);
       list.change = list.errors - list.first;
@@ -141,15 +142,20 @@ for (const table of document.querySelectorAll("table.sortable")) {
     }
     return { before, at, length: n };
   };
-  const coloured = ([text, steps]) => {
+  // Classes of a word: its step, and whether it is in the bias list.
+  const kindOf = (step, word, list) =>
+    [step === "." ? "" : step, list.named.has(word) ? "b" : ""].join(" ").trim();
+  const coloured = ([text, steps], list) => {
     const words = split(text)[Symbol.iterator]();
-    const nodes = [...steps].flatMap((step) => [" ", make("span", { class: step === "." ? "" : step },
-      step === "d" ? "\u2014" : words.next().value)]);
+    const nodes = [...steps].flatMap((step) => {
+      const word = step === "d" ? "\u2014" : words.next().value;
+      return [" ", make("span", { class: kindOf(step, word, list) }, word)];
+    });
     return nodes.length ? nodes.slice(1) : [make("span", { class: "gap" }, "(no words)")];
   };
-  const cell = (entry, line) => {
+  const cell = (entry, line, list) => {
     if (!entry) return make("span", { class: "gap" }, "\u00b7");
-    const node = make("span", { class: entry.step === "." ? "" : entry.step }, entry.word);
+    const node = make("span", { class: kindOf(entry.step, entry.word, list) }, entry.word);
     const notes = entry.step in STEPS ? [STEPS[entry.step]] : [];
     if (line.values && entry.n !== undefined) {
       for (const [name, label] of Object.entries(line.view.measures)) {
@@ -188,7 +194,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   const alignment = (list) => {
     const lines = outputs(list);
     const column = (head, entries, kind = "") => make("div", { class: `column ${kind}` }, head,
-      ...entries.map((entry, n) => cell(entry, lines[n])));
+      ...entries.map((entry, n) => cell(entry, lines[n], list)));
     const labels = [current().references ? "reference" : "first pass",
       ...lines.map((line) => line.label)];
     const node = make("div", { class: "alignment" },
@@ -200,7 +206,8 @@ for (const table of document.querySelectorAll("table.sortable")) {
         node.append(column(cell(), lines.map((line) => line.before[n][k])));
       }
       if (n === ref.length) break;
-      node.append(column(make("span", {}, ref[n]), lines.map((line) => line.at[n])));
+      const head = make("span", { class: kindOf(".", ref[n], list) }, ref[n]);
+      node.append(column(head, lines.map((line) => line.at[n])));
     }
     if (chosen("measure") && lines.some((line) => line.values)) {
       const end = (line) => ({ step: ".", word: "</s>", n: line.length });
@@ -228,7 +235,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
       return [n === 0 || n === list.best ? "chosen" : "",
         make("th", { scope: "row" }, String(n + 1)),
         ...(references ? [make("td", {}, String(wrong(place)))] : []),
-        make("td", { class: "words" }, ...coloured(texts[place]), " ",
+        make("td", { class: "words" }, ...coloured(texts[place], list), " ",
           make("small", { class: "gap" }, marks.length ? `(${marks.join(", ")})` : "")),
         ...scores.map(([, values]) => make("td", {}, minus(values[n].toFixed(2))))];
     });
