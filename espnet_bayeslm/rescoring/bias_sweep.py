@@ -99,4 +99,5 @@ def _grid(lists: Sequence[Features], rest: Mapping[str, float], chosen: float) -
             changes.append(float((losses / (bias[more] - bias[first])).min()))
     changes = [value for value in changes if math.isfinite(value)]
     top = max([2 * chosen, *([BEYOND * float(np.quantile(changes, SHOWN))] if changes else [])])
-    return np.unique([*np.linspace(0.0, top, STEPS + 1), chosen])
+    steps = np.linspace(0.0, top, STEPS + 1)
+    return np.unique([*steps[~np.isclose(steps, chosen)], chosen])
