@@ -92,7 +92,8 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
         finish(plan, options, results, used, biased)
     print(text)
     print(f"{folder}/report.html: every list beside its reference")
-    print(f"next: bayeslm rescore --nbest LISTS --adapted {folder} --output DIR")
+    more = " --bias THEIR_NAMES" if options.bias is not None else ""
+    print(f"next: bayeslm rescore --nbest LISTS --adapted {folder}{more} --output DIR")
 
 
 def learn(plan: Plan, pool: Pool, run: Run) -> None:
