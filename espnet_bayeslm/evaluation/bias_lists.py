@@ -18,6 +18,7 @@ from typing import (
     AbstractSet,
     Callable,
     Collection,
+    Container,
     Dict,
     FrozenSet,
     Iterable,
@@ -138,9 +139,16 @@ class BiasList:
         """`total` of the words that led to a state, as if the hypothesis ended there."""
         return self._sum(state.held.union(self.held(state.begun)))
 
-    def count(self, words: Sequence[str]) -> int:
-        """Number of phrases that a hypothesis holds."""
-        return len(self.held(words))
+    def said(self, words: Sequence[str]) -> FrozenSet[str]:
+        """Phrases that stand somewhere in some words, within longer ones too."""
+        text = spelled_words(" ".join(words))
+        sizes = range(1, 1 + max((phrase.count(" ") + 1 for phrase in self._weights), default=0))
+        heard = (" ".join(text[n : n + size]) for size in sizes for n in range(len(text)))
+        return frozenset(phrase for phrase in heard if phrase in self._weights)
+
+    def without(self, phrases: Container[str]) -> BiasList:
+        """List without some phrases."""
+        return BiasList(row for row in self._weights.items() if row[0] not in phrases)
 
     def total(self, words: Sequence[str]) -> float:
         """Sum of the weights of the phrases that a hypothesis holds, `WEIGHT` by default."""

@@ -11,6 +11,20 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 
 
+class Rewriting(NamedTuple):
+    """Listed phrases that stand in place of words of another hypothesis of the list.
+
+    Attributes:
+        origin: Place of the other hypothesis.
+        phrases: The phrases.
+        ln_odds: Ln odds that they were said, in nats, summed.
+    """
+
+    origin: int
+    phrases: Tuple[str, ...]
+    ln_odds: float
+
+
 @dataclasses.dataclass(frozen=True)
 class Hypothesis:
     """One hypothesis of a recogniser.
@@ -23,6 +37,7 @@ class Hypothesis:
         graph_score: Log-probability of the graph without the LM (pronunciations,
             transitions), where the format holds it.
         extra: Other entries of the file for this hypothesis; kept, and written again.
+        rewriting: How it was made from another one; None: it came with the list.
     """
 
     words: Tuple[str, ...]
@@ -30,6 +45,7 @@ class Hypothesis:
     lm_score: Optional[float] = None
     graph_score: Optional[float] = None
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+    rewriting: Optional[Rewriting] = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fractions
 import math
 import os
-import unicodedata
 from typing import (
     Any,
     Collection,
@@ -36,12 +35,17 @@ from espnet_bayeslm.rescoring.feature_tuning import (
     Validated,
     chosen_errors,
 )
-from espnet_bayeslm.rescoring.features import BIAS, Features
+from espnet_bayeslm.rescoring.features import BIAS, NEAR, Features
+from espnet_bayeslm.rescoring.near_odds import LEAST
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 
 # One-sided 5 % of a normal distribution
 SURELY_WORSE = 1.645
+TOLERATED = {False: 0.001, True: 0.0025}
+"""Errors that decoys may add, as a share of the words: by listed words alone, and by near ones."""
+MOST_LEAST = 4.0
+"""Ln odds of near words that the guard asks for, at most."""
 HALVINGS = 6
 """Times that the guard halves a weight, before it takes the list away."""
 
@@ -79,38 +83,44 @@ def bias_lists(given: Any, normalization: Normalization, utts: Collection[str]) 
         ) from error
 
 
-def bias_features(bias: BiasLists, nbest: NBest, said: Sequence[str] = ()) -> Features:
-    """Weight of the phrases that each hypothesis holds, (N,), by the feature's name.
-
-    Phrases that were said, in whatever reading, are no part of the list: it is a decoy.
-    """
-    own = bias.of(nbest.utt)
-    if said:
-        text = unicodedata.normalize("NFC", " ".join(said)).split()
-        sizes = range(1, 1 + max((phrase.count(" ") + 1 for phrase in own.weights), default=0))
-        heard = {" ".join(text[n : n + size]) for size in sizes for n in range(len(text))}
-        own = BiasList(row for row in own.weights.items() if row[0] not in heard)
-    return {BIAS: np.array([own.total(hyp.words) for hyp in nbest.hypotheses])}
+def bias_features(own: BiasList, nbest: NBest) -> Features:
+    """Weights of the listed phrases that each hypothesis holds, and ln odds of near words, (N,)."""
+    hyps = nbest.hypotheses
+    held = [own.total(hyp.words) for hyp in hyps if hyp.rewriting is None]
+    origins = [hyp.rewriting.origin if hyp.rewriting else n for n, hyp in enumerate(hyps)]
+    odds = [hyp.rewriting.ln_odds if hyp.rewriting else 0.0 for hyp in hyps]
+    return {BIAS: np.array(held)[origins], NEAR: np.array(odds)}
 
 
 def decoys_of(
     features: Sequence[Features],
+    errors: Sequence[np.ndarray],
     nbests: Sequence[NBest],
     refs: Mapping[str, Sequence[str]],
     bias: BiasLists,
     presence: float,
 ) -> Dict[str, Any]:
-    """Arguments of `validate`: features with decoys, and whole weights of lists and of decoys.
+    """Arguments of `validate`: features and errors of decoys, and weights of lists and of decoys.
 
-    `presence` is the share of lists that hold a phrase of what was said.
+    A decoy is a bias list without the phrases that were said, in whatever reading. Hypotheses that
+    were made of them are none of its. `presence` is the share of lists that hold such a phrase.
     """
     share = fractions.Fraction(presence).limit_denominator(20)
     if 0 < presence < 1:  # neither goes
         share = min(max(share, fractions.Fraction(1, 20)), fractions.Fraction(19, 20))
     weights = share.numerator, share.denominator - share.numerator
-    pairs = zip(features, nbests, strict=True)
-    decoys = [{**own, **bias_features(bias, item, refs[item.utt])} for own, item in pairs]
-    return dict(decoys=decoys if weights[1] else (), shares=weights)
+    if not weights[1]:
+        return dict(shares=weights)
+    decoys, decoy_errors = [], []
+    for own, counts, item in zip(features, errors, nbests, strict=True):
+        of_utt = bias.of(item.utt)
+        said = of_utt.said(refs[item.utt])
+        hyps = [hyp.rewriting for hyp in item.hypotheses]
+        kept = np.array([hyp is None or said.isdisjoint(hyp.phrases) for hyp in hyps])
+        decoy = {**own, **bias_features(of_utt.without(said), item)}
+        decoys.append({name: values[kept] for name, values in decoy.items()})
+        decoy_errors.append(counts[kept])
+    return dict(decoys=decoys, decoy_errors=decoy_errors, shares=weights)
 
 
 class Guarded(NamedTuple):
@@ -120,11 +130,15 @@ class Guarded(NamedTuple):
         chosen: The weights, with which other words are not surely worse.
         unbiased: Weights without a bias list.
         decoys: Word errors of the lists without one, with it, and with decoys.
+        every: The tuning lists, in which near words of low odds are barred.
+        least: The least ln odds of near words.
     """
 
     chosen: TunedWeights
     unbiased: TunedWeights
     decoys: Mapping[str, int]
+    every: Validated
+    least: float
 
 
 def guarded(
@@ -137,39 +151,59 @@ def guarded(
 ) -> Guarded:
     """Weights of which that of the bias list is so small that nothing else is surely worse.
 
-    Neither words outside of it are, nor lists whose bias list does not hold what was said.
+    Neither words outside of it are, nor lists whose bias list does not hold what was said. First
+    near words of low odds go, then all, then the weight is halved.
     """
-    names = [n for n, own in every.sets.items() if (BIAS,) not in own]
+    names = [n for n, own in every.sets.items() if {(BIAS,), (NEAR,)}.isdisjoint(own)]
     unbiased = every.tuned(every.choice([AS_IT_CAME, *names]))
     outside = [_unbiased_errors(x, refs[x.utt], bias.of(x.utt), ignored) for x in nbests]
-    guards = [(every.lists, outside), (every.decoys or every.lists, every.errors)]
-    before = [chosen_errors(every.lists, errors, dict(unbiased.weights)) for _, errors in guards]
+    before = [
+        chosen_errors(every.lists, errors, dict(unbiased.weights))
+        for errors in (outside, every.errors)
+    ]
+    num_words = sum(len(refs[x.utt]) for x in nbests)
 
-    def harms(weights: Mapping[str, float]) -> bool:
-        losses = (
-            chosen_errors(*own, weights) - old for own, old in zip(guards, before, strict=True)
-        )
-        return any(map(_is_worse, losses))
+    def harms(tuned: TunedWeights, found: Validated) -> bool:
+        weights = dict(tuned.weights)
+        if not (weights.get(BIAS) or weights.get(NEAR)):
+            return False
+        other = found.decoys or found.lists, found.decoy_errors or found.errors
+        guards = [(found.lists, outside), other]
+        losses = (chosen_errors(*o, weights) - old for o, old in zip(guards, before, strict=True))
+        tolerated = (0.0, num_words * TOLERATED[bool(weights.get(NEAR))])
+        return any(map(_is_worse, losses, tolerated))
 
+    found, least = every, LEAST
+    while dict(chosen.weights).get(NEAR) and harms(chosen, found):
+        least += 0.5
+        found = every.with_near_words(least)
+        if least > MOST_LEAST:
+            LOG.info("words outside of bias lists, or decoys, lose: there are no near words")
+            near = [n for n, own in every.sets.items() if (NEAR,) in own]
+            chosen = every.tuned(every.choice(every.held_out.keys() - near))
+    if found is not every and dict(chosen.weights).get(NEAR):
+        LOG.info("near words of ln odds below %g are left out, by which decoys lose", least)
+        chosen = found.weighed(chosen, dict(chosen.weights))
     for halved in range(HALVINGS + 1):
         weights = dict(chosen.weights)
-        if not weights.get(BIAS) or not harms(weights):
+        if not harms(chosen, found):
             break
         LOG.info(
             "words outside of bias lists, or decoys, lose: weight %.3g is halved", weights[BIAS]
         )
         weights[BIAS] /= 2
-        chosen = unbiased if halved == HALVINGS else every.weighed(chosen, weights)
+        chosen = unbiased if halved == HALVINGS else found.weighed(chosen, weights)
     if chosen.errors["tuned"] > unbiased.errors["tuned"]:
         chosen = unbiased
     with_it = dict(chosen.weights)
     counts = {
         "without a bias list": chosen_errors(every.lists, every.errors, dict(unbiased.weights)),
-        "with it": chosen_errors(every.lists, every.errors, with_it),
+        "with it": chosen_errors(found.lists, found.errors, with_it),
     }
     if every.decoys:
-        counts["with decoys"] = chosen_errors(every.decoys, every.errors, with_it)
-    return Guarded(chosen, unbiased, {name: int(own.sum()) for name, own in counts.items()})
+        counts["with decoys"] = chosen_errors(found.decoys, found.decoy_errors, with_it)
+    errors = {name: int(own.sum()) for name, own in counts.items()}
+    return Guarded(chosen, unbiased, errors, found, least)
 
 
 def _unbiased_errors(
@@ -182,7 +216,7 @@ def _unbiased_errors(
     return np.array([part.unbiased.errors for part in parts])
 
 
-def _is_worse(losses: np.ndarray) -> bool:
-    """True if the sum of independent losses is surely above zero."""
+def _is_worse(losses: np.ndarray, tolerated: float) -> bool:
+    """True if the sum of independent losses is surely above zero, and above what is tolerated."""
     error = math.sqrt(len(losses)) * float(losses.std(ddof=1)) if len(losses) > 1 else 0.0
-    return bool(losses.sum() > SURELY_WORSE * error)
+    return bool(losses.sum() > max(tolerated, SURELY_WORSE * error))

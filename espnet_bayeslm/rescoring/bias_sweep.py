@@ -11,6 +11,7 @@ from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.evaluation.biased_words import BIASED, UNBIASED, part_errors_of_list
 from espnet_bayeslm.evaluation.wer import Counting
 from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.rescoring.feature_tuning import Validated
 from espnet_bayeslm.rescoring.features import BIAS, Features, Totals, totals
 
 ALL, DECOYS = "WER", "WER with decoys"
@@ -34,9 +35,7 @@ class BiasSweep(NamedTuple):
 
 
 def bias_sweep(
-    lists: Sequence[Features],
-    decoys: Sequence[Features],
-    errors: Sequence[np.ndarray],
+    every: Validated,
     nbests: Sequence[NBest],
     refs: Mapping[str, Sequence[str]],
     bias: BiasLists,
@@ -46,15 +45,14 @@ def bias_sweep(
     """Sweep around some weights; None where no weight of the bias lists changes a choice.
 
     Args:
-        lists: Features of each list's hypotheses.
-        decoys: Those with decoys; or none.
-        errors: Word errors of each list's hypotheses.
+        every: Features and word errors of each list's hypotheses, and of decoys if there are some.
         nbests: The lists.
         refs: Utterance id -> words.
         bias: The bias lists.
         weights: Weights of the features.
         ignored: Words that do not count.
     """
+    lists, errors = every.lists, every.errors
     rest = {name: weight for name, weight in weights.items() if name != BIAS}
     chosen = weights.get(BIAS, 0.0)
     grid = _grid(lists, rest, chosen)
@@ -73,8 +71,8 @@ def bias_sweep(
     words[0] = words[1:].sum()
     columns = zip((ALL, UNBIASED, BIASED), words.tolist(), counts.T, strict=True)
     rates = {name: 100 * own / count for name, count, own in columns if count}
-    if decoys and words[0]:
-        pairs = zip(decoys, errors, strict=True)
+    if every.decoys and words[0]:
+        pairs = zip(every.decoys, every.decoy_errors, strict=True)
         harmed = sum(of_hyps[_best(own, rest, grid)] for own, of_hyps in pairs)
         rates[DECOYS] = 100 * harmed / words[0]
     return BiasSweep(grid, chosen, rates)

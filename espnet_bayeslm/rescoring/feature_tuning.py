@@ -19,6 +19,8 @@ from espnet_bayeslm.rescoring.features import (
     FIRST_WINS,
     LENGTH_TIMES,
     LM,
+    NEAR,
+    REWRITTEN,
     Features,
     Problem,
     feature_table,
@@ -91,9 +93,13 @@ def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> Dict[str, 
     own_lm: Columns = ((new,),) if new in known else ()
     subtracted: Columns = tuple((name,) for name in names if sign_of(name) < 0)
     rest = [(n,) for n in names if sign_of(n) >= 0 and n not in {*bases[:1], new, *hidden}]
+    alone = {", ".join([base, *labels]): ((base,), *lms) for base in bases}
+    biased = {**alone, **small}
     if BIAS in known:
-        alone = {", ".join([base, *labels]): ((base,), *lms) for base in bases}
-        small.update({f"{n}, {BIAS}": (*own, (BIAS,)) for n, own in {**alone, **small}.items()})
+        biased = {f"{n}, {BIAS}": (*own, (BIAS,)) for n, own in biased.items()}
+        small.update(biased)
+    if NEAR in known:
+        small.update({f"{n}, near words": (*own, (NEAR,)) for n, own in biased.items()})
     sets = {**small, **middle, "all features": ((bases[0],), *own_lm, *rest)}
     if not subtracted:
         return sets
@@ -107,8 +113,8 @@ class Validated:
 
     Attributes:
         lists, errors: Features and word errors of each list's hypotheses.
-        decoys: Features of the lists again, with a bias list that does not hold what was said;
-            empty where there is none.
+        decoys, decoy_errors: Features and errors of the lists again, with a bias list that does not
+            hold what was said; empty where there is none.
         share: Weight of the lists' errors, where the decoys' have another.
         problem: The features as the search sees them.
         sets: Candidate -> its columns.
@@ -124,6 +130,7 @@ class Validated:
     held_out: Mapping[str, np.ndarray]
     num_folds: int
     decoys: Sequence[Features] = ()
+    decoy_errors: Sequence[np.ndarray] = ()
     share: int = 1
 
     @functools.cached_property
@@ -174,6 +181,18 @@ class Validated:
         errors = {**tuned.errors, "tuned": int(counts.sum())}
         return tuned._replace(weights=tuple(weights.items()), errors=errors)
 
+    def with_near_words(self, least: float) -> Validated:
+        """Candidates on the same lists, in which near words of lower ln odds are barred."""
+
+        def barred(own: Features) -> Features:
+            if REWRITTEN not in own:
+                return own
+            low = (own[REWRITTEN] > 0) & (own[NEAR] < least)
+            return {**own, REWRITTEN: np.where(low, 2.0, own[REWRITTEN])}
+
+        lists, decoys = ([barred(own) for own in part] for part in (self.lists, self.decoys))
+        return dataclasses.replace(self, lists=lists, decoys=decoys)
+
     def errors_held_out(self, name: str) -> int:
         """Word errors of a candidate on held-out lists, without decoys."""
         return int(self.held_out[name][: len(self.lists)].sum()) // self.share
@@ -197,6 +216,7 @@ def validate(
     normalised_scores: bool = False,
     num_folds: int = NUM_FOLDS,
     decoys: Sequence[Features] = (),
+    decoy_errors: Sequence[np.ndarray] = (),
     shares: Tuple[int, int] = (1, 1),
 ) -> Validated:
     """Cross-validation of all candidates.
@@ -207,7 +227,7 @@ def validate(
     """
     every, num_lists, share = [*lists, *decoys], len(lists), shares[0] if decoys else 1
     weighted = [counts * share for counts in errors]
-    weighted += [counts * shares[1] for counts in errors] * bool(decoys)
+    weighted += [counts * shares[1] for counts in decoy_errors]
     how: Any = dict(normalised_scores=normalised_scores, num_lists=num_lists)
     problem, sets = make_candidates(every, weighted, **how)
     parts = folds(groups, num_folds)
@@ -222,7 +242,8 @@ def validate(
         for name, columns in sets.items():
             held = problem.only(part).columns(columns)
             held_out[name][part] = held.list_errors(weights[name])
-    return Validated(lists, errors, problem, sets, held_out, len(parts), decoys, share)
+    again = (decoys, decoy_errors, share)
+    return Validated(lists, errors, problem, sets, held_out, len(parts), *again)
 
 
 def folds(groups: Sequence[str], num_folds: int) -> List[np.ndarray]:
@@ -296,8 +317,10 @@ def make_candidates(
     num_lists = len(lists) if num_lists is None else num_lists
     every, table, sizes = feature_table(lists)
     padded = np.zeros(table.shape[:2], dtype=int)
-    for row, counts in zip(padded, errors, strict=True):
+    rewritten = np.zeros(table.shape[:2], dtype=bool)
+    for row, is_new, counts, own in zip(padded, rewritten, errors, lists, strict=True):
         row[: len(counts)] = counts
+        is_new[: len(counts)] = own.get(REWRITTEN, 0.0)
     spreads = make_problem(table, padded, sizes).spreads
     names = [name for name, spread in zip(every, spreads, strict=True) if spread > 0]
     # the ranks are equal where every list has one hypothesis
@@ -306,7 +329,8 @@ def make_candidates(
     columns = tuple(dict.fromkeys(column for own in sets.values() for column in own))
     sums = [table[..., [every.index(name) for name in column]].sum(axis=-1) for column in columns]
     values = np.stack(sums, axis=-1) if sums else table[..., :0]
-    return make_problem(values, padded, sizes)._replace(names=columns), sets
+    problem = make_problem(values, padded, sizes)._replace(names=columns)
+    return problem._replace(rewritten=rewritten if rewritten.any() else None), sets
 
 
 def solve(whole: Problem, sets: Mapping[str, Columns]) -> Dict[str, np.ndarray]:

@@ -9,16 +9,19 @@
 | `log_prob.NAME` | the same under one LM |
 | `subtracted.NAME` | ln P under a subtracted LM; its weight is at or below zero |
 | `bias` | weights of the phrases of its bias list that it holds, each once |
+| `near_words` | ln odds of listed phrases that stand in place of words that are near them |
 | `words`, `chars` | how many; characters without blanks |
 | `rank` | -ln rank in the list, from 0 |
 | `is_first` | 1 for the recogniser's best, else 0 |
 
-A hypothesis with the words and scores of an earlier one has its rank, too.
+A hypothesis with the words and scores of an earlier one has its rank, too. One that was made from
+another (`Rewriting`) has its rank, its scores and its `bias`, and is chosen by weights of
+`near_words` alone.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -35,7 +38,11 @@ SUBTRACTED = "subtracted"
 """ln P under a subtracted LM: `subtracted.NAME`."""
 BIAS = "bias"
 """Phrases of a bias list."""
-_SIGNS = {LM: 1, SUBTRACTED: -1, BIAS: 1}
+NEAR = "near_words"
+"""Listed phrases in place of words that are near them."""
+REWRITTEN = "rewritten"
+"""1 for a hypothesis that was made from another one, 2 where it is barred; it has no weight."""
+_SIGNS = {LM: 1, SUBTRACTED: -1, BIAS: 1, NEAR: 1}
 FIRST_WINS = (("is_first", 1.0),)
 """Weights by which the first hypothesis wins: the list stays as it came."""
 # Totals that differ by less than this part of their size are equal: the first of them wins.
@@ -78,9 +85,12 @@ def hypothesis_features(nbest: NBest, log_probs: Mapping[str, np.ndarray]) -> Fe
         features[name] = np.where(finite, values, lowest - IMPOSSIBLE)
     features["words"] = words
     features["chars"] = np.array([sum(map(len, hyp.words)) for hyp in hyps], dtype=float)
-    ranks = nbest.numbered() + 1.0
+    origins = [hyp.rewriting.origin if hyp.rewriting else n for n, hyp in enumerate(hyps)]
+    ranks = (nbest.numbered() + 1.0)[origins]
     features["rank"] = -np.log(ranks)
     features["is_first"] = (ranks == 1).astype(float)
+    if any(hyp.rewriting for hyp in hyps):
+        features[REWRITTEN] = np.array([float(hyp.rewriting is not None) for hyp in hyps])
     return features
 
 
@@ -118,8 +128,14 @@ class Totals(NamedTuple):
         return (self.values >= least[..., None]).argmax(axis=-1)
 
 
-def totals(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> Totals:
-    """Weighted sum of the features of each hypothesis, (N,)."""
+def totals(
+    features: Mapping[str, np.ndarray], weights: Mapping[str, float], *, is_part: bool = False
+) -> Totals:
+    """Weighted sum of the features of each hypothesis, (N,).
+
+    Without a weight of near words it is -inf for hypotheses that were made of them, but in a part
+    of a sum.
+    """
     lacking = [name for name in weights if name not in features]
     if lacking:
         raise InputError(
@@ -128,7 +144,11 @@ def totals(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> 
             remedy="Tune on lists of the same kind, with the same LMs.",
         )
     size = sum(abs(w) * float(np.abs(features[name]).max()) for name, w in weights.items())
-    return Totals(np.sum([w * features[name] for name, w in weights.items()], axis=0), size)
+    values = np.sum([w * features[name] for name, w in weights.items()], axis=0)
+    if REWRITTEN in features and not is_part:
+        barred = features[REWRITTEN] > (1 if weights.get(NEAR) else 0)
+        values = np.where(barred, -np.inf, values)
+    return Totals(values, size)
 
 
 def feature_table(lists: Sequence[Features]) -> Tuple[List[str], np.ndarray, np.ndarray]:
@@ -140,6 +160,8 @@ def feature_table(lists: Sequence[Features]) -> Tuple[List[str], np.ndarray, np.
     """
     names = []
     for name in dict.fromkeys(name for features in lists for name in features):
+        if name == REWRITTEN:
+            continue
         if num := sum(name not in features for features in lists):
             LOG.warning("%d of %d lists have no %s: it is left out", num, len(lists), name)
         else:
@@ -161,22 +183,31 @@ class Problem(NamedTuple):
         errors: (L, N) word errors.
         spreads: (F,) root of the mean variance of a feature within a list.
         names: Of the features, where these are asked for by their names.
+        rewritten: (L, N) True for hypotheses of near words, without whose feature they are copies
+            of the first one; None: there are none.
     """
 
     features: np.ndarray
     errors: np.ndarray
     spreads: np.ndarray
     names: Tuple[Tuple[str, ...], ...] = ()
+    rewritten: Optional[np.ndarray] = None
 
     def only(self, lists: np.ndarray) -> Problem:
         """Problem of some of the lists."""
-        return self._replace(features=self.features[lists], errors=self.errors[lists])
+        rewritten = None if self.rewritten is None else self.rewritten[lists]
+        features, errors = self.features[lists], self.errors[lists]
+        return self._replace(features=features, errors=errors, rewritten=rewritten)
 
     def columns(self, names: Sequence[Tuple[str, ...]]) -> Problem:
         """Problem of some of the features."""
         kept = [self.names.index(name) for name in names]
-        features, spreads = self.features[..., kept], self.spreads[kept]
-        return self._replace(features=features, spreads=spreads, names=tuple(names))
+        features, errors, spreads = self.features[..., kept], self.errors, self.spreads[kept]
+        if self.rewritten is not None and (NEAR,) not in names:
+            features = np.where(self.rewritten[..., None], 0.0, features)
+            errors = np.where(self.rewritten, errors[:, :1], errors)
+        own = dict(features=features, errors=errors, spreads=spreads)
+        return self._replace(**own, names=tuple(names))
 
     def list_errors(self, weights: np.ndarray) -> np.ndarray:
         """Errors of the best hypothesis (the first of equals) of each list, (L,)."""

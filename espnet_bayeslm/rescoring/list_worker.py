@@ -27,7 +27,7 @@ from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.mixture.mixture_worker import MixtureWorker, scored_blocks, with_words_checked
 from espnet_bayeslm.nbest.segments import PlaceOf, Recording, place_finder, read_utt2lm, recordings
-from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.pretrained.text_forms import best_first
 from espnet_bayeslm.rescoring.bias import bias_features
 from espnet_bayeslm.rescoring.decision import ScoredList, choose
@@ -115,7 +115,9 @@ class ListWorker(MixtureWorker):
         """Words from which the utterances after a list go on."""
         if self._histories is None:
             if self._bias:
-                item = dataclasses.replace(item, given=bias_features(self._bias, item.nbest))
+                item = dataclasses.replace(
+                    item, given=bias_features(self._bias.of(item.nbest.utt), item.nbest)
+                )
             return choose(item, *self._weighed).words
         return self._histories[item.nbest.utt]
 
@@ -175,10 +177,7 @@ def sent_part(block: Block) -> Block:
         [
             NBest(
                 item.utt,
-                tuple(
-                    Hypothesis(hyp.words, hyp.am_score, hyp.lm_score, hyp.graph_score)
-                    for hyp in item.hypotheses
-                ),
+                tuple(dataclasses.replace(hyp, extra={}) for hyp in item.hypotheses),
             )
             for item in recording
         ]
@@ -275,7 +274,7 @@ def scored_lists(
     in_context = own.context != "none"
     # workers that choose the histories need them; elsewhere scores do not depend on them
     if bias is not None and not in_context:
-        own = dataclasses.replace(own, bias=BiasLists(), bias_weight=None)
+        own = dataclasses.replace(own, bias=BiasLists(), bias_weight=None, near_words=False)
     todo = blocks(lists, own.place_of or (place_finder() if in_context else None))
     # taken only where recordings are to be known before LMs are loaded: lists are read as they are
     # asked for
@@ -310,7 +309,7 @@ def scored_lists(
                 item,
                 tuple(np.split(log_probs, ends[:-1], axis=1)),
                 uncertainty,
-                bias_features(bias, item) if bias else {},
+                bias_features(bias.of(item.utt), item) if bias else {},
             )
             for item, (log_probs, uncertainty) in pairs
             for ends in [np.cumsum([len(hyp.words) + 1 for hyp in item.hypotheses])]

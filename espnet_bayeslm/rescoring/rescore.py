@@ -28,7 +28,7 @@ from typing import (
 import numpy as np
 
 from espnet_bayeslm.engine.pool import Pool
-from espnet_bayeslm.evaluation.bias_lists import warn_if_common
+from espnet_bayeslm.evaluation.bias_lists import BiasLists, warn_if_common
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.text_checks import Subset, warn_of_spelling
 from espnet_bayeslm.loading.component_options import PRELOAD
@@ -39,6 +39,8 @@ from espnet_bayeslm.nbest.types import NBest, whole_units
 from espnet_bayeslm.rescoring.bias import bias_lists
 from espnet_bayeslm.rescoring.decision import RescoredList, ScoredList, choose
 from espnet_bayeslm.rescoring.list_worker import Histories, scored_lists
+from espnet_bayeslm.rescoring.near_odds import NearWords
+from espnet_bayeslm.rescoring.near_words import OddsTuning, with_near_words
 from espnet_bayeslm.rescoring.rescore_options import RescoreOptions, SharedRescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales
 from espnet_bayeslm.rescoring.tuning import (
@@ -133,10 +135,29 @@ class Rescoring:
         # the lists come normalised, and there is one source of scales
         own: Any = dict(scales=self.scales, lmwt=None, word_penalty=None, normalize="")
         if options.bias is not None:
-            own["bias"] = bias_lists(options.bias, self.normalization, utts)
-            warn_if_common(own["bias"], (spelled or firsts).values())
+            bias = own["bias"] = bias_lists(options.bias, self.normalization, utts)
+            warn_if_common(bias, (spelled or firsts).values())
+            own["near_words"] = self._with_near_words(bias)
         own["ignore_words"] = tuple(sorted(options.counting.ignored))
         self.options = dataclasses.replace(options, **own)
+
+    def _with_near_words(self, bias: BiasLists) -> Optional[NearWords]:
+        """Odds of near words; the lists have got their hypotheses. None: nothing tells the odds."""
+        lists, refs = self.lists, self.refs
+        known = None if self.scales is None else self.scales.near_words
+        if not self.options.near_words:
+            return None
+        if refs is None:
+            if known is not None:
+                self.lists = (with_near_words(x, bias.of(x.utt), known) for x in lists)
+            return known
+        lists = list(lists)
+        odds = OddsTuning(lists, refs, bias, self.options.counting).odds()
+        said = [bias.of(x.utt).said(refs[x.utt]) for x in lists]
+        how: Any = dict(odds=odds, is_counted=True)
+        pairs = zip(lists, said, strict=True)
+        self.lists = [with_near_words(x, bias.of(x.utt), saids=((), s), **how) for x, s in pairs]
+        return odds
 
     @contextlib.contextmanager
     def run(self, pool: Optional[Pool], **where: Any) -> Iterator[RescoredLists]:

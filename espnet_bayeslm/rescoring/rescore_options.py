@@ -85,6 +85,12 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         None,
         least=0,
     )
+    # once the odds are known, `NearWords`
+    near_words: Any = option(
+        "Make further hypotheses, in which a phrase of the bias list stands for words that are"
+        " spelled nearly so; their weight is tuned, or comes with --scales",
+        True,
+    )
     bias_presence: float = option(
         "Share of utterances that are expected to hold a phrase of their list: the tuning weighs"
         " each list so, and else without what was said",

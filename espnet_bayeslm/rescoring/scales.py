@@ -14,7 +14,8 @@ from typing import Any, Container, Dict, Mapping, Optional, Sequence, Tuple
 from espnet_bayeslm.mixture.facts import ComponentFacts, MixtureFacts, checked_form
 from espnet_bayeslm.mixture.weights_file import check_subtracted
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, ListPosterior
-from espnet_bayeslm.rescoring.features import BIAS, FIRST_WINS, LM, SUBTRACTED, is_of_lm
+from espnet_bayeslm.rescoring.features import BIAS, FIRST_WINS, LM, NEAR, SUBTRACTED, is_of_lm
+from espnet_bayeslm.rescoring.near_odds import NearWords
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_yaml_as
 from espnet_bayeslm.utils.log import LOG
@@ -41,6 +42,7 @@ class Scales:
         added: (name, weight) of features that are added to both sums: those of subtracted LMs, at
             or below zero, and a bias list's.
         unbiased: Scales that were tuned in the same way without a bias list; None: there is none.
+        near_words: Odds of near words, where these have a weight; None: they have none.
         lms: What is known of the LMs with which they were tuned.
         tuned_on: File that they were tuned on, where a file says so.
 
@@ -57,6 +59,7 @@ class Scales:
     control: Optional[Scales] = None
     added: Tuple[Tuple[str, float], ...] = ()
     unbiased: Optional[Scales] = None
+    near_words: Optional[NearWords] = None
     lms: MixtureFacts = dataclasses.field(default=MixtureFacts(), compare=False, repr=False)
     tuned_on: Optional[str] = dataclasses.field(default=None, compare=False, repr=False)
 
@@ -107,8 +110,14 @@ class Scales:
 
     @property
     def uses_bias(self) -> bool:
-        """True if phrases of a bias list have a weight."""
-        return bool(self.weights(()).get(BIAS))
+        """True if phrases of a bias list, or words that are near them, have a weight."""
+        own = self.weights(())
+        return bool(own.get(BIAS) or own.get(NEAR))
+
+    @property
+    def uses_near_words(self) -> bool:
+        """True if near words have a weight."""
+        return bool(self.weights(()).get(NEAR))
 
     def with_bias(self, weight: float) -> Scales:
         """Scales that give the phrases of a bias list another weight."""
@@ -168,6 +177,8 @@ class Scales:
         for name in ("control", "unbiased"):
             if (others := getattr(self, name)) is not None:
                 content[name] = others.content()
+        if self.near_words is not None:
+            content[NEAR] = self.near_words.content()
         return content
 
     def __str__(self) -> str:
@@ -235,6 +246,7 @@ def _scales_of(content: Mapping[str, Any]) -> Scales:
         *(lmwt, penalty, features, posterior, decision, control),
         added=tuple(added),
         unbiased=unbiased,
+        near_words=NearWords.of(content[NEAR]) if content.get(NEAR) else None,
         lms=_lms_of(content),
         tuned_on=None if tuned_on is None else str(tuned_on),
     )

@@ -37,6 +37,7 @@ from espnet_bayeslm.rescoring.features import (
     is_normalised,
     totals,
 )
+from espnet_bayeslm.rescoring.near_odds import NearWords
 from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales, scales_of
 from espnet_bayeslm.utils.errors import InputError
@@ -182,7 +183,7 @@ def tune(
     without_lm = [item.features(None) for item in lists]
     bias, again = options.bias, {}
     if bias is not None:
-        again = decoys_of(with_lm, nbests, refs, bias, options.bias_presence)
+        again = decoys_of(with_lm, errors, nbests, refs, bias, options.bias_presence)
     every = validate(with_lm, errors, normalised_scores=is_normalised(with_lm), **how, **again)
     plain = validate(without_lm, errors, normalised_scores=is_normalised(without_lm), **how)
     chosen, control, unused = with_control(every, plain)
@@ -191,7 +192,9 @@ def tune(
         if bias is None
         else guarded(chosen, every, nbests, refs, bias, options.counting.ignored)
     )
-    chosen = chosen if guard is None else guard.chosen
+    if guard is not None:
+        chosen, every = guard.chosen, guard.every
+        with_lm = list(every.lists)
     less = [row.name for row in mixture.subtracted]
     scales = _tuned_scales(chosen, lists, with_lm, refs, less)
     own = _tuned_scales(control, lists, without_lm, refs)
@@ -217,9 +220,12 @@ def tune(
     if guard is None:
         return found
     unbiased = _tuned_scales(guard.unbiased, lists, with_lm, refs, less)
+    near = options.near_words
+    if isinstance(near, NearWords) and scales.uses_near_words:
+        scales = dataclasses.replace(scales, near_words=near.at_least(guard.least))
     scales = dataclasses.replace(scales, unbiased=unbiased)
     rest: Any = (nbests, refs, bias, dict(chosen.weights), options.counting.ignored)
-    own_sweep = bias_sweep(every.lists, every.decoys, errors, *rest)
+    own_sweep = bias_sweep(every, *rest)
     found = found._replace(scales=scales, decoys=guard.decoys, bias=own_sweep)
     if mixture.components:
         return found
@@ -287,7 +293,7 @@ def sweep(
         tuned = totals(features, weights)
         grid, size = tuned.values[None, None, :], np.full((1, 1), tuned.size)
         for part, more in zip(parts, ((FACTORS - 1)[:, None], FACTORS - 1), strict=False):
-            moved = totals(features, {name: weights[name] for name in part})
+            moved = totals(features, {name: weights[name] for name in part}, is_part=True)
             grid = grid + more[..., None] * moved.values
             size = size + more * moved.size
         total += counts[Totals(grid, size).best()]

@@ -44,7 +44,7 @@ def bias_of(*phrases, **weights):
 def test_phrases_by_hand(phrases, text, held):
     bias = bias_of(*phrases.split("/"))
     assert list(bias.held(text.split())) == held
-    assert bias.count(text.split()) == bias.total(text.split()) == len(held)
+    assert bias.total(text.split()) == len(held)
 
 
 WORDS = st.lists(st.sampled_from("abc"), min_size=1, max_size=4)

@@ -59,7 +59,9 @@ def log_probs_of(hyps):
 def tuned(lists, refs, bias, **options):
     given = RescoreOptions(bias=bias, tune_folds=2, **options)
     items = [
-        ScoredList(item.nbest, item.log_probs, given=bias_features(bias, item.nbest))
+        ScoredList(
+            item.nbest, item.log_probs, given=bias_features(bias.of(item.nbest.utt), item.nbest)
+        )
         for item in lists
     ]
     return tune_and_choose(items, facts_of(), given, refs=refs)
@@ -70,11 +72,10 @@ def test_a_feature_of_phrases_each_once_and_of_decoys():
     nbest = NBest("u", tuple(Hypothesis(tuple(hyp.split())) for hyp in hyps))
     own = BiasList([("anna", 2.0), ("berta", None), ("new york", None)])
     bias = BiasLists({"u": own}, bias_of("york"))
-    assert bias_features(bias, nbest)["bias"].tolist() == [3, 1, 3, 0]
-    said = ["in", "new", "york", "with", "anna"]
-    assert bias_features(bias, nbest, said)["bias"].tolist() == [0, 0, 1, 0]
-    other = NBest("v", nbest.hypotheses)
-    assert bias_features(bias, other)["bias"].tolist() == [1, 1, 0, 1]
+    assert bias_features(own, nbest)["bias"].tolist() == [3, 1, 3, 0]
+    decoy = own.without(own.said(["in", "new", "york", "with", "anna"]))
+    assert bias_features(decoy, nbest)["bias"].tolist() == [0, 0, 1, 0]
+    assert bias_features(bias.of("v"), nbest)["bias"].tolist() == [1, 1, 0, 1]
 
 
 @pytest.mark.parametrize("presence, shares", [(0.5, (1, 1)), (1.0, (1, 0)), (0.3, (3, 7))])
@@ -82,11 +83,13 @@ def test_decoys_count_as_often_as_they_are_expected(presence, shares):
     """By brute force: errors of held-out candidates are sums over lists and decoys."""
     lists, refs, bias = simulated(40, held=0.5)
     nbests = [item.nbest for item in lists]
-    features = [item.features({}) | bias_features(bias, item.nbest) for item in lists]
+    features = [
+        item.features({}) | bias_features(bias.of(item.nbest.utt), item.nbest) for item in lists
+    ]
     errors = [np.arange(4)[:: 1 + n % 2] if n % 2 == 0 else np.arange(4)[::-1] for n in range(40)]
-    how = decoys_of(features, nbests, refs, bias, presence)
-    assert how["shares"] == shares and len(how["decoys"]) == (40 if shares[1] else 0)
-    for own, decoy, nbest in zip(features, how["decoys"], nbests, strict=False):
+    how = decoys_of(features, errors, nbests, refs, bias, presence)
+    assert how["shares"] == shares and len(how.get("decoys", ())) == (40 if shares[1] else 0)
+    for own, decoy, nbest in zip(features, how.get("decoys", ()), nbests, strict=False):
         assert all(np.array_equal(own[name], decoy[name]) for name in own if name != "bias")
         gone = {word for word in refs[nbest.utt] if word in NAMES}
         held = [len({*hyp.words} & {*bias.of(nbest.utt).words} - gone) for hyp in nbest.hypotheses]
@@ -254,4 +257,4 @@ def test_a_decoy_holds_no_reading_of_what_was_said():
     own = bias_of("new", "new york", "york city", "ny", "anna")
     nbest = NBest("u", (Hypothesis(tuple(["new", "york", "city"])), Hypothesis(("ny", "anna"))))
     said = ["{", "new", "york", "city", "/", "ny", "}"]
-    assert bias_features(BiasLists(shared=own), nbest, said)["bias"].tolist() == [0, 1]
+    assert bias_features(own.without(own.said(said)), nbest)["bias"].tolist() == [0, 1]

@@ -13,6 +13,7 @@ from espnet_bayeslm.evaluation.wer import word_errors
 from espnet_bayeslm.rescoring.bias import bias_features, decoys_of
 from espnet_bayeslm.rescoring.bias_sweep import bias_sweep
 from espnet_bayeslm.rescoring.decision import ScoredList
+from espnet_bayeslm.rescoring.feature_tuning import validate
 from espnet_bayeslm.rescoring.features import FIRST_WINS
 from espnet_bayeslm.rescoring.scales import Scales, read_scales
 
@@ -21,13 +22,16 @@ IGNORED = frozenset("a")
 
 def swept(lists, refs, bias, weights, ignored=IGNORED):
     nbests = [item.nbest for item in lists]
-    features = [item.features({}) | bias_features(bias, item.nbest) for item in lists]
-    decoys = decoys_of(features, nbests, refs, bias, 0.5)["decoys"]
+    features = [
+        item.features({}) | bias_features(bias.of(item.nbest.utt), item.nbest) for item in lists
+    ]
     errors = [
         np.array([word_errors(ref, counted(hyp.words, ignored)).errors for hyp in x.hypotheses])
         for x, ref in ((x, counted(refs[x.utt], ignored)) for x in nbests)
     ]
-    return bias_sweep(features, decoys, errors, nbests, refs, bias, weights, ignored)
+    how = decoys_of(features, errors, nbests, refs, bias, 0.5)
+    every = validate(features, errors, groups=[x.utt for x in nbests], num_folds=2, **how)
+    return bias_sweep(every, nbests, refs, bias, weights, ignored)
 
 
 def counted(words, ignored):
@@ -45,13 +49,15 @@ def test_rates_are_those_of_rescoring_with_each_weight(chosen):
         counts, words, harmed = np.zeros(2), np.zeros(2), 0
         for item in lists:
             nbest, ref = item.nbest, refs[item.nbest.utt]
-            with_bias = ScoredList(nbest, (), given=bias_features(bias, nbest))
+            with_bias = ScoredList(nbest, (), given=bias_features(bias.of(nbest.utt), nbest))
             best = with_bias.choice(with_bias.features({}), scales)
             hyp = counted(nbest.hypotheses[best].words, IGNORED)
             parts = part_errors(counted(ref, IGNORED), hyp, bias.of(nbest.utt).words)
             counts += [part.errors for part in parts]
             words += [part.words for part in parts]
-            decoy = ScoredList(nbest, (), given=bias_features(bias, nbest, ref))
+            own = bias.of(nbest.utt)
+            given = bias_features(own.without(own.said(ref)), nbest)
+            decoy = ScoredList(nbest, (), given=given)
             hyp = nbest.hypotheses[decoy.choice(decoy.features({}), scales)].words
             harmed += word_errors(counted(ref, IGNORED), counted(hyp, IGNORED)).errors
         rates = {name: values[n] for name, values in found.rates.items()}
