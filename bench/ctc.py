@@ -1,7 +1,8 @@
 """Speed of CTC prefix beam search over that of pyctcdecode, where it is installed.
 
 Logits are made as a wav2vec2 recogniser gives them: 10 s of 500 frames x 32 tokens, most of them
-blank, with confusions. Text and word 3-gram are the quick start's. Beam 100, one core. Seconds are
+blank, with confusions. They are scaled to four sharpnesses: likely tokens of a frame, whose ln P is
+at least -5, on average. Text and word 3-gram are the quick start's. Beam 100, one core. Seconds are
 of the CPU, rounds are interleaved, and medians of the rounds' ratios are printed. "words paid" are
 the distinct (words, word) whose ln P the LM was asked for; "calls" are the calls that did so.
 """
@@ -23,12 +24,15 @@ import numpy as np
 from steps import ratio
 
 from espnet_bayeslm import build_ctcdecoder
+from espnet_bayeslm.decoding.logits import log_probs_of
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.workflows.quickstart import SHIPPED
 
 LABELS = ["", "<s>", "</s>", "<unk>", " ", *"etaonihsrdlumwcfgypbvk'xjqz"]
 FRAMES, LETTERS = 500, 140
+SHARPNESSES = (4.9, 2.8, 1.3, 1.07)
+LIKELY = -5.0  # `token_min_logp`
 HOTWORDS = ["congress", "nation", "america", "freedom", "peace"]
 OURS, THEIRS = "espnet_bayeslm", "pyctcdecode"
 
@@ -65,6 +69,20 @@ def utterances(count: int) -> List[np.ndarray]:
     return found
 
 
+def likely_tokens(logits: Sequence[np.ndarray], scale: float) -> float:
+    """Return the likely tokens of a frame, on average, of logits times a scale."""
+    return float(np.mean([(log_probs_of(scale * each) >= LIKELY).sum(1) for each in logits]))
+
+
+def sharpened(logits: Sequence[np.ndarray], target: float) -> List[np.ndarray]:
+    """Return logits scaled to a number of likely tokens of a frame, by bisection."""
+    low, high = 0.1, 100.0
+    for _ in range(20):
+        scale = (low * high) ** 0.5
+        low, high = (scale, high) if likely_tokens(logits, scale) > target else (low, scale)
+    return [scale * each for each in logits]
+
+
 class Counted:
     """Counts of an n-gram's calls, while they are made."""
 
@@ -94,9 +112,10 @@ def decoders(arpa: Optional[Path]) -> Dict[str, Any]:
     return found
 
 
-def decode(decoder: Any, logits: Sequence[np.ndarray], **options: Any) -> List[str]:
-    """Return the best texts."""
-    return [decoder.decode_beams(each, beam_width=100, **options)[0][0] for each in logits]
+def decode(method: str, decoder: Any, logits: Sequence[np.ndarray], **options: Any) -> List[str]:
+    """Return the best texts, by `decode` or `decode_beams`."""
+    found = [getattr(decoder, method)(each, beam_width=100, **options) for each in logits]
+    return found if method == "decode" else [beams[0][0] for beams in found]
 
 
 def cpu_seconds(function: Callable[[], Any]) -> float:
@@ -106,11 +125,13 @@ def cpu_seconds(function: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def measure(title: str, arpa: Optional[Path], logits: Sequence[np.ndarray], rounds: int) -> None:
+def measure(
+    title: str, method: str, arpa: Optional[Path], logits: Sequence[np.ndarray], rounds: int
+) -> None:
     """Print the milliseconds of an utterance by each decoder."""
     options = {"hotwords": HOTWORDS} if "hotwords" in title else {}
     calls = {
-        name: functools.partial(decode, decoder, logits, **options)
+        name: functools.partial(decode, method, decoder, logits, **options)
         for name, decoder in decoders(arpa).items()
     }
     with Counted() as count:
@@ -123,28 +144,32 @@ def measure(title: str, arpa: Optional[Path], logits: Sequence[np.ndarray], roun
         milliseconds = 1000 * statistics.median(values) / len(logits)
         equal = sum(a == b for a, b in zip(best, calls[name](), strict=True))
         times = ratio(values, seconds[OURS])
-        print(f"{title:22} {name:16} {milliseconds:8.1f} {times:8.2f} {equal:4}/{len(logits)}")
-    if arpa is not None:
+        row = f"{title:20} {method:13} {name:16} {milliseconds:8.1f} {times:8.2f}"
+        print(f"{row} {equal:4}/{len(logits)}", flush=True)
+    if arpa is not None and method == "decode_beams":
         each = len(logits)
-        print(f"{'':22} words paid {count.words / each:.0f}, calls {count.calls / each:.0f}")
+        print(f"{'':20} words paid {count.words / each:.0f}, calls {count.calls / each:.0f}")
 
 
 def main() -> None:
-    """Measure without an LM, with a 3-gram, and with hotwords."""
+    """Measure at each sharpness without an LM, with a 3-gram, and with hotwords."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--utterances", type=int, default=10)
     args = parser.parse_args()
     logging.disable(logging.WARNING)
-    logits = utterances(args.utterances)
-    print(f"{'':22} {'':16} {'CPU ms':>8} {'/ ours':>8} same best text")
     with tempfile.TemporaryDirectory() as folder:
         text, arpa = Path(folder) / "train.txt", Path(folder) / "3gram.arpa"
         text.write_text(read_text("train"), encoding="utf-8")
         build_ngram(text, arpa, order=3)
-        measure("without LM", None, logits, args.rounds)
-        measure("3-gram", arpa, logits, args.rounds)
-        measure("3-gram and hotwords", arpa, logits, args.rounds)
+        noisy = utterances(args.utterances)
+        for sharpness in SHARPNESSES:
+            logits = sharpened(noisy, sharpness)
+            title = f"{sharpness} likely tokens"
+            print(f"\n{title:51} {'CPU ms':>8} {'/ ours':>8} same best")
+            for title, lm in (("without LM", None), ("3-gram", arpa), ("3-gram, hotwords", arpa)):
+                for method in ("decode_beams", "decode"):
+                    measure(title, method, lm, logits, args.rounds)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,8 @@ class WordFusion:
         unk_score_offset: Score of an unknown word, as log10 P where it is complete (weighted by
             `lm_weight`), and in nats before.
         hotwords: The hotwords; None: there are none.
+        boundary: True if a sentence starts before the first word and ends after the last one.
+        context_words: Number of words by which the LMs score the next one, at most.
     """
 
     mixture: Optional[Mixture] = None
@@ -67,6 +69,12 @@ class WordFusion:
     vocabulary: Optional[Vocabulary] = None
     unk_score_offset: float = -10.0
     hotwords: Optional[Hotwords] = None
+    boundary: bool = True
+    context_words: float = math.inf
+
+    def begin(self) -> Any:
+        """State of the LMs before the first word."""
+        return self.mixture.begin(anywhere=not self.boundary) if self.mixture else ()
 
     def ahead(self, hot: HotwordState, letters: str) -> float:
         """Score of the first letters of a word, until it is complete."""
@@ -112,6 +120,7 @@ class BegunWords:
         texts: The letters that each token adds, (V,).
 
     Attributes:
+        moves: {letters times the number of tokens, plus a token: letters after it}.
         letters: The letters.
         ahead: Score of the letters, until the word is complete.
         complete: Score of the word that they are, without the LM's ln P.
@@ -120,16 +129,23 @@ class BegunWords:
     def __init__(self, fusion: WordFusion, texts: Sequence[str]):
         self._fusion, self._texts = fusion, texts
         self._numbers: Dict[str, int] = {}
-        self._moves: Dict[int, int] = {}
+        self.moves: Dict[int, int] = {}
         self.letters: List[str] = []
         self.ahead, self.complete = np.empty(0), np.empty(0)
         self._add([""])
 
     def after(self, begun: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """Letters after one more token each, (N,); -1: not known yet."""
-        get = self._moves.get
+        get = self.moves.get
         keys = (begun * len(self._texts) + tokens).tolist()
         return np.array([get(key, -1) for key in keys], np.int64)
+
+    def move(self, begun: int, token: int) -> int:
+        """Letters after one more token, which are made where they are new."""
+        key = begun * len(self._texts) + token
+        if key not in self.moves:
+            self.add_after(np.array([begun]), np.array([token]))
+        return self.moves[key]
 
     def add_after(self, begun: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """Letters after one more token each, (N,), which are made where they are new."""
@@ -138,7 +154,7 @@ class BegunWords:
         self._add([letters for letters in dict.fromkeys(found) if letters not in self._numbers])
         numbers = [self._numbers[letters] for letters in found]
         keys = (begun * len(self._texts) + tokens).tolist()
-        self._moves.update(zip(keys, numbers, strict=True))
+        self.moves.update(zip(keys, numbers, strict=True))
         return np.array(numbers, np.int64)
 
     def _add(self, new: Sequence[str]) -> None:
@@ -167,6 +183,7 @@ class WordHistories:
     Args:
         fusion: The LMs, vocabulary and hotwords.
         tokens: How the recogniser's tokens make words of letters.
+        start: State of the LMs before the first word; None: a sentence's start.
 
     Attributes:
         scores: Score of each sequence: LM, bonus, unknown words and hotwords, all weighted.
@@ -175,18 +192,18 @@ class WordHistories:
         in_phrase: True for each sequence in which a phrase of hotwords has begun.
     """
 
-    def __init__(self, fusion: WordFusion, tokens: TokenWords):
+    def __init__(self, fusion: WordFusion, tokens: TokenWords, start: Optional[Any] = None):
         self.fusion, self._tokens = fusion, tokens
         self.scores, self.in_phrase = np.zeros(1), np.zeros(1, bool)
         self.log_probs, self.hot = [0.0], [NO_PHRASE]
         self._last: List[Tuple[int, str]] = [(0, "")]
         self._numbers: Dict[Tuple[int, str], int] = {}
-        self._states: List[Any] = [fusion.mixture.begin() if fusion.mixture else ()]
+        self._states: List[Any] = [fusion.begin() if start is None else start]
 
-    def words(self, history: int) -> Tuple[str, ...]:
-        """Words of a sequence."""
-        found = []
-        while history:
+    def words(self, history: int, most: float = math.inf) -> Tuple[str, ...]:
+        """Words of a sequence, or its last ones."""
+        found: List[str] = []
+        while history and len(found) < most:
             history, word = self._last[history]
             found.append(word)
         return tuple(reversed(found))
@@ -220,6 +237,8 @@ class WordHistories:
     def _written(self, letters: str) -> str:
         """Word of some letters, its accents as an LM knows it."""
         word = self._tokens.word(letters)
+        if word.isascii():
+            return word
         forms = [unicodedata.normalize("NFC", word), word, unicodedata.normalize("NFD", word)]
         if forms[0] == forms[2] or not self.fusion.mixture:
             return word
@@ -227,7 +246,9 @@ class WordHistories:
         return next((form for form, none in zip(forms, unknown, strict=True) if not none), forms[0])
 
     def ends(self, histories: Sequence[int]) -> List[float]:
-        """Ln P of the sentence's end after each sequence; 0 without an LM."""
+        """Ln P of the sentence's end after each sequence; 0 without an LM, or without ends."""
+        if not self.fusion.boundary:
+            return [0.0] * len(histories)
         return self._ln_p([(history, END) for history in histories])
 
     def _ln_p(self, pairs: Sequence[Tuple[int, str]]) -> List[float]:
@@ -235,13 +256,13 @@ class WordHistories:
         mixture = self.fusion.mixture
         if not pairs or mixture is None:
             return [0.0] * len(pairs)
-        states = [self._state(history) for history, _ in pairs]
+        states = [self.state(history) for history, _ in pairs]
         found: List[float] = mixture.next_words(states, [word for _, word in pairs]).tolist()
         return found
 
-    def _state(self, history: int) -> Any:
+    def state(self, history: int) -> Any:
         """State of the LMs after a sequence, computed when the next word is paid."""
         if self._states[history] is None and self.fusion.mixture:
             before, word = self._last[history]
-            self._states[history] = self.fusion.mixture.after(self._state(before), word)
+            self._states[history] = self.fusion.mixture.after(self.state(before), word)
         return self._states[history]

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from mixtures import mixture_of
 
-from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch, UtteranceSearch
+from espnet_bayeslm.decoding.ctc_beam import LargeBeam
+from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch
+from espnet_bayeslm.decoding.ctc_small_beam import SmallBeam
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
 from espnet_bayeslm.decoding.ctc_words import Vocabulary, WordFusion, WordHistories
 from espnet_bayeslm.decoding.hotwords import Hotwords, HotwordState
@@ -109,7 +111,8 @@ def test_bounds_and_what_was_searched_before_change_no_list(name, beam_size, mon
     search = CTCSearch(tokens, WordFusion(**FUSIONS[name]), options)
     found = [search(log_probs) for log_probs in utterances]
     assert [search(log_probs) for log_probs in utterances] == found
-    monkeypatch.setattr(UtteranceSearch, "_bar", lambda *_: -np.inf)
+    for steps in (SmallBeam, LargeBeam):
+        monkeypatch.setattr(steps, "_bar", lambda *_: -np.inf)
     free = CTCSearch(tokens, WordFusion(**FUSIONS[name]), options)
     for log_probs, texts in zip(utterances, found, strict=True):
         expected = free(log_probs)
