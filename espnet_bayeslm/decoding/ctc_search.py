@@ -119,8 +119,9 @@ class CTCSearch:
             self._begun = BegunWords(self._fusion, self._tokens.words.texts)
         texts = Texts(self._tokens, self._begun, self._fusion, start)
         utterance = UtteranceSearch(texts, self._options, self._prunes)
-        for step in steps_of(log_probs, self._silent, self._options.token_min_logp):
-            utterance.step(step)
+        if len(log_probs):
+            for step in steps_of(log_probs, self._silent, self._options.token_min_logp):
+                utterance.step(step)
         found = utterance.found()
         if self._fusion.keeps_prefixes:
             # nodes of a tree hold each other, and a utterance's take hundreds of MB

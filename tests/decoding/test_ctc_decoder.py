@@ -33,7 +33,6 @@ from test_ctc_search import ALPHABET, spoken
         ({"unigrams": []}, "the search knows no words"),
         ({"unigrams": [("a", 0.5)]}, "unigrams: expected a list of texts, got \"('a', 0.5)\""),
         ({"unigrams": "the red"}, "unigrams: no file 'the red'"),
-        ({"lm_score_boundary": False}, "lm_score_boundary is False"),
     ],
 )
 def test_bad_arguments_of_pythons_decoder(arguments, part):

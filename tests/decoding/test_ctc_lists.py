@@ -13,7 +13,7 @@ from tiny_training import words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import nbest, rescore
-from espnet_bayeslm.decoding.ctc_decoder import CTCDecoder
+from espnet_bayeslm.decoding.ctc_decoder import BeamSearchDecoderCTC
 from espnet_bayeslm.decoding.ctc_lists import search_vocabulary
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
 from espnet_bayeslm.decoding.ctc_words import WordFusion
@@ -299,7 +299,7 @@ def test_pythons_decoder_has_the_tools_scores(folder, tmp_path):
             assert decoder.decode(arrays[utt]) == beams[0].text == TEXTS[utt]
 
 
-def test_pythons_decoder_takes_hotwords_and_other_lms(folder):
+def test_pythons_decoder_takes_hotwords_and_other_lms(folder, caplog):
     with np.load(folder / "logits.npz") as arrays:
         logits = arrays["u1"]
     plain = espnet_bayeslm.build_ctcdecoder(LABELS)
@@ -314,8 +314,8 @@ def test_pythons_decoder_takes_hotwords_and_other_lms(folder):
         tensor = torch.tensor(logits, dtype=dtype, requires_grad=True)
         expected = plain.decode_beams(tensor.detach().double().numpy())
         assert plain.decode_beams(tensor) == expected
-    with pytest.raises(InputError, match="'Quiz'"):
-        plain.decode(logits, hotwords=["Quiz"])
+    assert plain.decode(logits, hotwords=["Quiz"]) == plain.decode(logits)
+    assert "left out: the hotword 'Quiz'" in caplog.text
     with pytest.raises(InputError, match="18 columns, and 19"):
         plain.decode(logits[:, :-1])
     lm = espnet_bayeslm.load(f"hf:{folder / 'llama'}", text_form="lower")
@@ -376,10 +376,10 @@ def test_threads_that_share_a_decoder(folder, hotwords, monkeypatch):
 
     for name in ("ahead", "complete"):
         monkeypatch.setattr(WordFusion, name, yielding(getattr(WordFusion, name)))
-    last = property(
-        yielding(lambda self: self.last), lambda self, value: setattr(self, "last", value)
+    searches = property(
+        yielding(lambda self: self.kept), lambda self, value: setattr(self, "kept", value)
     )
-    monkeypatch.setattr(CTCDecoder, "_last", last, raising=False)
+    monkeypatch.setattr(BeamSearchDecoderCTC, "_searches", searches, raising=False)
     shared = espnet_bayeslm.build_ctcdecoder(LABELS, folder / "3.arpa")
     beams(calls[-1], shared)
     with ThreadPoolExecutor(4) as pool:
