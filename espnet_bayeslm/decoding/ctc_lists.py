@@ -10,7 +10,7 @@ import numpy as np
 
 from espnet_bayeslm.decoding.ctc_search import GROUP, BeamOptions, CTCSearch, FoundText
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens, as_texts, read_tokens
-from espnet_bayeslm.decoding.ctc_words import Vocabulary, WordFusion
+from espnet_bayeslm.decoding.ctc_words import UnlistedWords, Vocabulary, WordFusion
 from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, Hotwords, read_hotwords
 from espnet_bayeslm.decoding.logits import log_probs_of, read_logits
 from espnet_bayeslm.loading.component_options import MixtureOptions
@@ -93,6 +93,8 @@ def search_vocabulary(
                 f"{', '.join(silent)}: no list of its words, so the search does not know which"
                 " letters lead to a word. Give the words by --unigrams."
             )
+            if all(component.kind == "ngram" for component in mixture.components):
+                return UnlistedWords(mixture, tokens.words)
     if words is None:
         return None
     if not words:

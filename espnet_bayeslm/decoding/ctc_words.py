@@ -31,7 +31,13 @@ NO_PHRASE = HotwordState()
 
 
 class Vocabulary:
-    """Words that a search knows, as the tokens write them."""
+    """Words that a search knows, as the tokens write them.
+
+    Attributes:
+        is_listed: True if letters tell whether a word begins with them.
+    """
+
+    is_listed = True
 
     def __init__(self, words: Iterable[str]):
         self.words = frozenset(words)
@@ -46,6 +52,21 @@ class Vocabulary:
         return place < len(self._sorted) and self._sorted[place].startswith(letters)
 
 
+class UnlistedWords(Vocabulary):
+    """Words of n-grams that do not list them: each is known when it is complete."""
+
+    is_listed = False
+
+    def __init__(self, mixture: Mixture, tokens: TokenWords):
+        super().__init__(())
+        self._mixture, self._tokens = mixture, tokens
+
+    def __contains__(self, word: str) -> bool:
+        written = self._tokens.word(word)
+        forms = [unicodedata.normalize(form, written) for form in ("NFC", "NFD")]
+        return not all(self._mixture.unknown([written, *forms]))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordFusion:
     """LMs, a vocabulary and hotwords, with their weights.
@@ -54,8 +75,8 @@ class WordFusion:
         mixture: The LMs; None: there is none.
         lm_weight: Weight of the LM's ln P.
         word_bonus: Score of each word, where there is an LM.
-        vocabulary: Known words; None: all words are known, and each letter costs `LETTER_COST`
-            with `lm_weight` until the word is complete.
+        vocabulary: Known words; None: all words are known. Where none is listed, each letter costs
+            `LETTER_COST` with `lm_weight` until the word is complete.
         unk_score_offset: Score of an unknown word, as log10 P where it is complete (weighted by
             `lm_weight`), and in nats before.
         hotwords: The hotwords; None: there are none.
@@ -82,7 +103,7 @@ class WordFusion:
             gain = self.hotwords.ahead(hot, letters)
             if gain is not None:
                 return gain
-        if self.vocabulary is None:
+        if self.vocabulary is None or not self.vocabulary.is_listed:
             return -self.lm_weight * LETTER_COST * len(letters) if self.mixture else 0.0
         if self.vocabulary.begins(letters):
             return 0.0

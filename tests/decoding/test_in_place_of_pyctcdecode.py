@@ -150,3 +150,18 @@ def test_folders_of_decoders(saves, loads, with_lm, arpa, heard, tmp_path):
         assert loaded._alphabet.labels == saved._alphabet.labels
         assert loaded._alphabet.is_bpe == saved._alphabet.is_bpe
         check_alike(loaded.decode_beams(logits), saved.decode_beams(logits))
+
+
+def test_a_kenlm_binary_without_unigrams():
+    """Words that it does not know pay for that when they are complete."""
+    binary = str(Path(__file__).parents[1] / "lm" / "data" / "tiny_3.probing.bin")
+    logits = spoken("so we do", LABELS, margin=8.0)
+    how = {"beam_prune_logp": -60.0, "beam_width": 1000}
+    found = {}
+    for name in (OURS, THEIRS):
+        beams = imported(name).build_ctcdecoder(LABELS, binary).decode_beams(logits, **how)
+        found[name] = {beam[0]: beam[-2:] for beam in beams}
+    both = found[OURS].keys() & found[THEIRS].keys()
+    assert len(both) > 10
+    for text in both:
+        assert found[OURS][text] == pytest.approx(found[THEIRS][text], abs=1e-3)
