@@ -13,6 +13,7 @@ __getattr__ = lazy_names(
             "build_ctcdecoder",
         ],
         "espnet_bayeslm.decoding.ctc_language_model": ["LanguageModel"],
+        "espnet_bayeslm.decoding.ctc_stand_in": ["in_place_of_pyctcdecode"],
         "espnet_bayeslm.decoding.token_words": ["TokenWords"],
     },
 )

@@ -66,7 +66,7 @@ class Alphabet:
 
     @property
     def tokens(self) -> CTCTokens:
-        """How the labels make words."""
+        """Rules by which the labels make words."""
         if self._tokens is None:
             labels = ["<unk>" if label == UNKNOWN_PIECE else label for label in self._labels]
             self._tokens = CTCTokens(labels, "" if "" in labels else None)

@@ -105,6 +105,12 @@ def search_vocabulary(
             names = ", ".join(component.name for component in mixture.components)
             problem = f"{names}: all {len(words)} words are unknown, as {words[0]!r}"
             raise InputError(problem, remedy="Give words of the LM, in its case.")
+        if unigrams is not None and 2 * sum(unknown) > len(words):
+            example = words[unknown.index(True)]
+            LOG.warning(
+                f"{sum(unknown)} of {len(words)} unigrams are left out, as {example!r}: no LM knows"
+                " them. Give words of the LM, in its case."
+            )
         words = [word for word, by_none in zip(words, unknown, strict=True) if not by_none]
     missing = {word: tokens.words.missing_letters(word) for word in words}
     strange = [word for word in words if missing[word]]
