@@ -1,5 +1,8 @@
 """Speed of CTC prefix beam search over that of pyctcdecode, where it is installed.
 
+Two decoders of C++ are measured beside, where they are installed: ctc-beam-decoder, and that of
+flashlight-text in torchaudio, which finds the LM's words only.
+
 Logits are made as a wav2vec2 recogniser gives them: 10 s of 500 frames x 32 tokens, most of them
 blank, with confusions. They are scaled to four sharpnesses: likely tokens of a frame, whose ln P is
 at least -5, on average. Text and word 3-gram are the quick start's. Beam 100, one core. Seconds are
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import functools
 import gzip
+import importlib
 import importlib.util
 import logging
 import statistics
@@ -21,6 +25,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import numpy as np
+import torch
 from steps import ratio
 
 from espnet_bayeslm import build_ctcdecoder
@@ -35,6 +40,7 @@ SHARPNESSES = (4.9, 2.8, 1.3, 1.07)
 LIKELY = -5.0  # `token_min_logp`
 HOTWORDS = ["congress", "nation", "america", "freedom", "peace"]
 OURS, THEIRS = "espnet_bayeslm", "pyctcdecode"
+CPP, FLASHLIGHT = "ctc_beam_decoder", "torchaudio"
 
 
 def read_text(name: str) -> str:
@@ -102,13 +108,47 @@ class Counted:
         NgramScorer.next_words = self._next_words  # type: ignore[method-assign]
 
 
-def decoders(arpa: Optional[Path]) -> Dict[str, Any]:
-    """Return the decoders by name."""
-    found: Dict[str, Any] = {OURS: build_ctcdecoder(LABELS, arpa)}
-    if importlib.util.find_spec(THEIRS):
-        import pyctcdecode
+class Torchaudio:
+    """Decoder of torchaudio, which is that of flashlight-text in C++, with the words of an LM."""
 
-        found[THEIRS] = pyctcdecode.build_ctcdecoder(list(LABELS), arpa and str(arpa))
+    def __init__(self, labels: Sequence[str], arpa: Optional[Path]):
+        from torchaudio.models.decoder import ctc_decoder
+
+        how: Dict[str, Any] = {"lexicon": None}
+        if arpa is not None:
+            words = NgramScorer(arpa).known_words() or []
+            lexicon = arpa.with_name("lexicon.txt")
+            lexicon.write_text("".join(f"{w} {' '.join(w)} |\n" for w in words), encoding="utf-8")
+            how = {"lexicon": str(lexicon), "lm": str(arpa), "lm_weight": 0.5, "word_score": 1.5}
+        tokens = ["<blank>", *labels[1:]]
+        tokens[labels.index(" ")] = "|"
+        sizes = {"nbest": 100, "beam_size": 100, "beam_threshold": 10.0, "log_add": True}
+        self._decode = ctc_decoder(
+            tokens=tokens, blank_token="<blank>", sil_token="|", **how, **sizes
+        )
+        self._tokens, self._is_text = tokens, arpa is None
+
+    def decode_beams(self, logits: np.ndarray, beam_width: int) -> List[Sequence[str]]:
+        """Return the hypotheses."""
+        emissions = torch.tensor(log_probs_of(logits), dtype=torch.float32)[None]
+        (found,) = self._decode(emissions)
+        if not self._is_text:
+            return [(" ".join(each.words),) for each in found]
+        letters = ("".join(self._tokens[n] for n in each.tokens) for each in found)
+        return [(" ".join(text.replace("|", " ").split()),) for text in letters]
+
+
+def decoders(title: str, method: str, arpa: Optional[Path]) -> Dict[str, Any]:
+    """Return the decoders by name that have a method; None: it is not installed."""
+    found: Dict[str, Any] = {OURS: build_ctcdecoder(LABELS, arpa)}
+    for name in (THEIRS, CPP):
+        found[name] = None
+        if importlib.util.find_spec(name):
+            module = importlib.import_module(name)
+            found[name] = module.build_ctcdecoder(list(LABELS), arpa and str(arpa))
+    if method == "decode_beams" and "hotwords" not in title:
+        is_here = importlib.util.find_spec("flashlight")
+        found[FLASHLIGHT] = Torchaudio(LABELS, arpa) if is_here else None
     return found
 
 
@@ -130,9 +170,11 @@ def measure(
 ) -> None:
     """Print the milliseconds of an utterance by each decoder."""
     options = {"hotwords": HOTWORDS} if "hotwords" in title else {}
+    known = decoders(title, method, arpa)
     calls = {
         name: functools.partial(decode, method, decoder, logits, **options)
-        for name, decoder in decoders(arpa).items()
+        for name, decoder in known.items()
+        if decoder is not None
     }
     with Counted() as count:
         best = calls[OURS]()
@@ -146,6 +188,8 @@ def measure(
         times = ratio(values, seconds[OURS])
         row = f"{title:20} {method:13} {name:16} {milliseconds:8.1f} {times:8.2f}"
         print(f"{row} {equal:4}/{len(logits)}", flush=True)
+    for name in known.keys() - calls.keys():
+        print(f"{title:20} {method:13} {name:16} not installed")
     if arpa is not None and method == "decode_beams":
         each = len(logits)
         print(f"{'':20} words paid {count.words / each:.0f}, calls {count.calls / each:.0f}")

@@ -8,11 +8,10 @@ __getattr__ = lazy_names(
         "espnet_bayeslm.decoding.ctc_alphabet": ["Alphabet"],
         "espnet_bayeslm.decoding.ctc_decoder": [
             "BeamSearchDecoderCTC",
-            "OutputBeam",
-            "OutputBeamMPSafe",
             "build_ctcdecoder",
         ],
         "espnet_bayeslm.decoding.ctc_language_model": ["LanguageModel"],
+        "espnet_bayeslm.decoding.ctc_output": ["OutputBeam", "OutputBeamMPSafe"],
         "espnet_bayeslm.decoding.ctc_stand_in": ["in_place_of_pyctcdecode"],
         "espnet_bayeslm.decoding.token_words": ["TokenWords"],
     },

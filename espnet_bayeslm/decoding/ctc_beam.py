@@ -19,7 +19,7 @@ class Beam(NamedTuple):
 
     Attributes:
         keys: (B,), number of the text times the number of tokens, plus the last column.
-        values: (3, B), as `AM`, `BEST` and `SOURCE` say.
+        values: (3, B), as `AM`, `BEST` and `SOURCE` say, or (1, B) where nothing is traced.
     """
 
     keys: np.ndarray
@@ -49,6 +49,8 @@ def _sums(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Values of runs of hypotheses, (3, N, ...), with the source of the best one."""
     found = np.empty((len(values), len(starts), *values.shape[2:]))
     np.logaddexp.reduceat(values[AM], starts, axis=0, out=found[AM])
+    if len(values) == 1:
+        return found
     np.maximum.reduceat(values[BEST], starts, axis=0, out=found[BEST])
     run = np.zeros(values.shape[1], np.int64)
     run[starts[1:]] = 1
@@ -76,15 +78,16 @@ class LargeBeam:
         """Hypotheses and their traces after a step."""
         tokens = np.array([token for token, _ in step.tokens])
         after = self._pruned(self._moved(beam, tokens, np.array([p for _, p in step.tokens])))
-        return after, self._grown(after, beam, traces, step)
+        is_traced = len(after.values) > 1
+        return after, self._grown(after, beam, traces, step) if is_traced else []
 
     def _moved(self, beam: Beam, tokens: np.ndarray, log_probs: np.ndarray) -> Beam:
         """Hypotheses after a step that may stay."""
         size, blank = self._texts.size, self._texts.blank
         texts, lasts = np.divmod(beam.keys, size)
-        steps = np.empty((3, len(texts), len(tokens)))
+        steps = np.empty((len(beam.values), len(texts), len(tokens)))
         np.add(beam.values[:SOURCE, :, None], log_probs, out=steps[:SOURCE])
-        steps[SOURCE] = np.arange(len(texts))[:, None]
+        steps[SOURCE:] = np.arange(len(texts))[:, None]
         stays = (lasts[:, None] == tokens) | (tokens == blank)
         rows, columns = np.nonzero(stays)
         own = beam.keys[rows] - lasts[rows] + tokens[columns]

@@ -14,7 +14,6 @@ from typing import (
     Iterable,
     List,
     MutableMapping,
-    NamedTuple,
     Optional,
     Sequence,
     Tuple,
@@ -24,9 +23,9 @@ from typing import (
 import numpy as np
 
 from espnet_bayeslm.decoding.ctc_alphabet import Alphabet
-from espnet_bayeslm.decoding.ctc_frames import WordFrames, word_frames
 from espnet_bayeslm.decoding.ctc_language_model import LanguageModel, known_words
 from espnet_bayeslm.decoding.ctc_lists import search_vocabulary
+from espnet_bayeslm.decoding.ctc_output import OutputBeam, OutputBeamMPSafe, output_beam
 from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch, FoundText
 from espnet_bayeslm.decoding.ctc_tokens import as_texts
 from espnet_bayeslm.decoding.ctc_words import WordFusion
@@ -42,41 +41,6 @@ KEPT_SEARCHES = 2
 """Searches, each of some arguments, whose first letters of words are kept."""
 ALPHABET, LANGUAGE_MODEL = "alphabet.json", "language_model"
 """Names in a folder of a decoder."""
-
-
-class _Beam(NamedTuple):
-    text: str
-    last_lm_state: Any
-    text_frames: List[WordFrames]
-    logit_score: float
-    lm_score: float
-
-
-class OutputBeam(_Beam):
-    """A hypothesis, with the places of a beam of pyctcdecode.
-
-    Attributes:
-        text: The text.
-        last_lm_state: State of the LM after the text: KenLM's, or one of each LM; None: no LM.
-        text_frames: (word, (first frame, frame after the last one)) of each word, on the best
-            alignment.
-        logit_score: Ln P of the text by the logits.
-        lm_score: Sum of all scores, weighted, by which beams are ranked.
-        log_prob: Ln P of the words and the sentence's end by the LM; None without an LM.
-        hotword_score: Weight of the hotwords in the text.
-    """
-
-    log_prob: Optional[float] = None
-    hotword_score: float = 0.0
-
-
-class OutputBeamMPSafe(NamedTuple):
-    """A hypothesis of a batch: an `OutputBeam` without the LM's state."""
-
-    text: str
-    text_frames: List[WordFrames]
-    logit_score: float
-    lm_score: float
 
 
 class BeamSearchDecoderCTC:
@@ -144,11 +108,13 @@ class BeamSearchDecoderCTC:
             InputError: The logits have NaN or another number of tokens, another token seems to be
                 the blank, or hotwords are no texts.
         """
-        given = [hotwords] if isinstance(hotwords, str) else () if hotwords is None else hotwords
-        phrases = dict.fromkeys(" ".join(text.split()) for text in as_texts(given, "hotwords"))
-        how = (beam_width, beam_prune_logp, token_min_logp, prune_history)
-        found, frames = self._found(logits, lm_start_state, *how, tuple(phrases), hotword_weight)
-        return [self._beam(text, frames) for text in found]
+        sizes = (beam_width, beam_prune_logp, token_min_logp)
+        words = (phrases_of(hotwords), hotword_weight)
+        search = self._search(*sizes, *words, prune_history=prune_history, traced=True)
+        found, frames = self._found(search, logits, lm_start_state)
+        get_state = self._language_model.given_state if self._language_model else lambda _: None
+        rules = self._tokens.words
+        return [output_beam(text, get_state(text.state), frames, rules) for text in found]
 
     def decode(
         self,
@@ -161,8 +127,11 @@ class BeamSearchDecoderCTC:
         lm_start_state: Any = None,
     ) -> str:
         """Text of the best hypothesis of `decode_beams` with `prune_history`."""
-        sizes = (beam_width, beam_prune_logp, token_min_logp, True)
-        return self.decode_beams(logits, *sizes, hotwords, hotword_weight, lm_start_state)[0].text
+        sizes = (beam_width, beam_prune_logp, token_min_logp)
+        words = (phrases_of(hotwords), hotword_weight)
+        search = self._search(*sizes, *words, prune_history=True, traced=False)
+        found, _ = self._found(search, logits, lm_start_state)
+        return " ".join(found[0].words)
 
     def decode_beams_batch(
         self, pool: Any, logits_list: Iterable[Any], *args: Any, **kwargs: Any
@@ -304,7 +273,9 @@ class BeamSearchDecoderCTC:
         beams = self.decode_beams(*args, **kwargs)
         return [OutputBeamMPSafe(b.text, b.text_frames, b.logit_score, b.lm_score) for b in beams]
 
-    def _found(self, logits: Any, start: Any, *how: Any) -> Tuple[List[FoundText], np.ndarray]:
+    def _found(
+        self, search: CTCSearch, logits: Any, start: Any
+    ) -> Tuple[List[FoundText], np.ndarray]:
         """Hypotheses of an utterance, and the numbers of the frames that were searched."""
         lm = self._language_model
         if start is not None:
@@ -313,35 +284,37 @@ class BeamSearchDecoderCTC:
         if getattr(logits, "ndim", 1) == 0 or len(logits):
             log_probs, frames = heard_frames(logits)
             log_probs = self._tokens.fitted(log_probs)
-        return self._search(*how)(log_probs, start), frames
+        return search(log_probs, start), frames
 
     def _search(
         self,
         width: int,
         prune: float,
         least: float,
-        prune_history: bool,
         phrases: Sequence[str],
         weight: float,
+        **how: bool,
     ) -> CTCSearch:
         """Search with some arguments and hotwords."""
         lm, searches = self._language_model, self._searches
         scales = tuple(lm.weights.values()) if lm else ()
-        how = (width, prune, least, prune_history, phrases, weight, scales)
-        search = searches.get(how)
+        key = (width, prune, least, phrases, weight, scales, *how.values())
+        search = searches.get(key)
         if search is None:
-            fusion = lm.fusion(self._vocabulary) if lm else WordFusion(vocabulary=self._vocabulary)
+            # without an LM nothing but a phrase of hotwords asks for words before
+            fusion = WordFusion(vocabulary=self._vocabulary, context_words=1)
+            fusion = lm.fusion(self._vocabulary) if lm else fusion
             fusion = dataclasses.replace(fusion, hotwords=self._hotwords(phrases, weight))
             sizes = BeamOptions(beam_size=width, beam_prune_logp=prune, token_min_logp=least)
-            search = CTCSearch(self._tokens, fusion, sizes, prune_history=prune_history)
+            search = CTCSearch(self._tokens, fusion, sizes, **how)
             last = list(searches.items())[1 - KEPT_SEARCHES :]
-            self._searches = {**dict(last), how: search}  # threads may share the decoder
+            self._searches = {**dict(last), key: search}  # threads may share the decoder
         return search
 
     def _hotwords(self, phrases: Sequence[str], weight: float) -> Optional[Hotwords]:
         """Hotwords that the tokens can write, if there are any."""
         found = {}
-        for phrase in filter(None, phrases):
+        for phrase in phrases:
             try:
                 found[letters_of(phrase, self._tokens.words)] = weight
             except InputError as error:
@@ -351,17 +324,12 @@ class BeamSearchDecoderCTC:
             return None
         return Hotwords(found) if found else None
 
-    def _beam(self, text: FoundText, numbers: np.ndarray) -> OutputBeam:
-        """Hypothesis for users."""
-        rules, lm = self._tokens.words, self._language_model
-        frames = [
-            (word, (int(numbers[start]), int(numbers[end - 1]) + 1))
-            for word, (start, end) in word_frames(text.words, text.trace, rules.opens, rules.texts)
-        ]
-        state = lm.given_state(text.state) if lm else None
-        beam = OutputBeam(" ".join(text.words), state, frames, text.am_score, text.score)
-        beam.log_prob, beam.hotword_score = text.lm_score, text.hotword_score
-        return beam
+
+def phrases_of(hotwords: Optional[Iterable[str]]) -> Tuple[str, ...]:
+    """Hotwords of an argument, each once; a string is one of them."""
+    given = [hotwords] if isinstance(hotwords, str) else () if hotwords is None else hotwords
+    phrases = (" ".join(text.split()) for text in as_texts(given, "hotwords"))
+    return tuple(dict.fromkeys(filter(None, phrases)))
 
 
 def _called(function: Any, args: Sequence[Any], kwargs: Dict[str, Any], logits: Any) -> Any:

@@ -204,7 +204,7 @@ def ctc_lists(
         unk_score_offset=options.unk_score_offset,
         hotwords=_hotwords(options, tokens),
     )
-    search = CTCSearch(tokens, fusion, part_of(BeamOptions, options))
+    search = CTCSearch(tokens, fusion, part_of(BeamOptions, options), traced=False)
     best: List[Sequence[str]] = []
     for utt, log_probs in utterances:
         found = search(log_probs)[:size]

@@ -64,7 +64,7 @@ class FoundText(NamedTuple):
         lm_score: Ln P of the words and the sentence's end; None without an LM.
         hotword_score: Weight of the hotwords in the text.
         score: Sum of all scores, weighted, by which hypotheses are ranked.
-        trace: Tokens of its best alignment, with their frames.
+        trace: Tokens of its best alignment, with their frames, where they are traced.
         state: State of the LMs after the words.
     """
 
@@ -86,6 +86,7 @@ class CTCSearch:
         options: Sizes of the beam.
         prune_history: True if of hypotheses whose next words cost the same only the best one stays,
             which is faster; the first text may change, and most of the others are lost.
+        traced: True if the tokens of the best alignments are kept.
     """
 
     def __init__(
@@ -95,9 +96,10 @@ class CTCSearch:
         options: BeamOptions,
         *,
         prune_history: bool = False,
+        traced: bool = True,
     ):
         self._tokens, self._fusion, self._options = tokens, fusion, options
-        self._prunes = prune_history
+        self._how = {"prune_history": prune_history, "traced": traced}
         self._silent = ~np.array(tokens.spoken)
         self._begun = BegunWords(fusion, tokens.words.texts)
 
@@ -118,7 +120,7 @@ class CTCSearch:
         if len(self._begun.letters) > KEPT_BEGUN:
             self._begun = BegunWords(self._fusion, self._tokens.words.texts)
         texts = Texts(self._tokens, self._begun, self._fusion, start)
-        utterance = UtteranceSearch(texts, self._options, self._prunes)
+        utterance = UtteranceSearch(texts, self._options, **self._how)
         if len(log_probs):
             for step in steps_of(log_probs, self._silent, self._options.token_min_logp):
                 utterance.step(step)
@@ -137,10 +139,11 @@ class UtteranceSearch:
         texts: Texts of the utterance.
         options: Sizes of the beam.
         prune_history: True if of hypotheses that go on alike the best one stays.
+        traced: True if the tokens of the best alignments are kept.
     """
 
-    def __init__(self, texts: Texts, options: BeamOptions, prune_history: bool = False):
-        self._texts, self._prune = texts, options.beam_prune_logp
+    def __init__(self, texts: Texts, options: BeamOptions, *, prune_history: bool, traced: bool):
+        self._texts, self._prune, self._traced = texts, options.beam_prune_logp, traced
         how = (texts, options.beam_size, options.beam_prune_logp, prune_history)
         self._small, self._large = SmallBeam(*how), LargeBeam(*how)
         # a sentence begins as after a blank
@@ -154,7 +157,10 @@ class UtteranceSearch:
         count = len(self._many.keys) if self._few is None else len(self._few)
         work = count * len(step.tokens)
         if self._few is not None and work > LARGE:
-            self._many, self._traces, self._few = *as_arrays(self._few), None
+            self._many, self._traces = as_arrays(self._few)
+            if not self._traced:
+                self._many = Beam(self._many.keys, self._many.values[:1])
+            self._few = None
         elif self._few is None and work <= SMALL:
             self._few = as_dict(self._many, self._traces, self._texts)
         if self._few is not None:
@@ -208,5 +214,8 @@ def as_arrays(few: Hypotheses) -> Tuple[Beam, List[Trace]]:
 def as_dict(many: Beam, traces: List[Trace], texts: Texts) -> Hypotheses:
     """Hypotheses for steps of few."""
     values = many.values.tolist()
-    rows = zip(values[AM], values[BEST], texts.scores(many.keys).tolist(), traces, strict=True)
+    traces = traces or [None] * len(many.keys)
+    scores = texts.scores(many.keys).tolist()
+    # the best alignment counts for nothing where it is not traced
+    rows = zip(values[AM], values[: BEST + 1][-1], scores, traces, strict=True)
     return dict(zip(many.keys.tolist(), rows, strict=True))

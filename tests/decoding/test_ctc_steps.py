@@ -47,6 +47,11 @@ def test_few_and_many_hypotheses_are_moved_alike(name, prune_history, monkeypatc
                 tokens, fusion, BeamOptions(beam_size=9), prune_history=prune_history
             )
             found.append([search(log_probs) for log_probs in utterances])
+            how = {"prune_history": prune_history, "traced": False}
+            untraced = CTCSearch(tokens, fusion, options, **how)
+            assert [[text._replace(trace=None) for text in texts] for texts in found[-1]] == [
+                [text._replace(trace=None) for text in untraced(each)] for each in utterances
+            ]
         for one, *others in zip(*found, strict=True):
             texts, scores = framed(one, tokens)
             for other in others:

@@ -1,0 +1,64 @@
+"""Hypotheses of a CTC search for users, with the places of beams of pyctcdecode."""
+
+from __future__ import annotations
+
+from typing import Any, List, NamedTuple, Optional
+
+import numpy as np
+
+from espnet_bayeslm.decoding.ctc_frames import WordFrames, word_frames
+from espnet_bayeslm.decoding.ctc_search import FoundText
+from espnet_bayeslm.decoding.token_words import TokenWords
+
+
+class _Beam(NamedTuple):
+    text: str
+    last_lm_state: Any
+    text_frames: List[WordFrames]
+    logit_score: float
+    lm_score: float
+
+
+class OutputBeam(_Beam):
+    """A hypothesis, with the places of a beam of pyctcdecode.
+
+    Attributes:
+        text: The text.
+        last_lm_state: State of the LM after the text: KenLM's, or one of each LM; None: no LM.
+        text_frames: (word, (first frame, frame after the last one)) of each word, on the best
+            alignment.
+        logit_score: Ln P of the text by the logits.
+        lm_score: Sum of all scores, weighted, by which beams are ranked.
+        log_prob: Ln P of the words and the sentence's end by the LM; None without an LM.
+        hotword_score: Weight of the hotwords in the text.
+    """
+
+    log_prob: Optional[float] = None
+    hotword_score: float = 0.0
+
+
+class OutputBeamMPSafe(NamedTuple):
+    """A hypothesis of a batch: an `OutputBeam` without the LM's state."""
+
+    text: str
+    text_frames: List[WordFrames]
+    logit_score: float
+    lm_score: float
+
+
+def output_beam(text: FoundText, state: Any, numbers: np.ndarray, rules: TokenWords) -> OutputBeam:
+    """Hypothesis for users.
+
+    Args:
+        text: A hypothesis that was traced.
+        state: State of the LM after it.
+        numbers: Number of each frame that was searched, (T,).
+        rules: How the tokens make words.
+    """
+    frames = [
+        (word, (int(numbers[start]), int(numbers[end - 1]) + 1))
+        for word, (start, end) in word_frames(text.words, text.trace, rules.opens, rules.texts)
+    ]
+    beam = OutputBeam(" ".join(text.words), state, frames, text.am_score, text.score)
+    beam.log_prob, beam.hotword_score = text.lm_score, text.hotword_score
+    return beam
