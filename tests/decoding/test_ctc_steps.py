@@ -34,6 +34,7 @@ def framed(found, tokens):
 def test_few_and_many_hypotheses_are_moved_alike(name, prune_history, monkeypatch):
     monkeypatch.setattr(WordFusion, "keeps_prefixes", False)  # the scorer keeps nothing to collect
     fusion = WordFusion(**FUSIONS.get(name, {}), context_words=1)
+    options = BeamOptions(beam_size=9)
     for tokens in (CTCTokens(LETTERS), CTCTokens(PIECES)):
         utterances = [
             log_probs_of(scale * logits_of(20, len(tokens.tokens), seed))
@@ -43,9 +44,7 @@ def test_few_and_many_hypotheses_are_moved_alike(name, prune_history, monkeypatc
         for limits in ((math.inf, math.inf), (-1, -1), (8, 16)):
             monkeypatch.setattr(ctc_search, "SMALL", limits[0])
             monkeypatch.setattr(ctc_search, "LARGE", limits[1])
-            search = CTCSearch(
-                tokens, fusion, BeamOptions(beam_size=9), prune_history=prune_history
-            )
+            search = CTCSearch(tokens, fusion, options, prune_history=prune_history)
             found.append([search(log_probs) for log_probs in utterances])
             how = {"prune_history": prune_history, "traced": False}
             untraced = CTCSearch(tokens, fusion, options, **how)
