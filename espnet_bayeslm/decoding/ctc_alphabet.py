@@ -9,6 +9,7 @@ from espnet_bayeslm.decoding.ctc_tokens import UNKNOWN, UNKNOWN_TEXT, CTCTokens,
 from espnet_bayeslm.decoding.token_words import BAR, CONTINUES, DELIMITERS
 from espnet_bayeslm.scoring.reader import WORD_MARK
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.words import lower_case
 
 UNKNOWN_PIECE = f"{WORD_MARK}{UNKNOWN_TEXT}{WORD_MARK}"
 """The unknown token among word pieces."""
@@ -50,6 +51,11 @@ class Alphabet:
         is_bpe = any(label.startswith((WORD_MARK, CONTINUES)) for label in given)
         found = _pieces(given) if is_bpe else _letters(given)
         found[tokens.blank] = ""
+        if lower:
+            texts = zip(found, tokens.words.texts, strict=True)
+            lowered = [lower_case(label) if text else label for label, text in texts]
+            # a folder has no other place for it
+            found = lowered if len({*lowered}) == len(found) else found
         alphabet = cls(found, is_bpe)
         alphabet._tokens = tokens
         return alphabet

@@ -178,6 +178,14 @@ def test_alphabets(labels, is_bpe, expected):
     assert again.tokens.blank == alphabet.tokens.blank
 
 
+def test_a_folder_of_a_decoder_that_writes_lower_case(arpa, tmp_path):
+    labels = [*LETTERS[:2], "A", "B", "<s>"]
+    build_ctcdecoder(labels, arpa, lower=True).save_to_dir(tmp_path)
+    loaded = BeamSearchDecoderCTC.load_from_dir(tmp_path)
+    assert loaded._alphabet.labels == ["", " ", "a", "b", "<s>"]
+    assert loaded.decode(spoken("ab a", [*LETTERS, "<s>"], margin=12.0)) == "ab a"
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"labels": ["a"]}', '{"labels": 3, "is_bpe": 1}']
 )
