@@ -76,7 +76,7 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
                 raise InputError(f"--{name} {problem} with --recogniser {self.recogniser}")
         if self.recogniser == "ctc":
             return
-        for name in ("hotwords", "unigrams", "blank", "ngrams", "weights"):
+        for name in ("hotwords", "unigrams", "blank", "ngrams", "weights", "ctm"):
             if getattr(self, name):
                 problem = f"--{name.removesuffix('s') if name == 'ngrams' else name}"
                 raise InputError(f"{problem} has no meaning with --recogniser {self.recogniser}")

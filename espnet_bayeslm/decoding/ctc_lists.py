@@ -12,7 +12,8 @@ from espnet_bayeslm.decoding.ctc_search import GROUP, BeamOptions, CTCSearch, Fo
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens, as_texts, read_tokens
 from espnet_bayeslm.decoding.ctc_words import UnlistedWords, Vocabulary, WordFusion
 from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, Hotwords, read_hotwords
-from espnet_bayeslm.decoding.logits import log_probs_of, read_logits
+from espnet_bayeslm.decoding.logits import heard_frames, log_probs_of, read_logits
+from espnet_bayeslm.decoding.word_times import ctm_writer, text_frames
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
@@ -24,8 +25,8 @@ from espnet_bayeslm.utils.options import option, part_of
 
 DIGITS = 6  # of scores, after the point
 
-Utterance = Tuple[str, np.ndarray]
-"""Id, and ln P of each token at each frame, (T, V)."""
+Utterance = Tuple[str, np.ndarray, np.ndarray]
+"""Id, ln P of each token at each frame that says something, (T, V), and the frames' numbers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,22 @@ class CTCOptions(BeamOptions):
     word_bonus: float = option(
         "Score of each word of a hypothesis, with an LM", 1.5, group=GROUP, least=-1e9
     )
+    ctm: Optional[str] = option(
+        "A file to write: the times of the words of each best hypothesis, with --frame_shift",
+        None,
+        group=GROUP,
+    )
+    frame_shift: Optional[float] = option(
+        "Seconds of a frame of the logits, for --ctm, such as 0.02 of wav2vec2",
+        None,
+        group=GROUP,
+        least=1e-6,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.ctm is None) != (self.frame_shift is None):
+            raise InputError("--ctm and --frame_shift were expected together")
 
 
 def search_vocabulary(
@@ -166,11 +183,8 @@ def read_utterances(path: PathLike, tokens: CTCTokens) -> Iterator[Utterance]:
             f"{path}: {num_frames - num_used} of {num_frames} frames are left out: all tokens are"
             " alike there, as in padding"
         )
-    return (
-        (utt, tokens.fitted(log_probs_of(logits)))
-        for utt, logits in read_logits(path)
-        if utt not in faults
-    )
+    heard = ((utt, *heard_frames(x)) for utt, x in read_logits(path) if utt not in faults)
+    return ((utt, tokens.fitted(log_probs), frames) for utt, log_probs, frames in heard)
 
 
 def ctc_lists(
@@ -204,12 +218,17 @@ def ctc_lists(
         unk_score_offset=options.unk_score_offset,
         hotwords=_hotwords(options, tokens),
     )
-    search = CTCSearch(tokens, fusion, part_of(BeamOptions, options), traced=False)
+    traced = options.ctm is not None
+    search = CTCSearch(tokens, fusion, part_of(BeamOptions, options), traced=traced)
     best: List[Sequence[str]] = []
-    for utt, log_probs in utterances:
-        found = search(log_probs)[:size]
-        best.append(found[0].words)
-        yield NBest(utt, tuple(_hypothesis(text, options.hotwords is not None) for text in found))
+    with ctm_writer(options.ctm, options.frame_shift or 0.0) as add_times:
+        for utt, log_probs, frames in utterances:
+            found = search(log_probs)[:size]
+            best.append(found[0].words)
+            if traced:
+                add_times(utt, text_frames(found[0], frames, tokens.words))
+            hypotheses = (_hypothesis(text, options.hotwords is not None) for text in found)
+            yield NBest(utt, tuple(hypotheses))
     if mixture is not None:
         remedy = "Write tokens and LM in one case: --lower true, or another LM."
         mixture.check_words(best, remedy=remedy)

@@ -6,9 +6,10 @@ from typing import Any, List, NamedTuple, Optional
 
 import numpy as np
 
-from espnet_bayeslm.decoding.ctc_frames import WordFrames, word_frames
+from espnet_bayeslm.decoding.ctc_frames import WordFrames
 from espnet_bayeslm.decoding.ctc_search import FoundText
 from espnet_bayeslm.decoding.token_words import TokenWords
+from espnet_bayeslm.decoding.word_times import text_frames
 
 
 class _Beam(NamedTuple):
@@ -55,10 +56,7 @@ def output_beam(text: FoundText, state: Any, numbers: np.ndarray, rules: TokenWo
         numbers: Number of each frame that was searched, (T,).
         rules: How the tokens make words.
     """
-    frames = [
-        (word, (int(numbers[start]), int(numbers[end - 1]) + 1))
-        for word, (start, end) in word_frames(text.words, text.trace, rules.opens, rules.texts)
-    ]
+    frames = text_frames(text, numbers, rules)
     beam = OutputBeam(" ".join(text.words), state, frames, text.am_score, text.score)
     beam.log_prob, beam.hotword_score = text.lm_score, text.hotword_score
     return beam

@@ -14,7 +14,7 @@ from tiny_training import words
 import espnet_bayeslm
 from espnet_bayeslm.bin import nbest, rescore
 from espnet_bayeslm.decoding.ctc_decoder import BeamSearchDecoderCTC
-from espnet_bayeslm.decoding.ctc_lists import search_vocabulary
+from espnet_bayeslm.decoding.ctc_lists import CTCOptions, search_vocabulary
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
 from espnet_bayeslm.decoding.ctc_words import WordFusion
 from espnet_bayeslm.loading.component_options import ComponentOptions
@@ -268,6 +268,23 @@ def test_known_words(folder, caplog):
     assert known(["that"], "3.arpa", "llama").words == {"that"}
     assert known(None, "3.arpa", "llama") is None
     assert "llama: no list of its words" in caplog.text and "--unigrams" in caplog.text
+
+
+def test_times_of_words(folder, tmp_path):
+    """They are those of the beams in Python, also with padding before the words."""
+    with np.load(folder / "logits.npz") as arrays:
+        padded = {utt: np.pad(arrays[utt], ((5, 0), (0, 0))) for utt in arrays.files}
+    np.savez(tmp_path / "logits.npz", **padded)
+    given = {"logits": tmp_path / "logits.npz", "ctm": tmp_path / "ctm", "frame_shift": 0.02}
+    nbest.main(command(folder, tmp_path / "out", **given))
+    decoder, expected = espnet_bayeslm.build_ctcdecoder(LABELS), []
+    for utt, logits in padded.items():
+        for word, (start, end) in decoder.decode_beams(logits)[0].text_frames:
+            expected.append(f"{utt} 1 {start / 50:.3f} {(end - start) / 50:.3f} {word}")
+    assert (tmp_path / "ctm").read_text().splitlines() == expected
+    for half in ({"ctm": "ctm"}, {"frame_shift": 0.02}):
+        with pytest.raises(InputError, match="--ctm and --frame_shift were expected together"):
+            CTCOptions(**half)
 
 
 def test_an_lm_over_words_lists_them(train_lm, tmp_path):
