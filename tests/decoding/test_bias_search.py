@@ -58,7 +58,7 @@ def best_share(bias, words, letters, tokens):
     while place <= len(words):  # places where a phrase may begin, and goes on beyond the words
         before, said = words[:place], words[place:]
         for phrase, weight in bias.weights.items():
-            first, *rest = parts = phrase.split()
+            parts = phrase.split()
             lacks = any(tokens.missing_letters(part) for part in parts)
             goes_on = len(parts) > len(said) and parts[: len(said)] == said
             if lacks or phrase in bias.held(before) or not goes_on:
@@ -154,7 +154,7 @@ def test_phrases_that_no_token_writes_are_told_once(caplog):
     )
     # they attract no hypothesis
     assert BiasTree(BiasList([("ax", 1.0)]), LETTERS).begin().ahead("a") == 0
-    with pytest.raises(InputError, match="1 of the 1 phrases .* as 'AB' .AB.") as caught:
+    with pytest.raises(InputError, match=r"1 of the 1 phrases .* as 'AB' .AB.") as caught:
         check_letters(BiasLists(shared=BiasList([("AB", None)])), LETTERS)
     assert "in lower case" in str(caught.value)
     check_letters(BiasLists(), LETTERS)
