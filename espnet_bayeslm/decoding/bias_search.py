@@ -9,13 +9,25 @@ The time of a step does not depend on the length of the list.
 from __future__ import annotations
 
 import unicodedata
-from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Collection,
+    Dict,
+    FrozenSet,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 
 from espnet_bayeslm.decoding.token_words import TokenWords
-from espnet_bayeslm.evaluation.bias_lists import WEIGHT, BiasList, BiasLists
+from espnet_bayeslm.evaluation.bias_lists import WEIGHT, BiasList, BiasLists, read_bias
+from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
 
 NO_PHRASES: FrozenSet[int] = frozenset()
@@ -314,6 +326,27 @@ class BiasTokens:
         steps = node.token_steps[opens]
         gained = start.total + steps.values(start.found)
         totals[steps.ids] = np.maximum(totals[steps.ids], gained)
+
+
+def read_search_bias(
+    path: PathLike, words: TokenWords, normalization: Normalization, utts: Collection[str]
+) -> BiasLists:
+    """Bias lists of a file for a search, of which phrases have letters that tokens have.
+
+    Args:
+        path: The file.
+        words: How the tokens make words.
+        normalization: What is done to the words of the search, and to phrases.
+        utts: The utterances.
+    """
+    bias = read_bias(path, normalization, utts=utts)
+    if not bias.all:
+        raise InputError("no phrases", path=path, remedy="Put one on each line.")
+    try:
+        check_letters(bias, words.normalised(normalization.words))
+    except InputError as error:
+        raise InputError(str(error), path=path) from None
+    return bias
 
 
 def check_letters(bias: BiasLists, words: TokenWords) -> None:

@@ -6,11 +6,12 @@ import dataclasses
 import os
 from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
+from espnet_bayeslm.decoding.bias_search import BiasTree
 from espnet_bayeslm.decoding.ctc_lists import read_unigrams, search_vocabulary
 from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens, as_texts, tokens_of_labels
 from espnet_bayeslm.decoding.ctc_words import WordFusion
-from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, Hotwords, letters_of
+from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, check_hotword, hotword_list
 from espnet_bayeslm.decoding.logits import log_probs_of
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
@@ -86,7 +87,7 @@ class CTCDecoder:
             self._last = (how, search)
         return [
             CTCBeam(
-                " ".join(text.words), text.lm_score, text.hotword_score, text.am_score, text.score
+                " ".join(text.words), text.lm_score, text.phrase_score, text.am_score, text.score
             )
             for text in search(log_probs)
         ]
@@ -100,9 +101,12 @@ class CTCDecoder:
     ) -> CTCSearch:
         """Search with some hotwords."""
         fusion = self._fusion
-        given = [letters_of(phrase, self._tokens.words) for phrase in phrases if phrase]
+        given = [phrase for phrase in phrases if phrase]
+        for phrase in given:
+            check_hotword(phrase, self._tokens.words)
         if given:
-            fusion = dataclasses.replace(fusion, hotwords=Hotwords(dict.fromkeys(given, weight)))
+            tree = BiasTree(hotword_list(dict.fromkeys(given, weight)), self._tokens.words)
+            fusion = dataclasses.replace(fusion, bias=tree)
         sizes = BeamOptions(beam_size=width, beam_prune_logp=prune, token_min_logp=least)
         return CTCSearch(self._tokens, fusion, sizes)
 

@@ -1,4 +1,4 @@
-"""CTC prefix beam search with words of any LM, a vocabulary and hotwords.
+"""CTC prefix beam search with words of any LM, a vocabulary and a bias list.
 
 A hypothesis is a text and its last column: a token, or the blank. A text is a sequence of words and
 the first letters of a word that has begun. Its score of the logits is the ln of the sum over all
@@ -17,8 +17,10 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from espnet_bayeslm.decoding.bias_search import BiasTree
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
-from espnet_bayeslm.decoding.ctc_words import BegunWords, WordFusion, WordHistories
+from espnet_bayeslm.decoding.ctc_words import BegunPhrases, BegunWords, WordFusion, WordHistories
+from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.utils.options import ToolOptions, option
 
 GROUP = "CTC"
@@ -57,14 +59,14 @@ class FoundText(NamedTuple):
         words: Words of the text.
         am_score: Ln of the sum of the probabilities of all alignments in the beam.
         lm_score: Ln P of the words and the sentence's end; None without an LM.
-        hotword_score: Weight of the hotwords in the text.
+        phrase_score: Weight of the phrases in the text, of hotwords or of a bias list.
         score: Sum of all scores, weighted, by which hypotheses are ranked.
     """
 
     words: Tuple[str, ...]
     am_score: float
     lm_score: Optional[float]
-    hotword_score: float
+    phrase_score: float
     score: float
 
 
@@ -113,18 +115,23 @@ class CTCSearch:
 
     def __init__(self, tokens: CTCTokens, fusion: WordFusion, options: BeamOptions):
         self._tokens, self._fusion, self._options = tokens, fusion, options
+        self._bias: Optional[BiasList] = None
         self._silent = ~np.array(tokens.spoken)
         self._begun = BegunWords(fusion, tokens.words.texts)
 
-    def __call__(self, log_probs: np.ndarray) -> List[FoundText]:
+    def __call__(self, log_probs: np.ndarray, bias: Optional[BiasList] = None) -> List[FoundText]:
         """Hypotheses of an utterance, the best first, each text once.
 
         One search runs at a time, since searches share first letters of words and LMs.
 
         Args:
             log_probs: Ln P of each token at each frame, (T, V).
+            bias: The utterance's bias list, in place of that of the fusion.
         """
         with _ONE_AT_A_TIME:
+            if bias is not self._bias:
+                tree = BiasTree(bias, self._tokens.words) if bias else None
+                self._bias, self._fusion = bias, dataclasses.replace(self._fusion, bias=tree)
             return self._found(log_probs)
 
     def _found(self, log_probs: np.ndarray) -> List[FoundText]:
@@ -152,7 +159,7 @@ class UtteranceSearch:
     Args:
         tokens: The recogniser's tokens.
         begun: First letters of words.
-        fusion: LMs, vocabulary and hotwords.
+        fusion: LMs, vocabulary and the utterance's bias list.
         options: Sizes of the beam.
     """
 
@@ -163,6 +170,7 @@ class UtteranceSearch:
         self._blank, self._size = tokens.blank, len(tokens.tokens)
         self._opens = np.array(tokens.words.opens)
         self._histories = WordHistories(fusion, tokens.words)
+        self._phrases = BegunPhrases(fusion, begun, self._histories) if fusion.bias else None
         # text -> its words, the last one complete
         self._finished: Dict[int, int] = {}
         # a sentence begins as after a blank
@@ -281,23 +289,23 @@ class UtteranceSearch:
     def _at_most(self, texts: np.ndarray, after: np.ndarray) -> np.ndarray:
         """Score of each text, (N,), with first letters of a next word, by an LM that is sure."""
         histories, begun = np.divmod(texts, MOST_BEGUN)
-        gains = self._begun.complete[begun] + self._begun.ahead[after]
-        if self._fusion.hotwords is not None:
-            letters, fusion = self._begun.letters, self._fusion
-            numbers = zip(histories.tolist(), begun.tolist(), after.tolist(), strict=True)
-            for n, (history, word, added) in enumerate(numbers):
-                hot = self._histories.hot[history]
-                ahead = fusion.ahead(fusion.after(hot, letters[word]), letters[added])
-                gains[n] = fusion.complete(hot, letters[word]) + ahead
-        return self._histories.scores[histories] + gains
+        gains = self._begun.complete[begun]
+        if self._phrases is None:
+            return self._histories.scores[histories] + gains + self._begun.ahead[after]
+        letters, ahead = self._begun.letters, self._begun.ahead[after]
+        numbers = zip(histories.tolist(), begun.tolist(), after.tolist(), strict=True)
+        for n, (history, word, added) in enumerate(numbers):
+            gains[n] += self._histories.phrase_gain(history, letters[word])
+            heard = self._histories.heard_after(history, letters[word])
+            gain = self._fusion.bias_weight * heard.ahead(letters[added]) if heard else 0.0
+            ahead[n] = gain or ahead[n]
+        return self._histories.scores[histories] + gains + ahead
 
     def _score(self, histories: np.ndarray, begun: np.ndarray) -> np.ndarray:
         """Score of each text by all but the logits, (N,)."""
         ahead = self._begun.ahead[begun]
-        if self._fusion.hotwords is not None:
-            for n in np.flatnonzero(self._histories.in_phrase[histories]).tolist():
-                hot, letters = self._histories.hot[histories[n]], self._begun.letters[begun[n]]
-                ahead[n] = self._fusion.ahead(hot, letters)
+        if self._phrases is not None:
+            ahead = self._phrases.with_gains(ahead, histories, begun)
         return self._histories.scores[histories] + ahead
 
     def _totals(self, beam: Beam) -> np.ndarray:
@@ -336,7 +344,7 @@ class UtteranceSearch:
         for n, am, end in zip(numbers, ended.am_scores.tolist(), ends, strict=True):
             score = am + float(histories.scores[n]) + self._fusion.lm_weight * end
             lm = histories.log_probs[n] + end if self._fusion.mixture else None
-            found.append(FoundText(histories.words(n), am, lm, histories.hot[n].score, score))
+            found.append(FoundText(histories.words(n), am, lm, histories.phrase_score(n), score))
         found.sort(key=lambda text: -text.score)
         least = found[0].score + self._options.beam_prune_logp
         return [text for text in found if text.score >= least]

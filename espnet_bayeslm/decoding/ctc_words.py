@@ -1,7 +1,7 @@
-"""Scores of words in a search: LMs, a vocabulary and hotwords, with their weights.
+"""Scores of words in a search: LMs, a vocabulary and a bias list, with their weights.
 
 A word is paid when it is complete: lm_weight ln P(word | words before it) + word_bonus, as
-pyctcdecode does. Until then a vocabulary and the hotwords tell which letters lead anywhere.
+pyctcdecode does. Until then a vocabulary and the bias list tell which letters lead anywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.decoding.hotwords import Hotwords, HotwordState
+from espnet_bayeslm.decoding.bias_search import BiasState, BiasTree
 from espnet_bayeslm.decoding.token_words import TokenWords
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.scoring.word_scores import END
@@ -27,7 +27,6 @@ LETTER_COST = 2.0
 
 It is above the -ln P per letter of most words, so that no hypothesis gains by a word without end.
 """
-NO_PHRASE = HotwordState()
 
 
 class Vocabulary:
@@ -48,7 +47,7 @@ class Vocabulary:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordFusion:
-    """LMs, a vocabulary and hotwords, with their weights.
+    """LMs, a vocabulary and a bias list, with their weights.
 
     Attributes:
         mixture: The LMs; None: there is none.
@@ -58,7 +57,8 @@ class WordFusion:
             with `lm_weight` until the word is complete.
         unk_score_offset: Score of an unknown word, as log10 P where it is complete (weighted by
             `lm_weight`), and in nats before.
-        hotwords: The hotwords; None: there are none.
+        bias: Hotwords, or the bias list of an utterance; None: there is none.
+        bias_weight: Weight of each phrase that a text holds.
     """
 
     mixture: Optional[Mixture] = None
@@ -66,30 +66,23 @@ class WordFusion:
     word_bonus: float = 1.5
     vocabulary: Optional[Vocabulary] = None
     unk_score_offset: float = -10.0
-    hotwords: Optional[Hotwords] = None
+    bias: Optional[BiasTree] = None
+    bias_weight: float = 1.0
 
-    def ahead(self, hot: HotwordState, letters: str) -> float:
-        """Score of the first letters of a word, until it is complete."""
-        if self.hotwords is not None:
-            gain = self.hotwords.ahead(hot, letters)
-            if gain is not None:
-                return gain
+    def ahead(self, letters: str) -> float:
+        """Score of the first letters of a word that no phrase begins with, until it is complete."""
         if self.vocabulary is None:
             return -self.lm_weight * LETTER_COST * len(letters) if self.mixture else 0.0
         if self.vocabulary.begins(letters):
             return 0.0
         return self.unk_score_offset * max(1.0, len(letters) / LONG)
 
-    def complete(self, hot: HotwordState, word: str) -> float:
-        """Score of a complete word without the LM's ln P."""
+    def complete(self, word: str) -> float:
+        """Score of a complete word without the LM's ln P and phrases."""
         score = self.word_bonus if self.mixture else 0.0
         if self.vocabulary is not None and word not in self.vocabulary:
             score += self.lm_weight * LN_10 * self.unk_score_offset
-        return score + self.after(hot, word).score - hot.score
-
-    def after(self, hot: HotwordState, word: str) -> HotwordState:
-        """Phrases after one more word."""
-        return self.hotwords.after(hot, word) if self.hotwords else hot
+        return score
 
     @property
     def keeps_prefixes(self) -> bool:
@@ -98,23 +91,21 @@ class WordFusion:
 
     @property
     def most(self) -> float:
-        """The most that hotwords add to a word that has begun."""
-        return self.hotwords.most if self.hotwords else 0.0
+        """The most that phrases add to a word that has begun."""
+        return self.bias_weight * self.bias.most if self.bias else 0.0
 
 
 class BegunWords:
-    """First letters of words, each once, where no phrase of hotwords has begun before.
-
-    Number 0 has no letters.
+    """First letters of words, each once. Number 0 has no letters.
 
     Args:
-        fusion: The vocabulary and hotwords.
+        fusion: The vocabulary.
         texts: The letters that each token adds, (V,).
 
     Attributes:
         letters: The letters.
-        ahead: Score of the letters, until the word is complete.
-        complete: Score of the word that they are, without the LM's ln P.
+        ahead: Score of the letters, until the word is complete, where no phrase begins with them.
+        complete: Score of the word that they are, without the LM's ln P and phrases.
     """
 
     def __init__(self, fusion: WordFusion, texts: Sequence[str]):
@@ -147,9 +138,48 @@ class BegunWords:
         self.letters += new
         self._numbers.update(zip(new, range(start, len(self.letters)), strict=True))
         fusion = self._fusion
-        self.ahead = with_values(self.ahead, start, [fusion.ahead(NO_PHRASE, w) for w in new])
-        complete = [fusion.complete(NO_PHRASE, word) if word else 0.0 for word in new]
+        self.ahead = with_values(self.ahead, start, [*map(fusion.ahead, new)])
+        complete = [fusion.complete(word) if word else 0.0 for word in new]
         self.complete = with_values(self.complete, start, complete)
+
+
+class BegunPhrases:
+    """Gains of first letters of words by the bias list of an utterance.
+
+    Args:
+        fusion: The bias list.
+        begun: First letters of words.
+        histories: Word sequences of the utterance.
+    """
+
+    def __init__(self, fusion: WordFusion, begun: BegunWords, histories: WordHistories):
+        self._weight, self._begun, self._histories = fusion.bias_weight, begun, histories
+        # gains where no phrase has been found or has begun; NaN: not known yet
+        self._plain = np.full(len(begun.ahead), np.nan)
+
+    def with_gains(self, ahead: np.ndarray, histories: np.ndarray, begun: np.ndarray) -> np.ndarray:
+        """Scores of first letters, which have their gain where phrases begin with them, (N,).
+
+        Args:
+            ahead: Scores where no phrase does, (N,).
+            histories: Word sequences before them, (N,).
+            begun: The letters, (N,).
+        """
+        if len(self._begun.ahead) > len(self._plain):
+            more = np.full(len(self._begun.ahead) - len(self._plain), np.nan)
+            self._plain = np.concatenate([self._plain, more])
+        gains = self._plain[begun]
+        for n in np.flatnonzero(np.isnan(gains)).tolist():
+            gains[n] = self._plain[begun[n]] = self._gain(0, begun[n])
+        # others have no gain that a text without phrases has not
+        for n in np.flatnonzero(self._histories.in_phrase[histories]).tolist():
+            gains[n] = self._gain(histories[n], begun[n])
+        return np.where(gains > 0, gains, ahead)
+
+    def _gain(self, history: int, begun: int) -> float:
+        """Gain of first letters after a word sequence."""
+        state = self._histories.heard[history]
+        return self._weight * state.ahead(self._begun.letters[begun]) if state else 0.0
 
 
 def with_values(array: np.ndarray, start: int, values: Sequence[float]) -> np.ndarray:
@@ -165,20 +195,21 @@ class WordHistories:
     """Word sequences of one search, each once, with their scores. Number 0 has no words.
 
     Args:
-        fusion: The LMs, vocabulary and hotwords.
+        fusion: The LMs, vocabulary and bias list.
         tokens: How the recogniser's tokens make words of letters.
 
     Attributes:
-        scores: Score of each sequence: LM, bonus, unknown words and hotwords, all weighted.
+        scores: Score of each sequence: LM, bonus, unknown words and phrases, all weighted.
         log_probs: Ln P of each sequence by the LM, without the end.
-        hot: The phrases of each sequence.
-        in_phrase: True for each sequence in which a phrase of hotwords has begun.
+        heard: The phrases of each sequence; None without a bias list.
+        in_phrase: True for each sequence in which a phrase has been found or has begun.
     """
 
     def __init__(self, fusion: WordFusion, tokens: TokenWords):
         self.fusion, self._tokens = fusion, tokens
         self.scores, self.in_phrase = np.zeros(1), np.zeros(1, bool)
-        self.log_probs, self.hot = [0.0], [NO_PHRASE]
+        self.log_probs = [0.0]
+        self.heard: List[Optional[BiasState]] = [fusion.bias.begin() if fusion.bias else None]
         self._last: List[Tuple[int, str]] = [(0, "")]
         self._numbers: Dict[Tuple[int, str], int] = {}
         self._states: List[Any] = [fusion.mixture.begin() if fusion.mixture else ()]
@@ -204,18 +235,32 @@ class WordHistories:
         log_probs = self._ln_p(list(new))
         scores = []
         for ((history, _), letters), log_prob in zip(new.items(), log_probs, strict=True):
-            hot = self.hot[history]
-            gain = fusion.complete(hot, letters) + fusion.lm_weight * log_prob
-            scores.append(self.scores[history] + gain)
+            gain = fusion.complete(letters) + self.phrase_gain(history, letters)
+            scores.append(self.scores[history] + gain + fusion.lm_weight * log_prob)
             self.log_probs.append(self.log_probs[history] + log_prob)
-            self.hot.append(fusion.after(hot, letters))
+            self.heard.append(self.heard_after(history, letters))
         self._last += new
         self._numbers.update(zip(new, range(start, len(self._last)), strict=True))
         self._states += [None] * len(new)
         self.scores = with_values(self.scores, start, scores)
-        in_phrase = [bool(hot.begun) for hot in self.hot[start:]]
+        in_phrase = [state is not None and not state.is_plain for state in self.heard[start:]]
         self.in_phrase = with_values(self.in_phrase, start, in_phrase)
         return [self._numbers[word] for word in words]
+
+    def heard_after(self, history: int, letters: str) -> Optional[BiasState]:
+        """Phrases of a sequence and one more word; None without a bias list."""
+        state = self.heard[history]
+        return state.after(self._tokens.word(letters)) if state and letters else state
+
+    def phrase_gain(self, history: int, letters: str) -> float:
+        """Gain of one more word after a sequence by its phrases, weighted."""
+        before, after = self.heard[history], self.heard_after(history, letters)
+        return self.fusion.bias_weight * (after.total - before.total) if before and after else 0.0
+
+    def phrase_score(self, history: int) -> float:
+        """Weight of the phrases of a sequence."""
+        state = self.heard[history]
+        return self.fusion.bias_weight * state.total if state else 0.0
 
     def _written(self, letters: str) -> str:
         """Word of some letters, its accents as an LM knows it."""
