@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import unicodedata
 from typing import (
+    Any,
     Collection,
     Dict,
     FrozenSet,
@@ -26,6 +27,7 @@ import numpy as np
 from espnet_bayeslm.decoding.token_words import TokenWords
 from espnet_bayeslm.evaluation.bias_lists import WEIGHT, BiasList, BiasLists, read_bias
 from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.rescoring.bias import bias_lists
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
@@ -347,6 +349,24 @@ def read_search_bias(
     except InputError as error:
         raise InputError(str(error), path=path) from None
     return bias
+
+
+def checked_bias(given: Any, words: TokenWords, normalization: Normalization) -> BiasList:
+    """Bias list of every utterance of a search.
+
+    Args:
+        given: A file, a list, or phrases, perhaps with weights of their own.
+        words: How the tokens make words.
+        normalization: What is done to the words of the search, and to phrases.
+    """
+    bias = bias_lists(given, normalization, ())
+    if bias.lists:
+        raise InputError(
+            f"bias lists of {len(bias.lists)} utterances, and one list for all was expected",
+            remedy="Give them to the search: bayeslm nbest --bias FILE.",
+        )
+    check_letters(bias, words.normalised(normalization.words))
+    return bias.shared
 
 
 def check_letters(bias: BiasLists, words: TokenWords) -> None:

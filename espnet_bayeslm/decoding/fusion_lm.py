@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from typeguard import typechecked
 
-from espnet_bayeslm.decoding.bias_search import BiasTree, check_letters
+from espnet_bayeslm.decoding.bias_search import BiasTree, checked_bias
 from espnet_bayeslm.decoding.ctc_ends import CTCEnds, CTCPrefix
 from espnet_bayeslm.decoding.token_words import TokenWords
 from espnet_bayeslm.decoding.word_payments import PaidText, WordPayments
@@ -26,7 +26,6 @@ from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.ngram import LogProbLM
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
-from espnet_bayeslm.rescoring.bias import bias_lists
 from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.utils.errors import InputError
 
@@ -153,8 +152,10 @@ class FusionLM(LogProbLM):
         self._begun: Tuple[Any, Any] = (None, None)
         normalization = Normalization(normalize)
         normalization.check_by_word("lm fusion")
-        self.payments = WordPayments(TokenWords(tokens), normalization, interval)
-        self.bias_weight, self._own_bias = bias_weight, self._shared(bias, normalization)
+        own = TokenWords(tokens)
+        self.payments = WordPayments(own, normalization, interval)
+        self.bias_weight = bias_weight
+        self._own_bias = checked_bias(bias or (), own, normalization)
         self._lists: Sequence[BiasList] = ()
         self.set_bias(None)
         self._loaded: Optional[_Loaded] = None
@@ -177,25 +178,29 @@ class FusionLM(LogProbLM):
             trees = {id(own): self._tree(own) for own in lists}
             self._lists, self._trees = lists, [trees[id(own)] for own in lists]
 
-    def _shared(self, bias: Any, normalization: Normalization) -> BiasList:
-        """Bias list of every utterance."""
-        lists = bias_lists(() if bias is None else bias, normalization, ())
-        if lists.lists:
-            raise InputError(
-                f"lm fusion: `bias` has lists of {len(lists.lists)} utterances, and one list for"
-                " all was expected",
-                remedy="Give them to the search: bayeslm nbest --bias FILE.",
-            )
-        check_letters(lists, self.payments.spelled)
-        return lists.shared
-
     def _tree(self, bias: BiasList) -> Optional[BiasTree]:
         """Bias list over the tokens; None where it is empty."""
         return BiasTree(bias, self.payments.spelled) if len(bias) else None
 
-    def bias_total(self, ids: Sequence[int], bias: BiasList) -> float:
-        """Weight of the phrases of a bias list that some tokens hold, with `bias_weight`."""
-        return self.bias_weight * bias.total(self.payments.words(ids))
+    def bias_total(self, ids: Sequence[int], bias: Optional[BiasList] = None) -> float:
+        """Weight of the phrases of a bias list that some tokens hold, with `bias_weight`.
+
+        Args:
+            ids: The tokens.
+            bias: The list; None: that of the next search.
+        """
+        own = self._lists[0] if bias is None else bias
+        return self.bias_weight * own.total(self.payments.words(ids)) if len(own) else 0.0
+
+    @property
+    def has_bias(self) -> bool:
+        """True if the next search has a bias list, which may be empty for its utterance."""
+        return self._lists[0] is not self._own_bias or len(self._own_bias) > 0
+
+    @property
+    def has_lms(self) -> bool:
+        """True if not only a bias list scores hypotheses."""
+        return self._loaded is not None or self.ahead is not None
 
     def zero_state(self) -> FusionState:
         """State before the first token."""

@@ -8,15 +8,17 @@ the word is paid. The phrases of a bias list pay at once, and their letters befo
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Collection, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.decoding.bias_search import BiasState, BiasTokens, BiasTree
+from espnet_bayeslm.decoding.bias_search import BiasState, BiasTokens, BiasTree, read_search_bias
 from espnet_bayeslm.decoding.token_words import TokenWords
+from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.scoring.word_scores import END
+from espnet_bayeslm.utils.files import PathLike
 
 Payment = Tuple[Any, str]
 """A word, or `END`, after some words, for which the state of the mixture stands."""
@@ -81,6 +83,15 @@ class WordPayments:
     def words(self, ids: Sequence[int]) -> Sequence[str]:
         """Words of some tokens, normalised."""
         return self._normalization.words(self._words.words(ids))
+
+    def read_bias(self, path: PathLike, utts: Collection[str]) -> BiasLists:
+        """Bias lists of a file, normalised as words are; a warning where tokens lack letters.
+
+        Args:
+            path: The file.
+            utts: The utterances.
+        """
+        return read_search_bias(path, self._words, self._normalization, utts)
 
     def begin(self, state: Any, bias: Optional[BiasTree] = None) -> PaidText:
         """Hypothesis without words.
@@ -176,8 +187,9 @@ class WordPayments:
 
 def _heard(bias: Optional[BiasState], words: Sequence[str]) -> Any:
     """Phrases after some words."""
-    for word in words if bias is not None else ():
-        bias = bias.after(word)
+    if bias is not None:
+        for word in words:
+            bias = bias.after(word)
     return bias
 
 
