@@ -109,6 +109,7 @@ class FusionLM(LogProbLM):
 
     Attributes:
         payments: Words of the tokens, and what they are paid.
+        own_bias: The list that `bias` gives.
     """
 
     # ESPnet's transducer search asks for it
@@ -155,7 +156,7 @@ class FusionLM(LogProbLM):
         own = TokenWords(tokens)
         self.payments = WordPayments(own, normalization, interval)
         self.bias_weight = bias_weight
-        self._own_bias = checked_bias(bias or (), own, normalization)
+        self.own_bias = checked_bias(bias or (), own, normalization)
         self._lists: Sequence[BiasList] = ()
         self.set_bias(None)
         self._loaded: Optional[_Loaded] = None
@@ -173,7 +174,7 @@ class FusionLM(LogProbLM):
             bias: The list, or one of each utterance of a batch, in the order of the batch.
         """
         given = [bias] if isinstance(bias, BiasList) else bias
-        lists = [self._own_bias] if given is None else [*given]
+        lists = [self.own_bias] if given is None else [*given]
         if [*map(id, lists)] != [*map(id, self._lists)]:
             trees = {id(own): self._tree(own) for own in lists}
             self._lists, self._trees = lists, [trees[id(own)] for own in lists]
@@ -195,7 +196,7 @@ class FusionLM(LogProbLM):
     @property
     def has_bias(self) -> bool:
         """True if the next search has a bias list, which may be empty for its utterance."""
-        return self._lists[0] is not self._own_bias or len(self._own_bias) > 0
+        return self._lists[0] is not self.own_bias or len(self.own_bias) > 0
 
     @property
     def has_lms(self) -> bool:

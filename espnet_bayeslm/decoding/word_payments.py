@@ -82,7 +82,11 @@ class WordPayments:
 
     def words(self, ids: Sequence[int]) -> Sequence[str]:
         """Words of some tokens, normalised."""
-        return self._normalization.words(self._words.words(ids))
+        return self.normalised(self._words.words(ids))
+
+    def normalised(self, words: Sequence[str]) -> Sequence[str]:
+        """Words as they are paid."""
+        return self._normalization.words(words)
 
     def read_bias(self, path: PathLike, utts: Collection[str]) -> BiasLists:
         """Bias lists of a file, normalised as words are; a warning where tokens lack letters.

@@ -2,7 +2,6 @@
 
 import argparse
 import functools
-import json
 import shutil
 import sys
 import wave
@@ -17,10 +16,9 @@ import yaml
 from tiny_training import words
 
 import espnet_bayeslm
-from espnet_bayeslm.bin import export, nbest, ngram, rescore, tune_fusion
+from espnet_bayeslm.bin import nbest, rescore, tune_fusion
 from espnet_bayeslm.bin.nbest import find_recordings
 from espnet_bayeslm.decoding.fusion_export import recogniser_config
-from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.types import Hypothesis
@@ -461,100 +459,3 @@ def test_recordings_that_are_too_long_and_unknown_languages(model, audio, error)
     (audio / "u3.wav").unlink()
     if transformers.GenerationConfig.from_pretrained(model).is_multilingual:
         assert "--language Elbish" in error("whisper", model=model, language="Elbish")
-
-
-@pytest.fixture
-def phrases(asr, audio, tmp_path):
-    """Return bias lists of two utterances, with words of the recogniser's lists and others."""
-    nbest.main(command("espnet", audio, tmp_path / "plain", model=asr))
-    words_of = {
-        item.utt: [*dict.fromkeys(w for h in item.hypotheses for w in h.words)]
-        for item in read_nbest(tmp_path / "plain")
-    }
-    lists = {"u1": words_of["u1"][:3], "u2": ["zz", *words_of["u2"][-2:]]}
-    rows = [json.dumps({"utt": utt, "words": own}) for utt, own in lists.items()]
-    (tmp_path / "bias.jsonl").write_text("\n".join(rows) + "\n")
-    return tmp_path / "bias.jsonl", {utt: BiasList((w, None) for w in lists[utt]) for utt in lists}
-
-
-@pytest.mark.parametrize("weight", [None, 1.5])
-def test_bias_lists_of_utterances_in_espnets_search(weight, phrases, asr, audio, tmp_path):
-    """Without an LM: scores add up to the search's order, and to what a rescoring adds."""
-    path, lists = phrases
-    given = {} if weight is None else {"bias_weight": weight}
-    out = tmp_path / "out"
-    nbest.main(command("espnet", audio, out, model=asr, bias=path, **given))
-    found = {item.utt: item.hypotheses for item in read_nbest(out)}
-    plain = {item.utt: item.hypotheses for item in read_nbest(tmp_path / "plain")}
-    assert found.keys() == plain.keys() == lists.keys()
-    for utt, hyps in found.items():
-        weights = [lists[utt].total(hyp.words) * (weight or 3.0) for hyp in hyps]
-        assert [hyp.extra["bias_score"] for hyp in hyps] == pytest.approx(weights)
-        totals = np.add([hyp.am_score for hyp in hyps], weights)
-        assert all(hyp.lm_score is None for hyp in hyps) and (np.diff(totals) < 1e-4).all()
-        known = {hyp.words: hyp.am_score for hyp in plain[utt]}
-        for hyp in hyps:
-            if hyp.words in known:
-                assert hyp.am_score == pytest.approx(known[hyp.words], abs=1e-4)
-    assert max(hyp.extra["bias_score"] for hyps in found.values() for hyp in hyps) > 0
-    given = {"nbest": out, "bias": path, "output": tmp_path / "rescored", **given}
-    rescore.main(words(**given))
-    best = dict(line.split(maxsplit=1) for line in (tmp_path / "rescored/text").open())
-    for utt, hyps in found.items():
-        assert best[utt].split() == [*hyps[0].words]
-
-
-def test_bias_lists_in_a_fusion(phrases, asr, audio, tmp_path, corpus):
-    """With an n-gram, and its own list where no other is given; scores stand apart."""
-    path, lists = phrases
-    (tmp_path / "names").write_text(f"{' '.join(next(iter(lists['u1'].weights)).split())}\t2\n")
-    arpa = {name: tmp_path / f"{name}.arpa" for name in ("words", "tokens")}
-    (tmp_path / "text").write_text("a b c\n" * 3)
-    build_ngram(tmp_path / "text", arpa["words"], order=2, discount_fallback=True)
-    tokens = ["--asr_exp", str(asr), "--text", str(corpus / "train.txt"), "--order", "2"]
-    ngram.main([*tokens, "--arpa", str(arpa["tokens"]), "--discount_fallback", "true"])
-    given = {"format": "fusion", "asr_exp": asr, "ngram": arpa["words"], "ahead": arpa["tokens"]}
-    given |= {"text": tmp_path / "text", "max_oov_rate": 1, "ahead_stays": "false"}
-    export.main(words(**given, bias=tmp_path / "names", output=tmp_path / "fusion"))
-    how = {"model": asr, "lm": tmp_path / "fusion", "lm_weight": 0.5}
-    scorer = NgramScorer(arpa["words"])
-    own = BiasList([(next(iter(lists["u1"].weights)), 2.0)])
-    for options, of, weight in (
-        ({}, dict.fromkeys(lists, own), 1.5),
-        ({"bias": path, "bias_weight": 2.5}, lists, 2.5),
-    ):
-        nbest.main(command("espnet", audio, tmp_path / "out", **how, **options))
-        for item in read_nbest(tmp_path / "out"):
-            longest, num_ended = max(len(hyp.words) for hyp in item.hypotheses), 0
-            for hyp in item.hypotheses:
-                held = weight * of[item.utt].total(hyp.words)
-                assert hyp.extra["bias_score"] == pytest.approx(held)
-                (scores,) = scorer.word_scores([hyp.words])
-                # ESPnet pays no end of those that it cuts off
-                if len(hyp.words) < longest:
-                    num_ended += 1
-                    assert hyp.lm_score == pytest.approx(scores.log_probs.sum(), abs=1e-4)
-            assert num_ended
-
-
-@pytest.mark.parametrize(
-    "recogniser, options, part",
-    [
-        ("espnet", {"bias_weight": 2}, "--bias_weight without --bias"),
-        ("espnet", {"normalize": "lower"}, "--normalize without --bias"),
-        ("whisper", {"bias": "x"}, "--bias with --recogniser whisper, whose search takes none"),
-        ("espnet", {"bias": "x", "lm": "x", "normalize": "lower"}, "--normalize with a fusion"),
-    ],
-)
-def test_options_of_bias_lists_that_have_no_meaning(recogniser, options, part, error):
-    assert part in error(recogniser, model="x", **options)
-
-
-def test_a_bias_list_and_an_lm_that_is_no_fusion(asr, trained_lm, error, tmp_path):
-    (tmp_path / "names").write_text("a\n")
-    message = error("espnet", model=asr, lm=trained_lm, bias=tmp_path / "names")
-    assert "--bias, and the LM of the search is no fusion" in message
-    (tmp_path / "names").write_text("日本\n")
-    assert "no token has, as '日本'" in error("espnet", model=asr, bias=tmp_path / "names")
-    (tmp_path / "names").write_text("\n")
-    assert "no phrases" in error("espnet", model=asr, bias=tmp_path / "names")
