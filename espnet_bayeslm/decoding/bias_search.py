@@ -32,6 +32,8 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
 
+MARKS = 62
+"""Phrases are told apart by so many marks."""
 NO_PHRASES: FrozenSet[int] = frozenset()
 
 
@@ -88,9 +90,12 @@ class PhraseNode:
 
     def follow(self, letters: str) -> Optional[PhraseNode]:
         """Node after more letters; None: no phrase has them."""
-        node: Optional[PhraseNode] = self
+        node = self
         for letter in letters:
-            node = node.after.get(letter) if node is not None else None
+            found = node.after.get(letter)
+            if found is None:
+                return None
+            node = found
         return node
 
     @property
@@ -144,9 +149,22 @@ class BiasState:
         self.opening: Optional[np.ndarray] = None
 
     @property
-    def is_plain(self) -> bool:
-        """True if no phrase has been found or has begun."""
-        return len(self.starts) == 1 and not self.starts[0].found
+    def has_begun(self) -> bool:
+        """True if words may yet become a phrase."""
+        return len(self.starts) > 1
+
+    @property
+    def marks(self) -> int:
+        """Marks of the phrases before the next word, some of which share one."""
+        marks = 0
+        for row in self.starts[-1].found:
+            marks |= 1 << row % MARKS
+        return marks
+
+    def mark(self, letters: str) -> int:
+        """Mark of the phrase that letters of a next word gain by; 0: none begins with them."""
+        node = self.starts[-1].node.follow(letters)
+        return 0 if node is None else 1 << node.best % MARKS
 
     def after(self, word: str) -> BiasState:
         """State after one more word."""

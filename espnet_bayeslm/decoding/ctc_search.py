@@ -116,6 +116,7 @@ class CTCSearch:
     def __init__(self, tokens: CTCTokens, fusion: WordFusion, options: BeamOptions):
         self._tokens, self._fusion, self._options = tokens, fusion, options
         self._bias: Optional[BiasList] = None
+        self._known_phrases: Optional[BegunPhrases] = None
         self._silent = ~np.array(tokens.spoken)
         self._begun = BegunWords(fusion, tokens.words.texts)
 
@@ -138,7 +139,9 @@ class CTCSearch:
         """Hypotheses of an utterance."""
         if len(self._begun.letters) > KEPT_BEGUN:
             self._begun = BegunWords(self._fusion, self._tokens.words.texts)
-        utterance = UtteranceSearch(self._tokens, self._begun, self._fusion, self._options)
+        utterance = UtteranceSearch(
+            self._tokens, self._begun, self._fusion, self._options, self._phrases()
+        )
         allowed = np.where(self._silent, -np.inf, log_probs)
         used = allowed >= self._options.token_min_logp
         used[np.arange(len(used)), allowed.argmax(axis=1)] = True
@@ -152,6 +155,16 @@ class CTCSearch:
             gc.collect()
         return found
 
+    def _phrases(self) -> Optional[BegunPhrases]:
+        """Gains of first letters by the bias list, kept while it is the same."""
+        bias, known = self._fusion.bias, self._known_phrases
+        if bias is None:
+            return None
+        if known is None or known.bias is not bias or known.begun is not self._begun:
+            known = BegunPhrases(bias, self._fusion.bias_weight, self._begun)
+        self._known_phrases = known
+        return known
+
 
 class UtteranceSearch:
     """Search of one utterance, frame by frame.
@@ -161,16 +174,22 @@ class UtteranceSearch:
         begun: First letters of words.
         fusion: LMs, vocabulary and the utterance's bias list.
         options: Sizes of the beam.
+        phrases: Gains of first letters by the bias list; None: there is none.
     """
 
     def __init__(
-        self, tokens: CTCTokens, begun: BegunWords, fusion: WordFusion, options: BeamOptions
+        self,
+        tokens: CTCTokens,
+        begun: BegunWords,
+        fusion: WordFusion,
+        options: BeamOptions,
+        phrases: Optional[BegunPhrases] = None,
     ):
         self._options, self._fusion, self._begun = options, fusion, begun
         self._blank, self._size = tokens.blank, len(tokens.tokens)
         self._opens = np.array(tokens.words.opens)
         self._histories = WordHistories(fusion, tokens.words)
-        self._phrases = BegunPhrases(fusion, begun, self._histories) if fusion.bias else None
+        self._phrases = phrases
         # text -> its words, the last one complete
         self._finished: Dict[int, int] = {}
         # a sentence begins as after a blank
@@ -292,21 +311,22 @@ class UtteranceSearch:
         gains = self._begun.complete[begun]
         if self._phrases is None:
             return self._histories.scores[histories] + gains + self._begun.ahead[after]
-        letters, ahead = self._begun.letters, self._begun.ahead[after]
-        numbers = zip(histories.tolist(), begun.tolist(), after.tolist(), strict=True)
-        for n, (history, word, added) in enumerate(numbers):
-            gains[n] += self._histories.phrase_gain(history, letters[word])
-            heard = self._histories.heard_after(history, letters[word])
-            gain = self._fusion.bias_weight * heard.ahead(letters[added]) if heard else 0.0
-            ahead[n] = gain or ahead[n]
+        known, letters = self._histories, self._begun.letters
+        ahead = self._phrases.ahead(known, histories, after)
+        for n in np.flatnonzero(self._phrases.lead_on(known, histories, begun)).tolist():
+            heard = known.heard_after(histories[n], letters[begun[n]])
+            gains[n] += known.phrase_gain(histories[n], heard)
+            gain = self._fusion.bias_weight * heard.ahead(letters[after[n]]) if heard else 0.0
+            ahead[n] = gain or self._begun.ahead[after[n]]
         return self._histories.scores[histories] + gains + ahead
 
     def _score(self, histories: np.ndarray, begun: np.ndarray) -> np.ndarray:
         """Score of each text by all but the logits, (N,)."""
-        ahead = self._begun.ahead[begun]
-        if self._phrases is not None:
-            ahead = self._phrases.with_gains(ahead, histories, begun)
-        return self._histories.scores[histories] + ahead
+        if self._phrases is None:
+            return self._histories.scores[histories] + self._begun.ahead[begun]
+        return self._histories.scores[histories] + self._phrases.ahead(
+            self._histories, histories, begun
+        )
 
     def _totals(self, beam: Beam) -> np.ndarray:
         """Score of each hypothesis, (B,)."""

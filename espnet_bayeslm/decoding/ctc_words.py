@@ -144,42 +144,59 @@ class BegunWords:
 
 
 class BegunPhrases:
-    """Gains of first letters of words by the bias list of an utterance.
+    """Gains of first letters of words by a bias list, of one utterance or of several.
 
     Args:
-        fusion: The bias list.
+        bias: The bias list.
+        weight: Its weight.
         begun: First letters of words.
-        histories: Word sequences of the utterance.
     """
 
-    def __init__(self, fusion: WordFusion, begun: BegunWords, histories: WordHistories):
-        self._weight, self._begun, self._histories = fusion.bias_weight, begun, histories
+    def __init__(self, bias: BiasTree, weight: float, begun: BegunWords):
+        self.bias, self.begun = bias, begun
+        self._weight, self._start = weight, bias.begin()
         # gains where no phrase has been found or has begun; NaN: not known yet
         self._plain = np.full(len(begun.ahead), np.nan)
+        self._marks = np.zeros(len(begun.ahead), np.int64)
 
-    def with_gains(self, ahead: np.ndarray, histories: np.ndarray, begun: np.ndarray) -> np.ndarray:
+    def ahead(self, known: WordHistories, histories: np.ndarray, begun: np.ndarray) -> np.ndarray:
         """Scores of first letters, which have their gain where phrases begin with them, (N,).
 
         Args:
-            ahead: Scores where no phrase does, (N,).
+            known: Word sequences of the utterance.
             histories: Word sequences before them, (N,).
             begun: The letters, (N,).
         """
-        if len(self._begun.ahead) > len(self._plain):
-            more = np.full(len(self._begun.ahead) - len(self._plain), np.nan)
-            self._plain = np.concatenate([self._plain, more])
-        gains = self._plain[begun]
-        for n in np.flatnonzero(np.isnan(gains)).tolist():
-            gains[n] = self._plain[begun[n]] = self._gain(0, begun[n])
-        # others have no gain that a text without phrases has not
-        for n in np.flatnonzero(self._histories.in_phrase[histories]).tolist():
-            gains[n] = self._gain(histories[n], begun[n])
-        return np.where(gains > 0, gains, ahead)
+        gains = self._plain_gains(begun)
+        # a phrase that has been found gains no more, and one that has begun goes on
+        found = known.marks[histories] & self._marks[begun]
+        others = np.flatnonzero(found.astype(bool) | known.has_begun[histories])
+        for n in others.tolist():
+            state = known.heard[histories[n]]
+            gains[n] = self._weight * state.ahead(self.begun.letters[begun[n]]) if state else 0.0
+        return np.where(gains > 0, gains, self.begun.ahead[begun])
 
-    def _gain(self, history: int, begun: int) -> float:
-        """Gain of first letters after a word sequence."""
-        state = self._histories.heard[history]
-        return self._weight * state.ahead(self._begun.letters[begun]) if state else 0.0
+    def lead_on(self, known: WordHistories, histories: np.ndarray, begun: np.ndarray) -> np.ndarray:
+        """True where phrases go on with all letters of a complete word, (N,)."""
+        self._plain_gains(begun)
+        return known.has_begun[histories] | (self._marks[begun] != 0)
+
+    def _plain_gains(self, begun: np.ndarray) -> np.ndarray:
+        """Gains of first letters where no phrase has been found or has begun, (N,)."""
+        if len(self.begun.ahead) > len(self._plain):
+            more = len(self.begun.ahead) - len(self._plain)
+            self._plain = np.concatenate([self._plain, np.full(more, np.nan)])
+            self._marks = np.concatenate([self._marks, np.zeros(more, np.int64)])
+        gains = self._plain[begun]
+        is_new = np.isnan(gains)
+        if is_new.any():
+            for number in np.unique(begun[is_new]).tolist():
+                letters = self.begun.letters[number]
+                self._marks[number] = self._start.mark(letters)
+                gain = self._start.ahead(letters) if self._marks[number] else 0.0
+                self._plain[number] = self._weight * gain
+            gains = self._plain[begun]
+        return gains
 
 
 def with_values(array: np.ndarray, start: int, values: Sequence[float]) -> np.ndarray:
@@ -202,12 +219,14 @@ class WordHistories:
         scores: Score of each sequence: LM, bonus, unknown words and phrases, all weighted.
         log_probs: Ln P of each sequence by the LM, without the end.
         heard: The phrases of each sequence; None without a bias list.
-        in_phrase: True for each sequence in which a phrase has been found or has begun.
+        marks: Marks of the phrases that have been found.
+        has_begun: True for each sequence in which a phrase has begun.
     """
 
     def __init__(self, fusion: WordFusion, tokens: TokenWords):
         self.fusion, self._tokens = fusion, tokens
-        self.scores, self.in_phrase = np.zeros(1), np.zeros(1, bool)
+        self.scores, self.has_begun = np.zeros(1), np.zeros(1, bool)
+        self.marks = np.zeros(1, np.int64)
         self.log_probs = [0.0]
         self.heard: List[Optional[BiasState]] = [fusion.bias.begin() if fusion.bias else None]
         self._last: List[Tuple[int, str]] = [(0, "")]
@@ -235,16 +254,21 @@ class WordHistories:
         log_probs = self._ln_p(list(new))
         scores = []
         for ((history, _), letters), log_prob in zip(new.items(), log_probs, strict=True):
-            gain = fusion.complete(letters) + self.phrase_gain(history, letters)
+            heard = self.heard_after(history, letters)
+            gain = fusion.complete(letters) + self.phrase_gain(history, heard)
             scores.append(self.scores[history] + gain + fusion.lm_weight * log_prob)
             self.log_probs.append(self.log_probs[history] + log_prob)
-            self.heard.append(self.heard_after(history, letters))
+            self.heard.append(heard)
         self._last += new
         self._numbers.update(zip(new, range(start, len(self._last)), strict=True))
         self._states += [None] * len(new)
         self.scores = with_values(self.scores, start, scores)
-        in_phrase = [state is not None and not state.is_plain for state in self.heard[start:]]
-        self.in_phrase = with_values(self.in_phrase, start, in_phrase)
+        heard = self.heard[start:]
+        begun = [state is not None and state.has_begun for state in heard]
+        self.has_begun = with_values(self.has_begun, start, begun)
+        self.marks = with_values(
+            self.marks, start, [state.marks if state else 0 for state in heard]
+        )
         return [self._numbers[word] for word in words]
 
     def heard_after(self, history: int, letters: str) -> Optional[BiasState]:
@@ -252,10 +276,10 @@ class WordHistories:
         state = self.heard[history]
         return state.after(self._tokens.word(letters)) if state and letters else state
 
-    def phrase_gain(self, history: int, letters: str) -> float:
-        """Gain of one more word after a sequence by its phrases, weighted."""
-        before, after = self.heard[history], self.heard_after(history, letters)
-        return self.fusion.bias_weight * (after.total - before.total) if before and after else 0.0
+    def phrase_gain(self, history: int, heard: Optional[BiasState]) -> float:
+        """Gain of phrases that are heard after one more word, weighted."""
+        before = self.heard[history]
+        return self.fusion.bias_weight * (heard.total - before.total) if heard and before else 0.0
 
     def phrase_score(self, history: int) -> float:
         """Weight of the phrases of a sequence."""

@@ -94,7 +94,7 @@ def test_a_phrase_gains_by_its_letters_once():
     state = tree.begin()
     assert [state.ahead(letters) for letters in ("", "a", "ab", "aba", "b")] == [0, 1, 2, 0, 1]
     state = state.after("ab")
-    assert state.total == 0 and not state.is_plain
+    assert state.total == 0 and state.has_begun and not state.marks
     assert [state.ahead(letters) for letters in ("", "a", "abc", "c", "b")] == [2, 3, 5, 0, 1]
     state = state.after("abc")
     assert state.total == 5 and state.ahead("ab") == 0

@@ -47,7 +47,8 @@ def test_histories_know_which_phrases_have_begun():
     histories = WordHistories(fusion, CTCTokens(LETTERS).words)
     numbers = histories.add([(0, "a"), (0, "b"), (0, "ab")])
     numbers += histories.add([(numbers[0], "b"), (numbers[1], "a"), (numbers[1], "ab")])
-    assert histories.in_phrase[numbers].tolist() == [True, True, False, True, True, False]
+    assert histories.has_begun[numbers].tolist() == [False, True, False, True, False, False]
+    assert (histories.marks[numbers] > 0).tolist() == [True, False, False, True, True, False]
     assert histories.scores[numbers].tolist() == [1.0, 0.0, 0.0, 1.0, 4.0, 0.0]
 
 
