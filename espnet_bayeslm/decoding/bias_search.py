@@ -103,6 +103,16 @@ class PhraseNode:
         """Row of the phrase that pays most for a letter; -1 in an empty list."""
         return self._rows[0] if self._rows else -1
 
+    @property
+    def mark(self) -> int:
+        """Mark of this phrase."""
+        return 1 << self.best % MARKS
+
+    @property
+    def is_word(self) -> bool:
+        """True if these letters are a phrase, or its first words."""
+        return self.phrase is not None or " " in self.after
+
     def share(self, found: FrozenSet[int] = NO_PHRASES) -> float:
         """Weight that the letters have of the best phrase, those aside that are found."""
         row = next((row for row in self._rows if row not in found), None)
@@ -161,11 +171,6 @@ class BiasState:
             marks |= 1 << row % MARKS
         return marks
 
-    def mark(self, letters: str) -> int:
-        """Mark of the phrase that letters of a next word gain by; 0: none begins with them."""
-        node = self.starts[-1].node.follow(letters)
-        return 0 if node is None else 1 << node.best % MARKS
-
     def after(self, word: str) -> BiasState:
         """State after one more word."""
         if word not in self._after:
@@ -202,6 +207,7 @@ class BiasTree:
 
     Attributes:
         most: The largest weight of a phrase.
+        root: Node of no letters.
     """
 
     def __init__(self, bias: BiasList, words: TokenWords):
@@ -216,11 +222,11 @@ class BiasTree:
         rows.sort(key=lambda row: -row[2])
         columns = Phrases(*zip(*rows, strict=True)) if rows else Phrases((), (), ())
         self._phrases, self.most = columns, max(columns.weights, default=0.0)
-        self._root = PhraseNode(columns, range(len(rows)))
+        self.root = PhraseNode(columns, range(len(rows)))
 
     def begin(self) -> BiasState:
         """State before the first word; what it and those after it keep goes with them."""
-        return BiasState(self, [Start((), self._root, NO_PHRASES, 0.0)])
+        return BiasState(self, [Start((), self.root, NO_PHRASES, 0.0)])
 
     def starts(self, first: Start, words: Tuple[str, ...]) -> List[Start]:
         """Words that may yet become a phrase, read from the left as `BiasList.held` reads them.
@@ -231,7 +237,7 @@ class BiasTree:
         """
         found, total, starts = first.found, first.total, []
         while words:
-            node: Optional[PhraseNode] = self._root
+            node: Optional[PhraseNode] = self.root
             phrase, size = None, 1
             for n, word in enumerate(words, 1):
                 node = node and node.follow(word if n == 1 else f" {word}")
@@ -242,7 +248,7 @@ class BiasTree:
             if phrase is not None and phrase not in found:
                 found, total = found | {phrase}, total + self._phrases.weights[phrase]
             words = words[size:]
-        return [*starts, Start((), self._root, found, total)]
+        return [*starts, Start((), self.root, found, total)]
 
 
 class TokenSteps(NamedTuple):
