@@ -8,6 +8,10 @@ blank, with confusions. They are scaled to four sharpnesses: likely tokens of a 
 at least -5, on average. Text and word 3-gram are the quick start's. Beam 100, one core. Seconds are
 of the CPU, rounds are interleaved, and medians of the rounds' ratios are printed. "words paid" are
 the distinct (words, word) whose ln P the LM was asked for; "calls" are the calls that did so.
+
+Bias lists hold words of random letters, and for each utterance a word that it holds. Times are
+those over one list of ten phrases: one of 10,000, and lists of 100 of each utterance over one
+list of 100 for all.
 """
 
 from __future__ import annotations
@@ -29,7 +33,14 @@ import torch
 from steps import ratio
 
 from espnet_bayeslm import build_ctcdecoder
+from espnet_bayeslm.decoding.ctc_lists import search_vocabulary
+from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch
+from espnet_bayeslm.decoding.ctc_tokens import CTCTokens, tokens_of_labels
+from espnet_bayeslm.decoding.ctc_words import WordFusion
 from espnet_bayeslm.decoding.logits import log_probs_of
+from espnet_bayeslm.evaluation.bias_lists import BiasList
+from espnet_bayeslm.loading.component_options import MixtureOptions
+from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 from espnet_bayeslm.workflows.quickstart import SHIPPED
@@ -195,8 +206,42 @@ def measure(
         print(f"{'':20} words paid {count.words / each:.0f}, calls {count.calls / each:.0f}")
 
 
+def bias_lists(count: int, size: int, rng: np.random.Generator) -> List[BiasList]:
+    """Return bias lists of words of random letters, and one word that is said."""
+    letters, said = np.array(LABELS[5:25]), read_text("eval").split()
+    found = []
+    for n in range(count):
+        names = ("".join(rng.choice(letters, rng.integers(5, 11))) for _ in range(size - 1))
+        found.append(BiasList((name, None) for name in (said[5 * n], *names)))
+    return found
+
+
+def measure_bias(arpa: Path, logits: Sequence[np.ndarray], rounds: int) -> None:
+    """Print the milliseconds of an utterance with long and short lists, of each and of all."""
+    rng, count = np.random.default_rng(1), len(logits)
+    mixture = Mixture.load(MixtureOptions(ngrams=[arpa]))
+    mixture.prepare(())
+    tokens = CTCTokens(tokens_of_labels(LABELS))
+    vocabulary = search_vocabulary(None, mixture, tokens)
+    fusion = WordFusion(mixture=mixture, vocabulary=vocabulary, bias_weight=3.0)
+    every = [log_probs_of(each) for each in logits]
+    ways = {f"bias list of {size}": bias_lists(1, size, rng) * count for size in (10, 10_000, 100)}
+    ways["100 of each utterance"] = bias_lists(count, 100, rng)
+    base = dict(zip(ways, ("bias list of 10",) * 3 + ("bias list of 100",), strict=True))
+    searches = {name: CTCSearch(tokens, fusion, BeamOptions()) for name in ways}
+    seconds: Dict[str, List[float]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, lists in ways.items():
+            pairs = [*zip(every, lists, strict=True)]
+            took = cpu_seconds(lambda s=searches[name], p=pairs: [s(*pair) for pair in p])
+            seconds[name] += [took] * (number > 0)  # the first one fills what is kept
+    for name, values in seconds.items():
+        milliseconds = 1000 * statistics.median(values) / count
+        print(f"{name:22} {OURS:16} {milliseconds:8.1f} {ratio(values, seconds[base[name]]):8.3f}")
+
+
 def main() -> None:
-    """Measure at each sharpness without an LM, with a 3-gram, and with hotwords."""
+    """Measure at each sharpness without an LM, with a 3-gram, with hotwords and with bias lists."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--utterances", type=int, default=10)
@@ -214,6 +259,7 @@ def main() -> None:
             for title, lm in (("without LM", None), ("3-gram", arpa), ("3-gram, hotwords", arpa)):
                 for method in ("decode_beams", "decode"):
                     measure(title, method, lm, logits, args.rounds)
+            measure_bias(arpa, logits, args.rounds)
 
 
 if __name__ == "__main__":

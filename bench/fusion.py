@@ -60,7 +60,7 @@ def searches(args: argparse.Namespace) -> Tuple[BeamSearch, Dict[str, BeamSearch
             weights = {name: tuned[name] for name in weights}
         for interval in args.interval:
             search = BeamSearch(args.asr_exp, lm=folder, **weights, **how)
-            search.lm.interval = interval
+            search.lm.payments.interval = interval
             found[f"{Path(folder).name}, interval {interval}"] = search
     return BeamSearch(args.asr_exp, lm_weight=0.0, **how), found
 

@@ -22,6 +22,7 @@ from typing import (
 
 import numpy as np
 
+from espnet_bayeslm.decoding.bias_search import BiasTree
 from espnet_bayeslm.decoding.ctc_alphabet import Alphabet
 from espnet_bayeslm.decoding.ctc_language_model import LanguageModel, known_words
 from espnet_bayeslm.decoding.ctc_lists import search_vocabulary
@@ -29,7 +30,7 @@ from espnet_bayeslm.decoding.ctc_output import OutputBeam, OutputBeamMPSafe, out
 from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch, FoundText
 from espnet_bayeslm.decoding.ctc_tokens import as_texts
 from espnet_bayeslm.decoding.ctc_words import WordFusion
-from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, Hotwords, letters_of
+from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, check_hotword, hotword_list
 from espnet_bayeslm.decoding.logits import heard_frames
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.utils.errors import InputError
@@ -284,7 +285,7 @@ class BeamSearchDecoderCTC:
         if getattr(logits, "ndim", 1) == 0 or len(logits):
             log_probs, frames = heard_frames(logits)
             log_probs = self._tokens.fitted(log_probs)
-        return search(log_probs, start), frames
+        return search(log_probs, start=start), frames
 
     def _search(
         self,
@@ -304,25 +305,27 @@ class BeamSearchDecoderCTC:
             # without an LM nothing but a phrase of hotwords asks for words before
             fusion = WordFusion(vocabulary=self._vocabulary, context_words=1)
             fusion = lm.fusion(self._vocabulary) if lm else fusion
-            fusion = dataclasses.replace(fusion, hotwords=self._hotwords(phrases, weight))
+            fusion = dataclasses.replace(fusion, bias=self._hotwords(phrases, weight))
             sizes = BeamOptions(beam_size=width, beam_prune_logp=prune, token_min_logp=least)
             search = CTCSearch(self._tokens, fusion, sizes, **how)
             last = list(searches.items())[1 - KEPT_SEARCHES :]
             self._searches = {**dict(last), key: search}  # threads may share the decoder
         return search
 
-    def _hotwords(self, phrases: Sequence[str], weight: float) -> Optional[Hotwords]:
+    def _hotwords(self, phrases: Sequence[str], weight: float) -> Optional[BiasTree]:
         """Hotwords that the tokens can write, if there are any."""
         found = {}
         for phrase in phrases:
             try:
-                found[letters_of(phrase, self._tokens.words)] = weight
+                check_hotword(phrase, self._tokens.words)
             except InputError as error:
                 LOG.warning(f"left out: {error}")
+            else:
+                found[phrase] = weight
         if found and weight <= 0:
             LOG.warning(f"hotword_weight {weight:g}: the hotwords are left out. Give one above 0.")
             return None
-        return Hotwords(found) if found else None
+        return BiasTree(hotword_list(found), self._tokens.words) if found else None
 
 
 def phrases_of(hotwords: Optional[Iterable[str]]) -> Tuple[str, ...]:

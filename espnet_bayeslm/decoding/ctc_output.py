@@ -58,5 +58,5 @@ def output_beam(text: FoundText, state: Any, numbers: np.ndarray, rules: TokenWo
     """
     frames = text_frames(text, numbers, rules)
     beam = OutputBeam(" ".join(text.words), state, frames, text.am_score, text.score)
-    beam.log_prob, beam.hotword_score = text.lm_score, text.hotword_score
+    beam.log_prob, beam.hotword_score = text.lm_score, text.phrase_score
     return beam

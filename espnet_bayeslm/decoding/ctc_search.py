@@ -1,4 +1,4 @@
-"""CTC prefix beam search with words of any LM, a vocabulary and hotwords.
+"""CTC prefix beam search with words of any LM, a vocabulary and a bias list.
 
 A hypothesis is a text and its last column: a token, or the blank. A text is a sequence of words and
 the first letters of a word that has begun. Its score of the logits is the ln of the sum over all
@@ -18,12 +18,14 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from espnet_bayeslm.decoding.bias_search import BiasTree
 from espnet_bayeslm.decoding.ctc_beam import AM, BEST, Beam, LargeBeam
 from espnet_bayeslm.decoding.ctc_frames import FrameStep, Trace, steps_of
 from espnet_bayeslm.decoding.ctc_small_beam import Hypotheses, SmallBeam
 from espnet_bayeslm.decoding.ctc_texts import MOST_BEGUN, Texts
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
-from espnet_bayeslm.decoding.ctc_words import BegunWords, WordFusion
+from espnet_bayeslm.decoding.ctc_words import BegunPhrases, BegunWords, WordFusion
+from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.utils.options import ToolOptions, option
 
 GROUP = "CTC"
@@ -62,7 +64,7 @@ class FoundText(NamedTuple):
         words: Words of the text.
         am_score: Ln of the sum of the probabilities of all alignments in the beam.
         lm_score: Ln P of the words and the sentence's end; None without an LM.
-        hotword_score: Weight of the hotwords in the text.
+        phrase_score: Weight of the phrases in the text, of hotwords or of a bias list.
         score: Sum of all scores, weighted, by which hypotheses are ranked.
         trace: Tokens of its best alignment, with their frames, where they are traced.
         state: State of the LMs after the words.
@@ -71,7 +73,7 @@ class FoundText(NamedTuple):
     words: Tuple[str, ...]
     am_score: float
     lm_score: Optional[float]
-    hotword_score: float
+    phrase_score: float
     score: float
     trace: Trace
     state: Any
@@ -82,7 +84,7 @@ class CTCSearch:
 
     Args:
         tokens: Its tokens.
-        fusion: LMs, vocabulary and hotwords.
+        fusion: LMs, vocabulary and a bias list.
         options: Sizes of the beam.
         prune_history: True if of hypotheses whose next words cost the same only the best one stays,
             which is faster; the first text may change, and most of the others are lost.
@@ -100,26 +102,34 @@ class CTCSearch:
     ):
         self._tokens, self._fusion, self._options = tokens, fusion, options
         self._how = {"prune_history": prune_history, "traced": traced}
+        self._bias: Optional[BiasList] = None
+        self._known_phrases: Optional[BegunPhrases] = None
         self._silent = ~np.array(tokens.spoken)
         self._begun = BegunWords(fusion, tokens.words.texts)
 
-    def __call__(self, log_probs: np.ndarray, start: Optional[Any] = None) -> List[FoundText]:
+    def __call__(
+        self, log_probs: np.ndarray, bias: Optional[BiasList] = None, start: Optional[Any] = None
+    ) -> List[FoundText]:
         """Hypotheses of an utterance, the best first, each text once.
 
         One search runs at a time, since searches share first letters of words and LMs.
 
         Args:
             log_probs: Ln P of each token at each frame, (T, V).
+            bias: The utterance's bias list, in place of that of the fusion.
             start: State of the LMs before the first word; None: the start of a sentence.
         """
         with _ONE_AT_A_TIME:
+            if bias is not self._bias:
+                tree = BiasTree(bias, self._tokens.words) if bias else None
+                self._bias, self._fusion = bias, dataclasses.replace(self._fusion, bias=tree)
             return self._found(log_probs, start)
 
     def _found(self, log_probs: np.ndarray, start: Optional[Any]) -> List[FoundText]:
         """Hypotheses of an utterance."""
         if len(self._begun.letters) > KEPT_BEGUN:
             self._begun = BegunWords(self._fusion, self._tokens.words.texts)
-        texts = Texts(self._tokens, self._begun, self._fusion, start)
+        texts = Texts(self._tokens, self._begun, self._fusion, self._phrases(), start)
         utterance = UtteranceSearch(texts, self._options, **self._how)
         if len(log_probs):
             for step in steps_of(log_probs, self._silent, self._options.token_min_logp):
@@ -130,6 +140,16 @@ class CTCSearch:
             del utterance, texts
             gc.collect()
         return found
+
+    def _phrases(self) -> Optional[BegunPhrases]:
+        """Gains of first letters by the bias list, kept while it is the same."""
+        bias, known = self._fusion.bias, self._known_phrases
+        if bias is None:
+            return None
+        if known is None or known.bias is not bias or known.begun is not self._begun:
+            known = BegunPhrases(bias, self._fusion.bias_weight, self._begun)
+        self._known_phrases = known
+        return known
 
 
 class UtteranceSearch:
@@ -177,7 +197,7 @@ class UtteranceSearch:
             am_score = am + self._rest
             score = am_score + histories.scores.item(n) + fusion.lm_weight * end
             lm = histories.log_probs[n] + end if fusion.mixture else None
-            how = (histories.hot[n].score, score, trace, histories.state(n))
+            how = (histories.phrase_score(n), score, trace, histories.state(n))
             found.append(FoundText(histories.words(n), am_score, lm, *how))
         found.sort(key=lambda text: -text.score)
         least = found[0].score + self._prune

@@ -55,8 +55,8 @@ class SmallBeam:
         texts = self._texts
         size, blank, opens = texts.size, texts.blank, texts.opens
         moves, finished = texts.begun.moves.get, texts.finished.get
-        ahead, in_phrase = texts.begun.ahead.item, texts.histories.in_phrase.item
-        scores = texts.histories.scores.item
+        ahead, scores = texts.begun.ahead.item, texts.histories.scores.item
+        is_plain = texts.phrases is None
         found: Dict[int, Value] = {}
         waiting: Dict[int, Value] = {}
         for key, (am, best, own, _) in beam.items():
@@ -75,10 +75,10 @@ class SmallBeam:
                         words, number = history, moves(begun * size + token, -1)
                     if number >= 0:
                         after = (words * MOST_BEGUN + number) * size + token
-                        if in_phrase(words):
-                            score = texts.score(words, number)
-                        else:
+                        if is_plain:
                             score = scores(words) + ahead(number)
+                        else:
+                            score = texts.score(words, number)
                     else:
                         into, after = waiting, key - last + token
                 old = into.get(after)
@@ -89,25 +89,31 @@ class SmallBeam:
     def _add(self, found: Dict[int, Value], waiting: Dict[int, Value]) -> None:
         """Add hypotheses with new texts, as far as they may stay."""
         texts, bar = self._texts, self._bar(found)
-        unpaid = []
+        unpaid: List[Tuple[int, int, Value]] = []
         for pair, value in waiting.items():
             text, token = divmod(pair, texts.size)
             history, begun = divmod(text, MOST_BEGUN)
             if texts.opens[token]:
                 if begun and text not in texts.finished:
-                    after = texts.begun.move(0, token)
-                    unpaid.append((value[0] + texts.most(text, after), text, token, value))
+                    unpaid.append((text, token, value))
                     continue
                 words = texts.finished[text] if begun else history
                 self._join(found, words, 0, token, value)
             elif value[0] + texts.histories.scores.item(history) + texts.fusion.most >= bar:
                 self._join(found, history, begun, token, value)
         if unpaid:
-            bar = self._bar(found)
-            paid = [each for each in unpaid if each[0] >= bar]
-            numbers = texts.pay([text for _, text, _, _ in paid])
-            for words, (_, _, token, value) in zip(numbers, paid, strict=True):
-                self._join(found, words, 0, token, value)
+            self._pay(found, unpaid)
+
+    def _pay(self, found: Dict[int, Value], unpaid: List[Tuple[int, int, Value]]) -> None:
+        """Add hypotheses whose last words are not paid yet, as far as they may stay."""
+        texts, bar = self._texts, self._bar(found)
+        after = [texts.begun.move(0, token) for _, token, _ in unpaid]
+        most = texts.most([text for text, _, _ in unpaid], after)
+        rows = zip(most, unpaid, strict=True)
+        paid = [row for gain, row in rows if row[2][0] + gain >= bar]
+        numbers = texts.pay([text for text, _, _ in paid])
+        for words, (_, token, value) in zip(numbers, paid, strict=True):
+            self._join(found, words, 0, token, value)
 
     def _join(
         self, found: Dict[int, Value], history: int, begun: int, token: int, value: Value

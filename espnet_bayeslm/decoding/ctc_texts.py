@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import numpy as np
 
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
-from espnet_bayeslm.decoding.ctc_words import BegunWords, WordFusion, WordHistories
+from espnet_bayeslm.decoding.ctc_words import BegunPhrases, BegunWords, WordFusion, WordHistories
 
 MOST_BEGUN = 1 << 24
 """Above the number of first letters of words in one search."""
@@ -25,7 +25,8 @@ class Texts:
     Args:
         tokens: The recogniser's tokens.
         begun: First letters of words.
-        fusion: LMs, vocabulary and hotwords.
+        fusion: LMs, vocabulary and a bias list.
+        phrases: Gains of first letters by the bias list; None: there is none.
         start: State of the LMs before the first word; None: the start of a sentence.
 
     Attributes:
@@ -35,9 +36,14 @@ class Texts:
     """
 
     def __init__(
-        self, tokens: CTCTokens, begun: BegunWords, fusion: WordFusion, start: Optional[Any] = None
+        self,
+        tokens: CTCTokens,
+        begun: BegunWords,
+        fusion: WordFusion,
+        phrases: Optional[BegunPhrases] = None,
+        start: Optional[Any] = None,
     ):
-        self.fusion, self.begun = fusion, begun
+        self.fusion, self.begun, self.phrases = fusion, begun, phrases
         self.size, self.blank, self.opens = len(tokens.tokens), tokens.blank, tokens.words.opens
         self.histories = WordHistories(fusion, tokens.words, start)
         # text -> its words, the last one complete
@@ -60,47 +66,56 @@ class Texts:
         self.finished.update(zip(new, self.histories.add(pairs), strict=True))
         return [self.finished[text] for text in texts]
 
-    def most(self, text: int, after: int) -> float:
-        """Score of a text with first letters of a next word, by an LM that is sure of its word."""
-        history, begun = divmod(text, MOST_BEGUN)
-        score: float = self.histories.scores.item(history)
-        if self.fusion.hotwords is None:
-            return score + self.begun.complete.item(begun) + self.begun.ahead.item(after)
-        letters, fusion, hot = self.begun.letters, self.fusion, self.histories.hot[history]
-        ahead = fusion.ahead(fusion.after(hot, letters[begun]), letters[after])
-        return score + fusion.complete(hot, letters[begun]) + ahead
+    def most(self, texts: Sequence[int], after: Sequence[int]) -> List[float]:
+        """Score of each text with first letters of a next word, by an LM that is sure."""
+        if self.phrases is not None:
+            found: List[float] = self.most_of(np.array(texts), np.array(after)).tolist()
+            return found
+        scores, complete = self.histories.scores.item, self.begun.complete.item
+        ahead, parts = self.begun.ahead.item, (divmod(text, MOST_BEGUN) for text in texts)
+        return [
+            scores(history) + complete(begun) + ahead(number)
+            for (history, begun), number in zip(parts, after, strict=True)
+        ]
 
     def most_of(self, texts: np.ndarray, after: np.ndarray) -> np.ndarray:
         """Score of each text with first letters of a next word, by an LM that is sure, (N,)."""
-        if self.fusion.hotwords is not None:
-            pairs = zip(texts.tolist(), after.tolist(), strict=True)
-            return np.array([self.most(text, added) for text, added in pairs])
         histories, begun = np.divmod(texts, MOST_BEGUN)
-        gains = self.begun.complete[begun] + self.begun.ahead[after]
-        return self.histories.scores[histories] + gains
+        scores = self.histories.scores[histories] + self.begun.complete[begun]
+        if self.phrases is None:
+            found: np.ndarray = scores + self.begun.ahead[after]
+            return found
+        known, letters = self.histories, self.begun.letters
+        ahead = self.phrases.ahead(known, histories, after)
+        for n in np.flatnonzero(self.phrases.lead_on(known, histories, begun)).tolist():
+            heard = known.heard_after(histories[n], letters[begun[n]])
+            scores[n] += known.phrase_gain(histories[n], heard)
+            gain = self.fusion.bias_weight * heard.ahead(letters[after[n]]) if heard else 0.0
+            ahead[n] = gain or self.begun.ahead[after[n]]
+        return scores + ahead
 
     def score(self, history: int, begun: int) -> float:
         """Score of a text by all but the logits."""
         score: float = self.histories.scores.item(history)
-        if self.histories.in_phrase.item(history):
-            return score + self.fusion.ahead(self.histories.hot[history], self.begun.letters[begun])
-        return score + self.begun.ahead.item(begun)
+        if self.phrases is None:
+            return score + self.begun.ahead.item(begun)
+        return score + self.phrases.score(self.histories, history, begun)
 
     def scores(self, keys: np.ndarray) -> np.ndarray:
         """Score of each hypothesis by all but the logits, (N,)."""
         histories, begun = np.divmod(keys // self.size, MOST_BEGUN)
-        found: np.ndarray = self.histories.scores[histories] + self.begun.ahead[begun]
-        if self.fusion.hotwords is not None:
-            for n in np.flatnonzero(self.histories.in_phrase[histories]).tolist():
-                found[n] = self.score(int(histories[n]), int(begun[n]))
+        ahead = self.begun.ahead[begun]
+        if self.phrases is not None:
+            ahead = self.phrases.ahead(self.histories, histories, begun)
+        found: np.ndarray = self.histories.scores[histories] + ahead
         return found
 
     def context(self, history: int) -> int:
         """Number of the words that still tell what the next ones cost."""
         number = self._contexts.get(history)
         if number is None:
-            last: Any = history
-            if not self.histories.in_phrase[history]:
-                last = self.histories.words(history, self.fusion.context_words)
+            heard = self.histories.heard[history]
+            phrases = heard and tuple((start.words, start.found) for start in heard.starts)
+            last = (self.histories.words(history, self.fusion.context_words), phrases)
             number = self._contexts[history] = self._numbers.setdefault(last, len(self._numbers))
         return number

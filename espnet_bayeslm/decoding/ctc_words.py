@@ -1,7 +1,7 @@
-"""Scores of words in a search: LMs, a vocabulary and hotwords, with their weights.
+"""Scores of words in a search: LMs, a vocabulary and a bias list, with their weights.
 
 A word is paid when it is complete: lm_weight ln P(word | words before it) + word_bonus, as
-pyctcdecode does. Until then a vocabulary and the hotwords tell which letters lead anywhere.
+pyctcdecode does. Until then a vocabulary and the bias list tell which letters lead anywhere.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import bisect
 import dataclasses
 import math
 import unicodedata
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.decoding.hotwords import Hotwords, HotwordState
+from espnet_bayeslm.decoding.bias_search import BiasState, BiasTree
 from espnet_bayeslm.decoding.token_words import TokenWords
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.scoring.word_scores import END
@@ -27,7 +27,6 @@ LETTER_COST = 2.0
 
 It is above the -ln P per letter of most words, so that no hypothesis gains by a word without end.
 """
-NO_PHRASE = HotwordState()
 
 
 class Vocabulary:
@@ -69,7 +68,7 @@ class UnlistedWords(Vocabulary):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordFusion:
-    """LMs, a vocabulary and hotwords, with their weights.
+    """LMs, a vocabulary and a bias list, with their weights.
 
     Attributes:
         mixture: The LMs; None: there is none.
@@ -79,7 +78,8 @@ class WordFusion:
             `LETTER_COST` with `lm_weight` until the word is complete.
         unk_score_offset: Score of an unknown word, as log10 P where it is complete (weighted by
             `lm_weight`), and in nats before.
-        hotwords: The hotwords; None: there are none.
+        bias: Hotwords, or the bias list of an utterance; None: there is none.
+        bias_weight: Weight of each phrase that a text holds.
         boundary: True if a sentence starts before the first word and ends after the last one.
         context_words: Number of words by which the LMs score the next one, at most.
     """
@@ -89,7 +89,8 @@ class WordFusion:
     word_bonus: float = 1.5
     vocabulary: Optional[Vocabulary] = None
     unk_score_offset: float = -10.0
-    hotwords: Optional[Hotwords] = None
+    bias: Optional[BiasTree] = None
+    bias_weight: float = 1.0
     boundary: bool = True
     context_words: float = math.inf
 
@@ -97,28 +98,20 @@ class WordFusion:
         """State of the LMs before the first word."""
         return self.mixture.begin(anywhere=not self.boundary) if self.mixture else ()
 
-    def ahead(self, hot: HotwordState, letters: str) -> float:
-        """Score of the first letters of a word, until it is complete."""
-        if self.hotwords is not None:
-            gain = self.hotwords.ahead(hot, letters)
-            if gain is not None:
-                return gain
+    def ahead(self, letters: str) -> float:
+        """Score of the first letters of a word that no phrase begins with, until it is complete."""
         if self.vocabulary is None or not self.vocabulary.is_listed:
             return -self.lm_weight * LETTER_COST * len(letters) if self.mixture else 0.0
         if self.vocabulary.begins(letters):
             return 0.0
         return self.unk_score_offset * max(1.0, len(letters) / LONG)
 
-    def complete(self, hot: HotwordState, word: str) -> float:
-        """Score of a complete word without the LM's ln P."""
+    def complete(self, word: str) -> float:
+        """Score of a complete word without the LM's ln P and phrases."""
         score = self.word_bonus if self.mixture else 0.0
         if self.vocabulary is not None and word not in self.vocabulary:
             score += self.lm_weight * LN_10 * self.unk_score_offset
-        return score + self.after(hot, word).score - hot.score
-
-    def after(self, hot: HotwordState, word: str) -> HotwordState:
-        """Phrases after one more word."""
-        return self.hotwords.after(hot, word) if self.hotwords else hot
+        return score
 
     @property
     def keeps_prefixes(self) -> bool:
@@ -127,24 +120,23 @@ class WordFusion:
 
     @property
     def most(self) -> float:
-        """The most that hotwords add to a word that has begun."""
-        return self.hotwords.most if self.hotwords else 0.0
+        """The most that phrases add to a word that has begun."""
+        return self.bias_weight * self.bias.most if self.bias else 0.0
 
 
 class BegunWords:
-    """First letters of words, each once, where no phrase of hotwords has begun before.
-
-    Number 0 has no letters.
+    """First letters of words, each once. Number 0 has no letters.
 
     Args:
-        fusion: The vocabulary and hotwords.
+        fusion: The vocabulary.
         texts: The letters that each token adds, (V,).
 
     Attributes:
         moves: {letters times the number of tokens, plus a token: letters after it}.
         letters: The letters.
-        ahead: Score of the letters, until the word is complete.
-        complete: Score of the word that they are, without the LM's ln P.
+        ahead: Score of the letters, until the word is complete, where no phrase begins with them.
+        complete: Score of the word that they are, without the LM's ln P and phrases.
+        before: Number of some of their first letters.
     """
 
     def __init__(self, fusion: WordFusion, texts: Sequence[str]):
@@ -153,7 +145,8 @@ class BegunWords:
         self.moves: Dict[int, int] = {}
         self.letters: List[str] = []
         self.ahead, self.complete = np.empty(0), np.empty(0)
-        self._add([""])
+        self.before = np.empty(0, np.int64)
+        self._add({"": 0})
 
     def after(self, begun: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """Letters after one more token each, (N,); -1: not known yet."""
@@ -170,23 +163,102 @@ class BegunWords:
 
     def add_after(self, begun: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """Letters after one more token each, (N,), which are made where they are new."""
-        pairs = zip(begun.tolist(), tokens.tolist(), strict=True)
+        before = begun.tolist()
+        pairs = zip(before, tokens.tolist(), strict=True)
         found = [self.letters[number] + self._texts[token] for number, token in pairs]
-        self._add([letters for letters in dict.fromkeys(found) if letters not in self._numbers])
+        new = zip(found, before, strict=True)
+        self._add({letters: n for letters, n in new if letters not in self._numbers})
         numbers = [self._numbers[letters] for letters in found]
         keys = (begun * len(self._texts) + tokens).tolist()
         self.moves.update(zip(keys, numbers, strict=True))
         return np.array(numbers, np.int64)
 
-    def _add(self, new: Sequence[str]) -> None:
-        """Keep new letters and their scores."""
+    def _add(self, new: Mapping[str, int]) -> None:
+        """Keep new letters, after the numbers of their first ones, and their scores."""
         start = len(self.letters)
         self.letters += new
         self._numbers.update(zip(new, range(start, len(self.letters)), strict=True))
         fusion = self._fusion
-        self.ahead = with_values(self.ahead, start, [fusion.ahead(NO_PHRASE, w) for w in new])
-        complete = [fusion.complete(NO_PHRASE, word) if word else 0.0 for word in new]
+        self.ahead = with_values(self.ahead, start, [*map(fusion.ahead, new)])
+        self.before = with_values(self.before, start, [*new.values()])
+        complete = [fusion.complete(word) if word else 0.0 for word in new]
         self.complete = with_values(self.complete, start, complete)
+
+
+class BegunPhrases:
+    """Gains of first letters of words by a bias list, of one utterance or of several.
+
+    Args:
+        bias: The bias list.
+        weight: Its weight.
+        begun: First letters of words.
+    """
+
+    def __init__(self, bias: BiasTree, weight: float, begun: BegunWords):
+        self.bias, self.begun = bias, begun
+        self._weight, self._root = weight, bias.root
+        # gains where no phrase has been found or has begun; NaN: not known yet
+        self._plain = np.full(len(begun.ahead), np.nan)
+        self._marks = np.zeros(len(begun.ahead), np.int64)
+        self._hears = np.zeros(len(begun.ahead), bool)
+
+    def ahead(self, known: WordHistories, histories: np.ndarray, begun: np.ndarray) -> np.ndarray:
+        """Scores of first letters, which have their gain where phrases begin with them, (N,).
+
+        Args:
+            known: Word sequences of the utterance.
+            histories: Word sequences before them, (N,).
+            begun: The letters, (N,).
+        """
+        gains = self._plain_gains(begun)
+        # a phrase that has been found gains no more, and one that has begun goes on
+        found = known.marks[histories] & self._marks[begun]
+        others = np.flatnonzero(found.astype(bool) | known.has_begun[histories])
+        for n in others.tolist():
+            state = known.heard[histories[n]]
+            gains[n] = self._weight * state.ahead(self.begun.letters[begun[n]]) if state else 0.0
+        return np.where(gains > 0, gains, self.begun.ahead[begun])
+
+    def score(self, known: WordHistories, history: int, begun: int) -> float:
+        """Score of some first letters after a word sequence."""
+        if begun >= len(self._plain) or math.isnan(self._plain.item(begun)):
+            self._add(np.array([begun]))
+        gain: float = self._plain.item(begun)
+        found = known.marks.item(history) & self._marks.item(begun)
+        if found or known.has_begun.item(history):
+            state = known.heard[history]
+            gain = self._weight * state.ahead(self.begun.letters[begun]) if state else 0.0
+        return gain if gain > 0 else self.begun.ahead.item(begun)
+
+    def lead_on(self, known: WordHistories, histories: np.ndarray, begun: np.ndarray) -> np.ndarray:
+        """True where a complete word may be a phrase, or the first of one, (N,)."""
+        self._plain_gains(begun)
+        return known.has_begun[histories] | self._hears[begun]
+
+    def _plain_gains(self, begun: np.ndarray) -> np.ndarray:
+        """Gains of first letters where no phrase has been found or has begun, (N,)."""
+        gains = self._plain[begun] if len(self.begun.ahead) == len(self._plain) else None
+        if gains is None or np.isnan(gains).any():
+            self._add(np.unique(begun))
+            gains = self._plain[begun]
+        return gains
+
+    def _add(self, begun: np.ndarray) -> None:
+        """Keep the gains of first letters, of which some are new."""
+        if more := len(self.begun.ahead) - len(self._plain):
+            self._plain = np.concatenate([self._plain, np.full(more, np.nan)])
+            self._marks = np.concatenate([self._marks, np.zeros(more, np.int64)])
+            self._hears = np.concatenate([self._hears, np.zeros(more, bool)])
+        new = begun[np.isnan(self._plain[begun])]
+        # no phrase begins with letters of which none begins with the first ones
+        before = self.begun.before[new]
+        leads = (before == 0) | np.isnan(self._plain[before]) | (self._marks[before] != 0)
+        self._plain[new] = 0.0
+        for number in new[leads].tolist():
+            node = self._root.follow(self.begun.letters[number])
+            if node is not None:
+                self._plain[number] = self._weight * node.share()
+                self._marks[number], self._hears[number] = node.mark, node.is_word
 
 
 def with_values(array: np.ndarray, start: int, values: Sequence[float]) -> np.ndarray:
@@ -202,21 +274,24 @@ class WordHistories:
     """Word sequences of one search, each once, with their scores. Number 0 has no words.
 
     Args:
-        fusion: The LMs, vocabulary and hotwords.
+        fusion: The LMs, vocabulary and bias list.
         tokens: How the recogniser's tokens make words of letters.
         start: State of the LMs before the first word; None: a sentence's start.
 
     Attributes:
-        scores: Score of each sequence: LM, bonus, unknown words and hotwords, all weighted.
+        scores: Score of each sequence: LM, bonus, unknown words and phrases, all weighted.
         log_probs: Ln P of each sequence by the LM, without the end.
-        hot: The phrases of each sequence.
-        in_phrase: True for each sequence in which a phrase of hotwords has begun.
+        heard: The phrases of each sequence; None without a bias list.
+        marks: Marks of the phrases that have been found.
+        has_begun: True for each sequence in which a phrase has begun.
     """
 
     def __init__(self, fusion: WordFusion, tokens: TokenWords, start: Optional[Any] = None):
         self.fusion, self._tokens = fusion, tokens
-        self.scores, self.in_phrase = np.zeros(1), np.zeros(1, bool)
-        self.log_probs, self.hot = [0.0], [NO_PHRASE]
+        self.scores, self.has_begun = np.zeros(1), np.zeros(1, bool)
+        self.marks = np.zeros(1, np.int64)
+        self.log_probs = [0.0]
+        self.heard: List[Optional[BiasState]] = [fusion.bias.begin() if fusion.bias else None]
         self._last: List[Tuple[int, str]] = [(0, "")]
         self._numbers: Dict[Tuple[int, str], int] = {}
         self._states: List[Any] = [fusion.begin() if start is None else start]
@@ -242,18 +317,37 @@ class WordHistories:
         log_probs = self._ln_p(list(new))
         scores = []
         for ((history, _), letters), log_prob in zip(new.items(), log_probs, strict=True):
-            hot = self.hot[history]
-            gain = fusion.complete(hot, letters) + fusion.lm_weight * log_prob
-            scores.append(self.scores[history] + gain)
+            heard = self.heard_after(history, letters)
+            gain = fusion.complete(letters) + self.phrase_gain(history, heard)
+            scores.append(self.scores[history] + gain + fusion.lm_weight * log_prob)
             self.log_probs.append(self.log_probs[history] + log_prob)
-            self.hot.append(fusion.after(hot, letters))
+            self.heard.append(heard)
         self._last += new
         self._numbers.update(zip(new, range(start, len(self._last)), strict=True))
         self._states += [None] * len(new)
         self.scores = with_values(self.scores, start, scores)
-        in_phrase = [bool(hot.begun) for hot in self.hot[start:]]
-        self.in_phrase = with_values(self.in_phrase, start, in_phrase)
+        states = self.heard[start:]
+        begun = [state is not None and state.has_begun for state in states]
+        self.has_begun = with_values(self.has_begun, start, begun)
+        self.marks = with_values(
+            self.marks, start, [state.marks if state else 0 for state in states]
+        )
         return [self._numbers[word] for word in words]
+
+    def heard_after(self, history: int, letters: str) -> Optional[BiasState]:
+        """Phrases of a sequence and one more word; None without a bias list."""
+        state = self.heard[history]
+        return state.after(self._tokens.word(letters)) if state and letters else state
+
+    def phrase_gain(self, history: int, heard: Optional[BiasState]) -> float:
+        """Gain of phrases that are heard after one more word, weighted."""
+        before = self.heard[history]
+        return self.fusion.bias_weight * (heard.total - before.total) if heard and before else 0.0
+
+    def phrase_score(self, history: int) -> float:
+        """Weight of the phrases of a sequence."""
+        state = self.heard[history]
+        return self.fusion.bias_weight * state.total if state else 0.0
 
     def _written(self, letters: str) -> str:
         """Word of some letters, its accents as an LM knows it."""

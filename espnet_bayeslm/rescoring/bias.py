@@ -84,13 +84,18 @@ def bias_features(bias: BiasLists, nbest: NBest, said: Sequence[str] = ()) -> Fe
 
     Phrases that were said, in whatever reading, are no part of the list: it is a decoy.
     """
-    own = bias.of(nbest.utt)
-    if said:
-        text = unicodedata.normalize("NFC", " ".join(said)).split()
-        sizes = range(1, 1 + max((phrase.count(" ") + 1 for phrase in own.weights), default=0))
-        heard = {" ".join(text[n : n + size]) for size in sizes for n in range(len(text))}
-        own = BiasList(row for row in own.weights.items() if row[0] not in heard)
+    own = decoy_of(bias.of(nbest.utt), said)
     return {BIAS: np.array([own.total(hyp.words) for hyp in nbest.hypotheses])}
+
+
+def decoy_of(bias: BiasList, said: Sequence[str]) -> BiasList:
+    """Bias list without the phrases that were said, in whatever reading."""
+    text = unicodedata.normalize("NFC", " ".join(said)).split()
+    if not text:
+        return bias
+    sizes = range(1, 1 + max((phrase.count(" ") + 1 for phrase in bias.weights), default=0))
+    heard = {" ".join(text[n : n + size]) for size in sizes for n in range(len(text))}
+    return BiasList(row for row in bias.weights.items() if row[0] not in heard)
 
 
 def decoys_of(
@@ -149,7 +154,7 @@ def guarded(
         losses = (
             chosen_errors(*own, weights) - old for own, old in zip(guards, before, strict=True)
         )
-        return any(map(_is_worse, losses))
+        return any(map(is_surely_worse, losses))
 
     for halved in range(HALVINGS + 1):
         weights = dict(chosen.weights)
@@ -182,7 +187,7 @@ def _unbiased_errors(
     return np.array([part.unbiased.errors for part in parts])
 
 
-def _is_worse(losses: np.ndarray) -> bool:
+def is_surely_worse(losses: np.ndarray) -> bool:
     """True if the sum of independent losses is surely above zero."""
     error = math.sqrt(len(losses)) * float(losses.std(ddof=1)) if len(losses) > 1 else 0.0
     return bool(losses.sum() > SURELY_WORSE * error)
