@@ -320,11 +320,12 @@ def test_beams_are_those_of_pyctcdecode(arpa, with_lm, hotwords):
         logits[-1, 1] = -30
         expected = theirs.decode_beams(logits, hotwords=hotwords)
         found = {" ".join(text.words): text for text in search(log_probs_of(logits))}
-        once = [all(f"{beam[0]} ".count(f"{w} ") < 2 for w in hotwords) for beam in expected]
         assert hotwords or {beam[0] for beam in expected} == found.keys()
-        # there a hotword pays each time, which changes the beam
-        for text, *_, logit_score, lm_score in itertools.compress(expected, once):
-            one = found[text]
+        # there a hotword pays each time, which changes the beam, too
+        for text, *_, logit_score, lm_score in expected:
+            one, said = found.get(text), text.split()
+            if hotwords and (one is None or any(said.count(word) > 1 for word in hotwords)):
+                continue
             assert hotwords or one.am_score == pytest.approx(logit_score, abs=1e-4)
             assert one.score - one.am_score == pytest.approx(lm_score - logit_score, abs=1e-4)
 
