@@ -226,7 +226,7 @@ def ctc_lists(
             found = search(log_probs)[:size]
             best.append(found[0].words)
             if traced:
-                add_times(utt, text_frames(found[0], frames, tokens.words))
+                add_times(utt, text_frames(found[0], frames.tolist(), tokens.words))
             hypotheses = (_hypothesis(text, options.hotwords is not None) for text in found)
             yield NBest(utt, tuple(hypotheses))
     if mixture is not None:
