@@ -22,6 +22,7 @@ import gzip
 import importlib
 import importlib.util
 import logging
+import math
 import statistics
 import tempfile
 import time
@@ -130,7 +131,8 @@ class Torchaudio:
             words = NgramScorer(arpa).known_words() or []
             lexicon = arpa.with_name("lexicon.txt")
             lexicon.write_text("".join(f"{w} {' '.join(w)} |\n" for w in words), encoding="utf-8")
-            how = {"lexicon": str(lexicon), "lm": str(arpa), "lm_weight": 0.5, "word_score": 1.5}
+            weights = {"lm_weight": 0.5 * math.log(10.0), "word_score": 1.5}  # of log10 P
+            how = {"lexicon": str(lexicon), "lm": str(arpa), **weights}
         tokens = ["<blank>", *labels[1:]]
         tokens[labels.index(" ")] = "|"
         sizes = {"nbest": 100, "beam_size": 100, "beam_threshold": 10.0, "log_add": True}
@@ -141,8 +143,11 @@ class Torchaudio:
 
     def decode_beams(self, logits: np.ndarray, beam_width: int) -> List[Sequence[str]]:
         """Return the hypotheses."""
-        emissions = torch.tensor(log_probs_of(logits), dtype=torch.float32)[None]
-        (found,) = self._decode(emissions)
+        emissions = torch.tensor(log_probs_of(logits), dtype=torch.float32)
+        # it finds no word that no delimiter follows
+        last = torch.full_like(emissions[:1], -30.0)
+        last[:, self._tokens.index("|")] = 0.0
+        (found,) = self._decode(torch.cat([emissions, last])[None])
         if not self._is_text:
             return [(" ".join(each.words),) for each in found]
         letters = ("".join(self._tokens[n] for n in each.tokens) for each in found)

@@ -92,13 +92,13 @@ class LargeBeam:
         rows, columns = np.nonzero(stays)
         own = beam.keys[rows] - lasts[rows] + tokens[columns]
         found = merged(Beam(own, steps[:, rows, columns]))
+        if stays.all():
+            return found
         # hypotheses of one text take the same steps, unless the token repeats
         steps[:SOURCE, rows, columns] = -np.inf
         starts = _starts(texts)
         moved = _sums(steps, starts) if len(starts) < len(texts) else steps
         rows, columns = np.nonzero(moved[AM] > -np.inf)
-        if not len(rows):
-            return found
         moves = (texts[starts][rows], tokens[columns], moved[:, rows, columns])
         is_open = self._opens[moves[1]]
         if not is_open.all():

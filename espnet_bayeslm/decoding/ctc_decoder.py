@@ -276,16 +276,16 @@ class BeamSearchDecoderCTC:
 
     def _found(
         self, search: CTCSearch, logits: Any, start: Any
-    ) -> Tuple[List[FoundText], np.ndarray]:
+    ) -> Tuple[List[FoundText], List[int]]:
         """Hypotheses of an utterance, and the numbers of the frames that were searched."""
         lm = self._language_model
         if start is not None:
             start = lm.state_of(start) if lm else None
-        log_probs, frames = np.empty((0, len(self._tokens.tokens))), np.empty(0, int)
+        log_probs, frames = np.empty((0, len(self._tokens.tokens))), np.empty(0, np.int64)
         if getattr(logits, "ndim", 1) == 0 or len(logits):
             log_probs, frames = heard_frames(logits)
             log_probs = self._tokens.fitted(log_probs)
-        return search(log_probs, start=start), frames
+        return search(log_probs, start=start), frames.tolist()
 
     def _search(
         self,

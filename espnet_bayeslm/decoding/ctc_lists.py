@@ -243,7 +243,7 @@ def ctc_lists(
             found = search(log_probs, bias=None if lists is None else lists.of(utt))[:size]
             best.append(found[0].words)
             if traced:
-                add_times(utt, text_frames(found[0], frames, tokens.words))
+                add_times(utt, text_frames(found[0], frames.tolist(), tokens.words))
             yield NBest(utt, tuple(_hypothesis(text, score) for text in found))
     if mixture is not None:
         remedy = "Write tokens and LM in one case: --lower true, or another LM."

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional
-
-import numpy as np
+from typing import Any, List, NamedTuple, Optional, Sequence
 
 from espnet_bayeslm.decoding.ctc_frames import WordFrames
 from espnet_bayeslm.decoding.ctc_search import FoundText
@@ -47,13 +45,15 @@ class OutputBeamMPSafe(NamedTuple):
     lm_score: float
 
 
-def output_beam(text: FoundText, state: Any, numbers: np.ndarray, rules: TokenWords) -> OutputBeam:
+def output_beam(
+    text: FoundText, state: Any, numbers: Sequence[int], rules: TokenWords
+) -> OutputBeam:
     """Hypothesis for users.
 
     Args:
         text: A hypothesis that was traced.
         state: State of the LM after it.
-        numbers: Number of each frame that was searched, (T,).
+        numbers: Number of each frame that was searched, T of them.
         rules: How the tokens make words.
     """
     frames = text_frames(text, numbers, rules)

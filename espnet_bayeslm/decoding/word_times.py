@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import Callable, Iterator, List, Optional, Sequence
 
-import numpy as np
-
 from espnet_bayeslm.decoding.ctc_frames import WordFrames, word_frames
 from espnet_bayeslm.decoding.ctc_search import FoundText
 from espnet_bayeslm.decoding.token_words import TokenWords
@@ -16,16 +14,16 @@ Write = Callable[[str, Sequence[WordFrames]], None]
 """Adds the words of an utterance."""
 
 
-def text_frames(text: FoundText, numbers: np.ndarray, rules: TokenWords) -> List[WordFrames]:
+def text_frames(text: FoundText, numbers: Sequence[int], rules: TokenWords) -> List[WordFrames]:
     """Words with their first frame and the frame after their last one.
 
     Args:
         text: A hypothesis that was traced.
-        numbers: Number of each frame that was searched, (T,).
+        numbers: Number of each frame that was searched, T of them.
         rules: How the tokens make words.
     """
     return [
-        (word, (int(numbers[start]), int(numbers[end - 1]) + 1))
+        (word, (numbers[start], numbers[end - 1] + 1))
         for word, (start, end) in word_frames(text.words, text.trace, rules.opens, rules.texts)
     ]
 

@@ -1,7 +1,6 @@
 """CTC prefix beam search: all alignments, torch's loss, LMs, vocabulary, hotwords, pyctcdecode."""
 
 import dataclasses
-import itertools
 import math
 import sys
 from pathlib import Path
