@@ -196,7 +196,8 @@ class FusionTuning:
         than the best one, the next goes half as far from this.
         """
         fusion = self._fusion
-        start = FusionWeights(0.0, 0.0, 0.0 if fusion is None else fusion.ahead_weight)
+        has_ahead = fusion is not None and (fusion.ahead is not None or self._parts.lms)
+        start = FusionWeights(0.0, 0.0, fusion.ahead_weight if fusion and has_ahead else 0.0)
         # lists of a search without phrases say nothing of them
         least_bias = fusion.bias_weight if fusion is not None and self._parts.bias else 0.0
         self.rounds.append(self._decode(start))
