@@ -277,12 +277,11 @@ class WordHistories:
         self._numbers.update(zip(new, range(start, len(self._last)), strict=True))
         self._states += [None] * len(new)
         self.scores = with_values(self.scores, start, scores)
-        heard = self.heard[start:]
-        begun = [state is not None and state.has_begun for state in heard]
+        added = self.heard[start:]
+        begun = [state is not None and state.has_begun for state in added]
         self.has_begun = with_values(self.has_begun, start, begun)
-        self.marks = with_values(
-            self.marks, start, [state.marks if state else 0 for state in heard]
-        )
+        marks = [0 if state is None else state.marks for state in added]
+        self.marks = with_values(self.marks, start, marks)
         return [self._numbers[word] for word in words]
 
     def heard_after(self, history: int, letters: str) -> Optional[BiasState]:
