@@ -237,19 +237,19 @@ class BegunPhrases:
 
     def _plain_gains(self, begun: np.ndarray) -> np.ndarray:
         """Gains of first letters where no phrase has been found or has begun, (N,)."""
-        gains = self._plain[begun] if len(self.begun.ahead) == len(self._plain) else None
-        if gains is None or np.isnan(gains).any():
-            self._add(np.unique(begun))
-            gains = self._plain[begun]
-        return gains
-
-    def _add(self, begun: np.ndarray) -> None:
-        """Keep the gains of first letters, of which some are new."""
         if more := len(self.begun.ahead) - len(self._plain):
             self._plain = np.concatenate([self._plain, np.full(more, np.nan)])
             self._marks = np.concatenate([self._marks, np.zeros(more, np.int64)])
             self._hears = np.concatenate([self._hears, np.zeros(more, bool)])
-        new = begun[np.isnan(self._plain[begun])]
+        gains = self._plain[begun]
+        is_new = np.isnan(gains)
+        if is_new.any():
+            self._add(np.unique(begun[is_new]))
+            gains = self._plain[begun]
+        return gains
+
+    def _add(self, new: np.ndarray) -> None:
+        """Keep the gains of first letters that are new."""
         # no phrase begins with letters of which none begins with the first ones
         before = self.begun.before[new]
         leads = (before == 0) | np.isnan(self._plain[before]) | (self._marks[before] != 0)
@@ -326,12 +326,11 @@ class WordHistories:
         self._numbers.update(zip(new, range(start, len(self._last)), strict=True))
         self._states += [None] * len(new)
         self.scores = with_values(self.scores, start, scores)
-        states = self.heard[start:]
-        begun = [state is not None and state.has_begun for state in states]
+        added = self.heard[start:]
+        begun = [state is not None and state.has_begun for state in added]
         self.has_begun = with_values(self.has_begun, start, begun)
-        self.marks = with_values(
-            self.marks, start, [state.marks if state else 0 for state in states]
-        )
+        marks = [0 if state is None else state.marks for state in added]
+        self.marks = with_values(self.marks, start, marks)
         return [self._numbers[word] for word in words]
 
     def heard_after(self, history: int, letters: str) -> Optional[BiasState]:

@@ -28,6 +28,7 @@ from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 
 # The look-ahead rules an end out that is so many nats less likely than the likeliest token
 END_MARGIN = 8.0
@@ -215,13 +216,16 @@ class FusionLM(LogProbLM):
             # utterances of a batch share prefixes
             self._begun = search, None if mixture is None else mixture.begin()
         ahead = None if self.ahead is None else self.ahead.zero_state()
-        if count % len(self._trees):
-            raise InputError(
-                f"{len(self._trees)} bias lists, and {count} hypotheses begin",
-                remedy="Give one list, or one of each utterance of the batch.",
+        trees = self._trees
+        if count % len(trees):  # ESPnet searches one utterance of a batch again
+            LOG.warning(
+                "%d hypotheses begin, and there are bias lists of %d utterances: none is used."
+                " Give one list, or one of each utterance of the batch.",
+                *(count, len(trees)),
             )
+            trees = [None]
         begun = self._begun[1]
-        texts = [self.payments.begin(begun, tree) for tree in self._trees]
+        texts = [self.payments.begin(begun, tree) for tree in trees]
         each = count // len(texts)
         return [FusionState(text, ahead=ahead) for text in texts for _ in range(each)]
 

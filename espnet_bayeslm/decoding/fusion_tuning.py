@@ -108,7 +108,7 @@ Lists = Mapping[str, Mapping[Ids, Heard]]
 """Utterance id -> its hypotheses, of all rounds, the best of the last round first."""
 
 
-class Parts(NamedTuple):
+class SearchParts(NamedTuple):
     """Scores of a search that have weights.
 
     Attributes:
@@ -182,7 +182,7 @@ class FusionTuning:
         self._fusion = search.lm if isinstance(search.lm, FusionLM) else None
         self._recordings, self._refs = dict(recordings), refs
         self._bias, self._left_out = bias, left_out or LeftOut(len(recordings))
-        self._parts = Parts(bias=bias is not None)
+        self._parts = SearchParts(bias=bias is not None)
         if self._fusion is not None:
             stays = self._fusion.ahead_stays
             self._parts = self._parts._replace(lms=self._fusion.has_lms, ahead=stays)
@@ -196,7 +196,8 @@ class FusionTuning:
         than the best one, the next goes half as far from this.
         """
         fusion = self._fusion
-        start = FusionWeights(0.0, 0.0, 0.0 if fusion is None else fusion.ahead_weight)
+        has_ahead = fusion is not None and (fusion.ahead is not None or self._parts.lms)
+        start = FusionWeights(0.0, 0.0, fusion.ahead_weight if fusion and has_ahead else 0.0)
         # lists of a search without phrases say nothing of them
         least_bias = fusion.bias_weight if fusion is not None and self._parts.bias else 0.0
         self.rounds.append(self._decode(start))
@@ -320,7 +321,7 @@ class FusionTuning:
             heard[ids] = heard[ids]._replace(log_prob=log_prob, ahead=own)
 
 
-class Table(NamedTuple):
+class ListTable(NamedTuple):
     """Hypotheses of lists in columns; lists with decoys follow where there are bias lists.
 
     Attributes:
@@ -340,7 +341,7 @@ class Table(NamedTuple):
         return self.errors[np.arange(len(self.errors)), totals.argmax(1)]
 
 
-def best_weights(lists: Lists, before: FusionWeights, parts: Parts) -> FusionWeights:
+def best_weights(lists: Lists, before: FusionWeights, parts: SearchParts) -> FusionWeights:
     """Weights with the fewest word errors on lists, by the line search that rescoring has.
 
     The recogniser's own scores keep a weight, whatever the lists say. That of a bias list is halved
@@ -350,7 +351,7 @@ def best_weights(lists: Lists, before: FusionWeights, parts: Parts) -> FusionWei
     if not parts.bias:
         return _fewest_errors(table, before, parts)
     decoys = _table(lists, parts, decoy=True)
-    both = Table(*(np.concatenate(pair) for pair in zip(table, decoys, strict=True)))
+    both = ListTable(*(np.concatenate(pair) for pair in zip(table, decoys, strict=True)))
     found, without = _fewest_errors(both, before, parts), parts._replace(bias=False)
     plain_table = table._replace(features=table.features[..., :-1])
     plain = _fewest_errors(plain_table, before, without)
@@ -365,7 +366,7 @@ def best_weights(lists: Lists, before: FusionWeights, parts: Parts) -> FusionWei
     return plain
 
 
-def _fewest_errors(table: Table, before: FusionWeights, parts: Parts) -> FusionWeights:
+def _fewest_errors(table: ListTable, before: FusionWeights, parts: SearchParts) -> FusionWeights:
     """Weights with the fewest word errors on lists."""
     problem = make_problem(*table)._replace(names=parts.names)
     starts = [before, *(before._replace(lm_weight=lm) for lm in STARTS)]
@@ -382,7 +383,9 @@ def _fewest_errors(table: Table, before: FusionWeights, parts: Parts) -> FusionW
     )
 
 
-def _table(lists: Lists, parts: Parts, *, decoy: bool = False, outside: bool = False) -> Table:
+def _table(
+    lists: Lists, parts: SearchParts, *, decoy: bool = False, outside: bool = False
+) -> ListTable:
     """Features and errors of lists; with decoys, or the errors outside of bias lists."""
     filled = [list(heard.items()) for heard in lists.values() if heard]
     sizes = np.array([len(items) for items in filled])
@@ -391,11 +394,11 @@ def _table(lists: Lists, parts: Parts, *, decoy: bool = False, outside: bool = F
     for row, items in enumerate(filled):
         features[row, : len(items)] = [parts.features(i, h, decoy=decoy) for i, h in items]
         errors[row, : len(items)] = [h.outside if outside else h.errors for _, h in items]
-    return Table(features, errors, sizes)
+    return ListTable(features, errors, sizes)
 
 
 def _best_on_grid(
-    before: FusionWeights, errors_of: Callable[[FusionWeights], int], parts: Parts
+    before: FusionWeights, errors_of: Callable[[FusionWeights], int], parts: SearchParts
 ) -> FusionWeights:
     """Weights within the limits with the fewest errors, the mean over neighbours on a grid."""
     from scipy.ndimage import uniform_filter  # takes a while

@@ -11,7 +11,7 @@ from espnet_bayeslm.decoding.fusion_tuning import (
     FusionTuning,
     FusionWeights,
     Heard,
-    Parts,
+    SearchParts,
     best_weights,
 )
 from espnet_bayeslm.lm.mixture import MixtureLM
@@ -45,7 +45,7 @@ def random_lists(num_lists, *, ahead_stays):
 def test_weights_that_make_the_fewest_errors_are_found(ahead_stays):
     lists = random_lists(300, ahead_stays=ahead_stays)
     start = FusionWeights(0.0, 0.0, 0.5)
-    found = best_weights(lists, start, Parts(ahead=ahead_stays))
+    found = best_weights(lists, start, SearchParts(ahead=ahead_stays))
     assert found.lm_weight == pytest.approx(TRUE.lm_weight, rel=0.2)
     assert found.penalty == pytest.approx(TRUE.penalty, abs=0.3)
     expected = TRUE.ahead_weight if ahead_stays else start.ahead_weight
@@ -59,7 +59,7 @@ def test_a_recogniser_that_is_wrong_keeps_a_weight():
         order = sorted(heard, key=lambda ids: heard[ids].am_score)
         for ids in heard:
             heard[ids] = heard[ids]._replace(errors=order.index(ids))
-    found = best_weights(lists, FusionWeights(0.3, 0.0, 0.5), Parts())
+    found = best_weights(lists, FusionWeights(0.3, 0.0, 0.5), SearchParts())
     assert abs(found.lm_weight) <= 1 and abs(found.penalty) <= 4 and found.ahead_weight == 0.5
 
 
@@ -73,7 +73,7 @@ def test_a_round_does_not_leave_the_recogniser_or_the_look_ahead_out(lm_weight, 
         for ids in heard:
             heard[ids] = heard[ids]._replace(errors=order.index(ids))
     start = FusionWeights(lm_weight, 0.0, 0.5)
-    found = best_weights(lists, start, Parts(ahead=ahead_stays))
+    found = best_weights(lists, start, SearchParts(ahead=ahead_stays))
     most = max(1.0, 2 * lm_weight)
     assert 0.5 * most < found.lm_weight <= most
     assert abs(found.penalty) <= 4
@@ -274,7 +274,7 @@ def biased_lists(num_lists, *, decoys, harm=0.0):
 
 
 def test_the_weight_of_a_bias_list_is_tuned_with_the_others():
-    parts, start = Parts(bias=True), FusionWeights(0.0, 0.0, 0.5)
+    parts, start = SearchParts(bias=True), FusionWeights(0.0, 0.0, 0.5)
     found = best_weights(biased_lists(300, decoys=False), start, parts)
     assert found.lm_weight == pytest.approx(0.5, rel=0.25)
     assert found.bias_weight == pytest.approx(4.0, rel=0.35)
@@ -282,7 +282,7 @@ def test_the_weight_of_a_bias_list_is_tuned_with_the_others():
 
 @pytest.mark.parametrize("how", [{"decoys": True}, {"decoys": False, "harm": 0.5}])
 def test_a_bias_list_that_harms_decoys_or_other_words_has_a_smaller_weight(how):
-    parts, start = Parts(bias=True), FusionWeights(0.0, 0.0, 0.5)
+    parts, start = SearchParts(bias=True), FusionWeights(0.0, 0.0, 0.5)
     free = best_weights(biased_lists(300, decoys=False), start, parts)
     found = best_weights(biased_lists(300, **how), start, parts)
     assert found.bias_weight < 0.7 * free.bias_weight
@@ -295,7 +295,7 @@ def test_a_bias_list_alone_has_a_weight():
         order = sorted(heard, key=lambda ids: -true[ids])
         for ids in heard:
             heard[ids] = heard[ids]._replace(log_prob=0.0, errors=order.index(ids))
-    parts = Parts(lms=False, bias=True)
+    parts = SearchParts(lms=False, bias=True)
     found = best_weights(lists, FusionWeights(0.0, 0.0, 0.5), parts)
     assert found.lm_weight == 1.0 and found.bias_weight == pytest.approx(3.0, rel=0.35)
     on_grid = fusion_tuning._best_on_grid(
