@@ -126,7 +126,10 @@ class BeamSearchDecoderCTC:
         hotword_weight: float = HOTWORD_WEIGHT,
         lm_start_state: Any = None,
     ) -> str:
-        """Text of the best hypothesis of `decode_beams` with `prune_history`."""
+        """Text of the best hypothesis of `decode_beams` with `prune_history`.
+
+        Where words are hardly told apart, `decode_beams` without it may find a better one.
+        """
         sizes = (beam_width, beam_prune_logp, token_min_logp)
         words = (phrases_of(hotwords), hotword_weight)
         search = self._search(*sizes, *words, prune_history=True, traced=False)
@@ -281,7 +284,8 @@ class BeamSearchDecoderCTC:
         if start is not None:
             start = lm.state_of(start) if lm else None
         log_probs, frames = np.empty((0, len(self._tokens.tokens))), np.empty(0, np.int64)
-        if getattr(logits, "ndim", 1) == 0 or len(logits):
+        is_list = hasattr(logits, "__len__") and getattr(logits, "ndim", 1) > 0
+        if not is_list or len(logits):
             log_probs, frames = heard_frames(logits)
             log_probs = self._tokens.fitted(log_probs)
         return search(log_probs, start), frames.tolist()
