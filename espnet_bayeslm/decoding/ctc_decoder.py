@@ -31,6 +31,7 @@ from espnet_bayeslm.decoding.ctc_tokens import as_texts
 from espnet_bayeslm.decoding.ctc_words import WordFusion
 from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, Hotwords, letters_of
 from espnet_bayeslm.decoding.logits import heard_frames
+from espnet_bayeslm.decoding.word_times import WordTimes
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, unpacked_text, write_text
@@ -113,8 +114,8 @@ class BeamSearchDecoderCTC:
         search = self._search(*sizes, *words, prune_history=prune_history, traced=True)
         found, frames = self._found(search, logits, lm_start_state)
         get_state = self._language_model.given_state if self._language_model else lambda _: None
-        rules = self._tokens.words
-        return [output_beam(text, get_state(text.state), frames, rules) for text in found]
+        times = WordTimes(frames, self._tokens.words)
+        return [output_beam(text, get_state(text.state), times) for text in found]
 
     def decode(
         self,

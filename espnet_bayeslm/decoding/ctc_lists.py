@@ -13,7 +13,7 @@ from espnet_bayeslm.decoding.ctc_tokens import CTCTokens, as_texts, read_tokens
 from espnet_bayeslm.decoding.ctc_words import UnlistedWords, Vocabulary, WordFusion
 from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, Hotwords, read_hotwords
 from espnet_bayeslm.decoding.logits import heard_frames, log_probs_of, read_logits
-from espnet_bayeslm.decoding.word_times import ctm_writer, text_frames
+from espnet_bayeslm.decoding.word_times import WordTimes, ctm_writer
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
@@ -226,7 +226,7 @@ def ctc_lists(
             found = search(log_probs)[:size]
             best.append(found[0].words)
             if traced:
-                add_times(utt, text_frames(found[0], frames.tolist(), tokens.words))
+                add_times(utt, WordTimes(frames.tolist(), tokens.words).of(found[0]))
             hypotheses = (_hypothesis(text, options.hotwords is not None) for text in found)
             yield NBest(utt, tuple(hypotheses))
     if mixture is not None:
