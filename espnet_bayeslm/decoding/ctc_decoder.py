@@ -32,6 +32,7 @@ from espnet_bayeslm.decoding.ctc_tokens import as_texts
 from espnet_bayeslm.decoding.ctc_words import WordFusion
 from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, check_hotword, hotword_list
 from espnet_bayeslm.decoding.logits import heard_frames
+from espnet_bayeslm.decoding.word_times import WordTimes
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, unpacked_text, write_text
@@ -114,8 +115,8 @@ class BeamSearchDecoderCTC:
         search = self._search(*sizes, *words, prune_history=prune_history, traced=True)
         found, frames = self._found(search, logits, lm_start_state)
         get_state = self._language_model.given_state if self._language_model else lambda _: None
-        rules = self._tokens.words
-        return [output_beam(text, get_state(text.state), frames, rules) for text in found]
+        times = WordTimes(frames, self._tokens.words)
+        return [output_beam(text, get_state(text.state), times) for text in found]
 
     def decode(
         self,
@@ -127,7 +128,10 @@ class BeamSearchDecoderCTC:
         hotword_weight: float = HOTWORD_WEIGHT,
         lm_start_state: Any = None,
     ) -> str:
-        """Text of the best hypothesis of `decode_beams` with `prune_history`."""
+        """Text of the best hypothesis of `decode_beams` with `prune_history`.
+
+        Where words are hardly told apart, `decode_beams` without it may find a better one.
+        """
         sizes = (beam_width, beam_prune_logp, token_min_logp)
         words = (phrases_of(hotwords), hotword_weight)
         search = self._search(*sizes, *words, prune_history=True, traced=False)
@@ -282,7 +286,8 @@ class BeamSearchDecoderCTC:
         if start is not None:
             start = lm.state_of(start) if lm else None
         log_probs, frames = np.empty((0, len(self._tokens.tokens))), np.empty(0, np.int64)
-        if getattr(logits, "ndim", 1) == 0 or len(logits):
+        is_list = hasattr(logits, "__len__") and getattr(logits, "ndim", 1) > 0
+        if not is_list or len(logits):
             log_probs, frames = heard_frames(logits)
             log_probs = self._tokens.fitted(log_probs)
         return search(log_probs, start=start), frames.tolist()

@@ -1,4 +1,4 @@
-"""Frames of a CTC search: their likely tokens, and the frames of the words that are found.
+"""Frames of a CTC search: their likely tokens, and the tokens of alignments.
 
 Frames in a row whose one likely token is the same are one step: after the first of them all
 hypotheses end in that token, and the others add the same to all.
@@ -7,7 +7,7 @@ hypotheses end in that token, and the others add the same to all.
 from __future__ import annotations
 
 import itertools
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -16,8 +16,6 @@ LEAST = -1e9
 
 Trace = Optional[Tuple[Any, int, int, int]]
 """Tokens of an alignment: (trace of the tokens before, token, its first frame, the frame after)."""
-WordFrames = Tuple[str, Tuple[int, int]]
-"""A word, its first frame, and the frame after its last one."""
 
 
 class FrameStep(NamedTuple):
@@ -75,29 +73,3 @@ def grown(trace: Trace, token: int, goes_on: bool, step: FrameStep) -> Trace:
     if goes_on and trace is not None:
         return (trace[0], token, trace[2], step.end)
     return (trace, token, step.start, step.end)
-
-
-def word_frames(
-    words: Sequence[str], trace: Trace, opens: Sequence[bool], texts: Sequence[str]
-) -> List[WordFrames]:
-    """Words with the frames of their tokens.
-
-    Args:
-        words: The words.
-        trace: The alignment.
-        opens: True for each token that begins a word.
-        texts: The letters of each token.
-    """
-    frames: List[Tuple[int, int]] = []
-    end = None
-    while trace is not None:
-        trace, token, start, after = trace
-        if texts[token]:
-            end = after if end is None else end
-            first = start
-        if opens[token] and end is not None:
-            frames.append((first, end))
-            end = None
-    if end is not None:
-        frames.append((first, end))
-    return list(zip(words, reversed(frames), strict=True))

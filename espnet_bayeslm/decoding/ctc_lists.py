@@ -14,7 +14,7 @@ from espnet_bayeslm.decoding.ctc_tokens import CTCTokens, as_texts, read_tokens
 from espnet_bayeslm.decoding.ctc_words import UnlistedWords, Vocabulary, WordFusion
 from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, read_hotwords
 from espnet_bayeslm.decoding.logits import heard_frames, log_probs_of, read_logits
-from espnet_bayeslm.decoding.word_times import ctm_writer, text_frames
+from espnet_bayeslm.decoding.word_times import WordTimes, ctm_writer
 from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.loading.component_options import MixtureOptions
@@ -243,7 +243,7 @@ def ctc_lists(
             found = search(log_probs, bias=None if lists is None else lists.of(utt))[:size]
             best.append(found[0].words)
             if traced:
-                add_times(utt, text_frames(found[0], frames.tolist(), tokens.words))
+                add_times(utt, WordTimes(frames.tolist(), tokens.words).of(found[0]))
             yield NBest(utt, tuple(_hypothesis(text, score) for text in found))
     if mixture is not None:
         remedy = "Write tokens and LM in one case: --lower true, or another LM."

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Sequence
+from typing import Any, List, NamedTuple, Optional
 
-from espnet_bayeslm.decoding.ctc_frames import WordFrames
 from espnet_bayeslm.decoding.ctc_search import FoundText
-from espnet_bayeslm.decoding.token_words import TokenWords
-from espnet_bayeslm.decoding.word_times import text_frames
+from espnet_bayeslm.decoding.word_times import WordFrames, WordTimes
 
 
 class _Beam(NamedTuple):
@@ -45,18 +43,15 @@ class OutputBeamMPSafe(NamedTuple):
     lm_score: float
 
 
-def output_beam(
-    text: FoundText, state: Any, numbers: Sequence[int], rules: TokenWords
-) -> OutputBeam:
+def output_beam(text: FoundText, state: Any, times: WordTimes) -> OutputBeam:
     """Hypothesis for users.
 
     Args:
         text: A hypothesis that was traced.
         state: State of the LM after it.
-        numbers: Number of each frame that was searched, T of them.
-        rules: How the tokens make words.
+        times: Frames of its words.
     """
-    frames = text_frames(text, numbers, rules)
-    beam = OutputBeam(" ".join(text.words), state, frames, text.am_score, text.score)
+    frames, scores = times.of(text), (text.am_score, text.score)
+    beam = OutputBeam(" ".join(text.words), state, frames, *scores)
     beam.log_prob, beam.hotword_score = text.lm_score, text.phrase_score
     return beam

@@ -126,6 +126,7 @@ def test_no_frames_are_an_empty_text(with_lm, empty, arpa):
         (np.where(np.eye(3, 4) > 0, np.nan, 0.0), "the largest logit of frame 0 is nan"),
         (np.zeros((2, 3, 4)), "an array 2x3x4"),
         (np.array(3.0), "an array no of float64"),
+        (None, "an array no of object"),
         ([[0.0, 1.0], [1.0]], "frames x tokens of numbers were expected"),
     ],
 )

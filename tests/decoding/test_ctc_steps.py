@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from espnet_bayeslm.decoding import ctc_search
-from espnet_bayeslm.decoding.ctc_frames import FrameStep, steps_of, word_frames
+from espnet_bayeslm.decoding.ctc_frames import FrameStep, steps_of
 from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
 from espnet_bayeslm.decoding.ctc_words import WordFusion
 from espnet_bayeslm.decoding.logits import log_probs_of
+from espnet_bayeslm.decoding.word_times import WordTimes
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "oracles"))
@@ -24,9 +25,8 @@ from test_ctc_search import LETTERS, PIECES, WIDE, logits_of, spoken
 
 def framed(found, tokens):
     """Texts and frames of hypotheses, and their scores."""
-    rules = tokens.words
-    texts = [(t.words, word_frames(t.words, t.trace, rules.opens, rules.texts)) for t in found]
-    return texts, [(text.am_score, text.score) for text in found]
+    times = WordTimes(range(10**6), tokens.words)
+    return [times.of(text) for text in found], [(text.am_score, text.score) for text in found]
 
 
 @pytest.mark.parametrize("prune_history", [False, True])
@@ -90,10 +90,11 @@ def test_frames_of_words_are_those_of_the_best_alignment(labels, limit, monkeypa
     tokens = CTCTokens(labels)
     rules = tokens.words
     log_probs = log_probs_of(logits_of(5, len(labels), seed=4))
+    times = WordTimes(range(5), rules)
     found = CTCSearch(tokens, WordFusion(), WIDE)(log_probs)
     assert len(found) > 20
     for text in found[:20]:
-        frames = word_frames(text.words, text.trace, rules.opens, rules.texts)
+        frames = times.of(text)
         expected = best_frames(log_probs, text.words, tokens.blank, rules.opens, rules.texts)
         assert frames == list(zip(text.words, expected, strict=True))
 
