@@ -6,8 +6,8 @@ of the CPU, rounds are interleaved, and medians of the rounds' ratios are printe
 the distinct (words, word) whose ln P the LM was asked for; "calls" are the calls that did so.
 
 Bias lists hold words of random letters, and for each utterance a word that it holds. Times are
-those over one list of ten phrases: one of 10,000, and lists of 100 of each utterance over one
-list of 100 for all.
+those over one list of ten phrases: one of 10,000, and a list of 100 that each utterance has for
+itself over the same list for all.
 """
 
 from __future__ import annotations
@@ -161,7 +161,8 @@ def measure_bias(arpa: Path, logits: Sequence[np.ndarray], rounds: int) -> None:
     fusion = WordFusion(mixture=mixture, vocabulary=vocabulary, bias_weight=3.0)
     every = [log_probs_of(each) for each in logits]
     ways = {f"bias list of {size}": bias_lists(1, size, rng) * count for size in (10, 10_000, 100)}
-    ways["100 of each utterance"] = bias_lists(count, 100, rng)
+    same = ways["bias list of 100"][0].weights.items()
+    ways["100, each its own"] = [BiasList(same) for _ in logits]
     base = dict(zip(ways, ("bias list of 10",) * 3 + ("bias list of 100",), strict=True))
     searches = {name: CTCSearch(tokens, fusion, BeamOptions()) for name in ways}
     seconds: Dict[str, List[float]] = {name: [] for name in ways}
