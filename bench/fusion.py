@@ -7,7 +7,7 @@ so that all see the same machine. "alone + lists" is the search without an LM, t
 best by the LMs of the fusion. "steps" are those of the search: a search with an LM may end later.
 
 Bias lists hold words of random letters: one list of ten phrases, one of 10,000, one of 100, and
-the same list that each utterance has for itself. "/ 10" is the time of a step over that with the list of ten.
+the same list that each utterance has for itself. "/ 10" is the time of a step over that with ten.
 """
 
 from __future__ import annotations

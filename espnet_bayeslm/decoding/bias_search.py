@@ -8,6 +8,7 @@ The time of a step does not depend on the length of the list.
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 from typing import (
     Any,
@@ -103,20 +104,24 @@ class PhraseNode:
         """Row of the phrase that pays most for a letter; -1 in an empty list."""
         return self._rows[0] if self._rows else -1
 
-    @property
-    def mark(self) -> int:
-        """Mark of this phrase."""
-        return 1 << self.best % MARKS
-
-    @property
-    def is_word(self) -> bool:
-        """True if these letters are a phrase, or its first words."""
-        return self.phrase is not None or " " in self.after
-
     def share(self, found: FrozenSet[int] = NO_PHRASES) -> float:
         """Weight that the letters have of the best phrase, those aside that are found."""
         row = next((row for row in self._rows if row not in found), None)
         return 0.0 if row is None else self._phrases.rates[row] * self._size
+
+
+class Opening(NamedTuple):
+    """First letters of phrases, within their first word.
+
+    Attributes:
+        share: Weight that these letters have of the best phrase.
+        mark: Mark of that phrase.
+        is_word: True if the letters are a phrase, or its first word.
+    """
+
+    share: float
+    mark: int
+    is_word: bool
 
 
 class Start(NamedTuple):
@@ -207,7 +212,6 @@ class BiasTree:
 
     Attributes:
         most: The largest weight of a phrase.
-        root: Node of no letters.
     """
 
     def __init__(self, bias: BiasList, words: TokenWords):
@@ -222,11 +226,23 @@ class BiasTree:
         rows.sort(key=lambda row: -row[2])
         columns = Phrases(*zip(*rows, strict=True)) if rows else Phrases((), (), ())
         self._phrases, self.most = columns, max(columns.weights, default=0.0)
-        self.root = PhraseNode(columns, range(len(rows)))
+        self._root = PhraseNode(columns, range(len(rows)))
 
     def begin(self) -> BiasState:
         """State before the first word; what it and those after it keep goes with them."""
-        return BiasState(self, [Start((), self.root, NO_PHRASES, 0.0)])
+        return BiasState(self, [Start((), self._root, NO_PHRASES, 0.0)])
+
+    @functools.cached_property
+    def openings(self) -> Dict[str, Opening]:
+        """First letters of all phrases, within their first word."""
+        firsts = [letters.partition(" ")[0] for letters in self._phrases.letters]
+        whole, found = frozenset(firsts), {}
+        for row, (word, rate) in enumerate(zip(firsts, self._phrases.rates, strict=True)):
+            for end in range(1, len(word) + 1):
+                letters = word[:end]
+                if letters not in found:
+                    found[letters] = Opening(rate * end, 1 << row % MARKS, letters in whole)
+        return found
 
     def starts(self, first: Start, words: Tuple[str, ...]) -> List[Start]:
         """Words that may yet become a phrase, read from the left as `BiasList.held` reads them.
@@ -237,7 +253,7 @@ class BiasTree:
         """
         found, total, starts = first.found, first.total, []
         while words:
-            node: Optional[PhraseNode] = self.root
+            node: Optional[PhraseNode] = self._root
             phrase, size = None, 1
             for n, word in enumerate(words, 1):
                 node = node and node.follow(word if n == 1 else f" {word}")
@@ -248,7 +264,7 @@ class BiasTree:
             if phrase is not None and phrase not in found:
                 found, total = found | {phrase}, total + self._phrases.weights[phrase]
             words = words[size:]
-        return [*starts, Start((), self.root, found, total)]
+        return [*starts, Start((), self._root, found, total)]
 
 
 class TokenSteps(NamedTuple):

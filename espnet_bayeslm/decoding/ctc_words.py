@@ -10,7 +10,7 @@ import bisect
 import dataclasses
 import math
 import unicodedata
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -136,7 +136,6 @@ class BegunWords:
         letters: The letters.
         ahead: Score of the letters, until the word is complete, where no phrase begins with them.
         complete: Score of the word that they are, without the LM's ln P and phrases.
-        before: Number of some of their first letters.
     """
 
     def __init__(self, fusion: WordFusion, texts: Sequence[str]):
@@ -145,8 +144,7 @@ class BegunWords:
         self.moves: Dict[int, int] = {}
         self.letters: List[str] = []
         self.ahead, self.complete = np.empty(0), np.empty(0)
-        self.before = np.empty(0, np.int64)
-        self._add({"": 0})
+        self._add([""])
 
     def after(self, begun: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """Letters after one more token each, (N,); -1: not known yet."""
@@ -163,24 +161,25 @@ class BegunWords:
 
     def add_after(self, begun: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """Letters after one more token each, (N,), which are made where they are new."""
-        before = begun.tolist()
-        pairs = zip(before, tokens.tolist(), strict=True)
+        pairs = zip(begun.tolist(), tokens.tolist(), strict=True)
         found = [self.letters[number] + self._texts[token] for number, token in pairs]
-        new = zip(found, before, strict=True)
-        self._add({letters: n for letters, n in new if letters not in self._numbers})
+        self._add([letters for letters in dict.fromkeys(found) if letters not in self._numbers])
         numbers = [self._numbers[letters] for letters in found]
         keys = (begun * len(self._texts) + tokens).tolist()
         self.moves.update(zip(keys, numbers, strict=True))
         return np.array(numbers, np.int64)
 
-    def _add(self, new: Mapping[str, int]) -> None:
-        """Keep new letters, after the numbers of their first ones, and their scores."""
+    def number(self, letters: str) -> Optional[int]:
+        """Number of some letters; None: they are not known yet."""
+        return self._numbers.get(letters)
+
+    def _add(self, new: Sequence[str]) -> None:
+        """Keep new letters and their scores."""
         start = len(self.letters)
         self.letters += new
         self._numbers.update(zip(new, range(start, len(self.letters)), strict=True))
         fusion = self._fusion
         self.ahead = with_values(self.ahead, start, [*map(fusion.ahead, new)])
-        self.before = with_values(self.before, start, [*new.values()])
         complete = [fusion.complete(word) if word else 0.0 for word in new]
         self.complete = with_values(self.complete, start, complete)
 
@@ -196,11 +195,15 @@ class BegunPhrases:
 
     def __init__(self, bias: BiasTree, weight: float, begun: BegunWords):
         self.bias, self.begun = bias, begun
-        self._weight, self._root = weight, bias.root
-        # gains where no phrase has been found or has begun; NaN: not known yet
-        self._plain = np.full(len(begun.ahead), np.nan)
+        self._weight, self._known = weight, len(begun.letters)
+        # where no phrase has been found or has begun
+        self._plain = np.zeros(len(begun.ahead))
         self._marks = np.zeros(len(begun.ahead), np.int64)
         self._hears = np.zeros(len(begun.ahead), bool)
+        for letters in bias.openings:
+            number = begun.number(letters)
+            if number is not None:
+                self._add(number, letters)
 
     def ahead(self, known: WordHistories, histories: np.ndarray, begun: np.ndarray) -> np.ndarray:
         """Scores of first letters, which have their gain where phrases begin with them, (N,).
@@ -210,7 +213,8 @@ class BegunPhrases:
             histories: Word sequences before them, (N,).
             begun: The letters, (N,).
         """
-        gains = self._plain_gains(begun)
+        self._grow()
+        gains = self._plain[begun]
         # a phrase that has been found gains no more, and one that has begun goes on
         found = known.marks[histories] & self._marks[begun]
         others = np.flatnonzero(found.astype(bool) | known.has_begun[histories])
@@ -221,8 +225,8 @@ class BegunPhrases:
 
     def score(self, known: WordHistories, history: int, begun: int) -> float:
         """Score of some first letters after a word sequence."""
-        if begun >= len(self._plain) or math.isnan(self._plain.item(begun)):
-            self._add(np.array([begun]))
+        if begun >= self._known:
+            self._grow()
         gain: float = self._plain.item(begun)
         found = known.marks.item(history) & self._marks.item(begun)
         if found or known.has_begun.item(history):
@@ -232,33 +236,25 @@ class BegunPhrases:
 
     def lead_on(self, known: WordHistories, histories: np.ndarray, begun: np.ndarray) -> np.ndarray:
         """True where a complete word may be a phrase, or the first of one, (N,)."""
-        self._plain_gains(begun)
+        self._grow()
         return known.has_begun[histories] | self._hears[begun]
 
-    def _plain_gains(self, begun: np.ndarray) -> np.ndarray:
-        """Gains of first letters where no phrase has been found or has begun, (N,)."""
+    def _grow(self) -> None:
+        """Keep the gains of letters that are new."""
         if more := len(self.begun.ahead) - len(self._plain):
-            self._plain = np.concatenate([self._plain, np.full(more, np.nan)])
+            self._plain = np.concatenate([self._plain, np.zeros(more)])
             self._marks = np.concatenate([self._marks, np.zeros(more, np.int64)])
             self._hears = np.concatenate([self._hears, np.zeros(more, bool)])
-        gains = self._plain[begun]
-        is_new = np.isnan(gains)
-        if is_new.any():
-            self._add(np.unique(begun[is_new]))
-            gains = self._plain[begun]
-        return gains
+        for number in range(self._known, len(self.begun.letters)):
+            if (letters := self.begun.letters[number]) in self.bias.openings:
+                self._add(number, letters)
+        self._known = len(self.begun.letters)
 
-    def _add(self, new: np.ndarray) -> None:
-        """Keep the gains of first letters that are new."""
-        # no phrase begins with letters of which none begins with the first ones
-        before = self.begun.before[new]
-        leads = (before == 0) | np.isnan(self._plain[before]) | (self._marks[before] != 0)
-        self._plain[new] = 0.0
-        for number in new[leads].tolist():
-            node = self._root.follow(self.begun.letters[number])
-            if node is not None:
-                self._plain[number] = self._weight * node.share()
-                self._marks[number], self._hears[number] = node.mark, node.is_word
+    def _add(self, number: int, letters: str) -> None:
+        """Keep the gain of letters with which a phrase begins."""
+        opening = self.bias.openings[letters]
+        self._plain[number] = self._weight * opening.share
+        self._marks[number], self._hears[number] = opening.mark, opening.is_word
 
 
 def with_values(array: np.ndarray, start: int, values: Sequence[float]) -> np.ndarray:
