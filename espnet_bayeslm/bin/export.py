@@ -6,6 +6,7 @@ import dataclasses
 from typing import Optional
 
 from espnet_bayeslm.loading.component_options import MixtureOptions, SubtractOptions
+from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.scoring.perplexity import read_sentences
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
@@ -63,6 +64,18 @@ class ExportOptions(SubtractOptions):
         None,
         group=FUSION,
     )
+    bias: Optional[str] = option(
+        "Words and phrases that the search prefers, such as names: a phrase on each line, perhaps"
+        " with a tab and its weight; with LMs or alone",
+        None,
+        group=FUSION,
+    )
+    bias_weight: float = option(
+        "Weight of each phrase that a hypothesis holds, in nats, where that of the LMs is 1",
+        BIAS_WEIGHT,
+        group=FUSION,
+        least=0,
+    )
     output: str = option("The folder to write")
 
 
@@ -72,7 +85,9 @@ def export(options: ExportOptions) -> None:
     from espnet_bayeslm.mixture.mixture_export import write_mixture
 
     lms, ngrams, output = options.lms, options.ngrams, options.output
-    if not lms and not ngrams:
+    if options.bias is not None and options.format != "fusion":
+        raise InputError("--bias, and no --format fusion", remedy="Leave it out.")
+    if not (lms or ngrams or options.bias):
         raise InputError("no LM", remedy="Give --lm EXP.")
     if options.base and options.format != "peft":
         raise InputError("--base, and no --format peft", remedy="Leave it out.")
@@ -111,7 +126,8 @@ def _export_fusion(options: ExportOptions) -> None:
             "--format fusion without --asr_exp",
             remedy="Give the recogniser's experiment: it has the tokens.",
         )
-    if options.ahead is None:
+    ahead = options.ahead and LookAhead(options.ahead, options.ahead_weight, options.ahead_stays)
+    if not ahead and (options.lms or options.ngrams):
         raise InputError(
             "--format fusion without --ahead: hypotheses that complete no word would cost nothing",
             remedy="Make one in seconds: bayeslm ngram --asr_exp EXP --text TEXT --arpa FILE.",
@@ -123,10 +139,12 @@ def _export_fusion(options: ExportOptions) -> None:
         options.output,
         asr_exp=options.asr_exp,
         options=part_of(MixtureOptions, options),
-        ahead=LookAhead(options.ahead, options.ahead_weight, options.ahead_stays),
+        ahead=ahead or None,
         interval=options.interval,
         normalize=options.normalize,
         sentences=None if sentences is None else [*sentences],
+        bias=options.bias,
+        bias_weight=options.bias_weight,
     )
 
 

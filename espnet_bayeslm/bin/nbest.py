@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Dict, Iterator, Optional, Sequence
 
 from espnet_bayeslm.decoding.ctc_lists import CTCOptions, ctc_lists
+from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.loading.component_options import GPUOptions, MixtureOptions
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.types import NBest
@@ -19,6 +20,7 @@ from espnet_bayeslm.recognisers.recordings import (
     read_samples,
 )
 from espnet_bayeslm.recognisers.whisper import WhisperSearch
+from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.utils.cli import Tool, device_of, progress
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
@@ -61,6 +63,23 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
     )
     ctc_weight: float = option("Weight of CTC in ESPnet's beam search", 0.3)
     penalty: float = option("Bonus of each token in ESPnet's beam search", 0.0)
+    bias: Optional[str] = option(
+        "Words and phrases that an utterance may hold, such as names, for the search of ESPnet or"
+        ' ctc: JSON lines {"utt": .., "words": [..]}, a Kaldi archive, or plain text for all'
+        " utterances, a phrase on each line, perhaps with a tab and its weight",
+        None,
+    )
+    bias_weight: Optional[float] = option(
+        "Weight of each phrase that a hypothesis holds, in nats of the recogniser (default: as"
+        f" tuned in the fusion, else {BIAS_WEIGHT:g})",
+        None,
+        least=0,
+    )
+    normalize: str = option(
+        "Steps that words and phrases of --bias go through before they are compared, as of `bayeslm"
+        " rescore`, without those that read several words; a fusion has its own, ctc --lower",
+        "",
+    )
     language: str = option("Language of a multilingual Whisper model", "en")
     nbest: int = option(
         "Hypotheses of a list, at most, and the beam of ESPnet and Whisper", 20, least=1
@@ -74,9 +93,10 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
             if (getattr(self, name) is None) == (name in needed):
                 problem = "is needed" if name in needed else "has no meaning"
                 raise InputError(f"--{name} {problem} with --recogniser {self.recogniser}")
+        self._check_bias()
         if self.recogniser == "ctc":
             return
-        for name in ("hotwords", "unigrams", "blank", "ngrams", "weights"):
+        for name in ("hotwords", "unigrams", "blank", "ngrams", "weights", "ctm"):
             if getattr(self, name):
                 problem = f"--{name.removesuffix('s') if name == 'ngrams' else name}"
                 raise InputError(f"{problem} has no meaning with --recogniser {self.recogniser}")
@@ -89,6 +109,23 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
             problem = f"{len(self.lms)} LMs with --recogniser {self.recogniser}, which takes one"
             raise InputError(problem, remedy="Rescore the lists with the others.")
 
+    def _check_bias(self) -> None:
+        """Raise an InputError where options of bias lists have no meaning."""
+        problem = ""
+        if self.bias is None:
+            given = {"--bias_weight": self.bias_weight, "--normalize": self.normalize or None}
+            names = [name for name, value in given.items() if value is not None]
+            problem = f"{names[0]} without --bias" if names else ""
+        elif self.recogniser not in ("espnet", "ctc"):
+            problem = f"--bias with --recogniser {self.recogniser}, whose search takes none"
+        elif self.hotwords is not None:
+            problem = "--bias and --hotwords"
+        elif self.normalize and (self.lms or self.recogniser == "ctc"):
+            other = "--lower" if self.recogniser == "ctc" else "a fusion, which has its own"
+            problem = f"--normalize with {other}"
+        if problem:
+            raise InputError(problem, remedy="Leave it out, or rescore the lists with --bias.")
+
 
 def recogniser_of(options: NbestOptions) -> Any:
     """The recogniser that the options ask for: samples in, hypotheses out."""
@@ -100,8 +137,22 @@ def recogniser_of(options: NbestOptions) -> Any:
     if options.recogniser == "whisper":
         return WhisperSearch(model, language=options.language, size=size, device=device)
     lm_weight = 0.3 if options.lm_weight is None else options.lm_weight
-    weights = {"ctc_weight": options.ctc_weight, "penalty": options.penalty}
-    return BeamSearch(model, lm=lm, lm_weight=lm_weight, **weights, size=size, device=device)
+    how: Dict[str, Any] = {name: getattr(options, name) for name in ("ctc_weight", "penalty")}
+    how.update(bias_weight=options.bias_weight, size=size, device=device)
+    if options.bias is None or lm is not None:
+        search = BeamSearch(model, lm=lm, lm_weight=lm_weight, **how)
+    else:
+        from espnet_bayeslm.decoding.fusion_export import bias_fusion
+
+        with bias_fusion(model, options.normalize) as fusion:
+            search = BeamSearch(model, lm=fusion, lm_weight=1.0, **how)
+    if options.bias is not None and not search.takes_bias:
+        raise InputError(
+            "--bias, and the LM of the search is no fusion",
+            path=lm,
+            remedy="Leave --lm out, or give a fusion: bayeslm export --format fusion.",
+        )
+    return search
 
 
 def recognised(options: NbestOptions) -> Iterator[NBest]:
@@ -110,9 +161,13 @@ def recognised(options: NbestOptions) -> Iterator[NBest]:
     recogniser = recogniser_of(options)
     left_out = LeftOut(len(recordings))
     usable = checked_recordings(recordings, recogniser, left_out)
+    bias: Optional[BiasLists] = None
+    if options.bias is not None:
+        bias = recogniser.lm.payments.read_bias(options.bias, [*usable])
     for utt, path in progress(usable.items(), desc="recognise", unit="utt"):
+        given = () if bias is None else (bias.of(utt),)
         try:
-            found = NBest(utt, tuple(recogniser(read_samples(path))))
+            found = NBest(utt, tuple(recogniser(read_samples(path), *given)))
         except Exception as error:  # a recogniser may raise any
             left_out.add(utt, path, error)
         else:
@@ -126,6 +181,8 @@ def searched(options: NbestOptions) -> Iterator[NBest]:
         options,
         part_of(MixtureOptions, options),
         lm_weight=0.5 if options.lm_weight is None else options.lm_weight,
+        bias=options.bias,
+        bias_weight=BIAS_WEIGHT if options.bias_weight is None else options.bias_weight,
         size=options.nbest,
         device=device_of(options.ngpu),
     )

@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence
 
 from espnet_bayeslm.bin.nbest import checked_recordings, find_recordings, read_samples
+from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.evaluation.transcripts import has_words
 from espnet_bayeslm.evaluation.wer import Counted, read_transcripts
 from espnet_bayeslm.lm import FUSION
 from espnet_bayeslm.loading.component_options import GPUOptions
 from espnet_bayeslm.loading.experiment import find_files
+from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.utils.cli import Tool, device_of, progress
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_yaml_mapping, write_yaml
+from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping, write_yaml
 from espnet_bayeslm.utils.folders import staged
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import ToolOptions, option
@@ -26,25 +28,52 @@ class TuneFusionOptions(GPUOptions, ToolOptions):
     """Options of `bayeslm tune_fusion`."""
 
     asr_exp: str = option("ESPnet's recogniser: its experiment folder or checkpoint")
-    lm: str = option(
+    lm: Optional[str] = option(
         "An LM of the recogniser's tokens: the folder that `bayeslm export --format fusion` has"
-        " written, or an experiment of `bayeslm train --asr_exp`"
+        " written, or an experiment of `bayeslm train --asr_exp`; none with --bias alone",
+        None,
     )
     audio: str = option("Recordings to tune on: a wav.scp, or a folder of audio files")
     ref: str = option("Their transcripts, a Kaldi text")
     output: str = option("The folder to write: the LM with tuned weights, and decode.yaml")
+    bias: Optional[str] = option(
+        "Bias lists of the recordings, as of `bayeslm nbest`: the weight of their phrases is tuned"
+        " too (default: the list that the fusion has, if any)",
+        None,
+    )
+    normalize: str = option(
+        "Steps that words and phrases go through before they are compared, with --bias and no --lm",
+        "",
+    )
     beam_size: int = option("Beam of the search, and hypotheses of a list", 10, least=2)
     ctc_weight: float = option("Weight of CTC in the search", 0.3, least=0, most=1)
     num_rounds: int = option("Decodings with the LM, at most", 5, least=1)
     num_utts: int = option("Utterances to tune on, spread over the set; 0: all", 0, least=0)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lm is None and self.bias is None:
+            raise InputError("neither --lm nor --bias", remedy="Give one of them, or both.")
+        if self.normalize and (self.lm is not None or self.bias is None):
+            raise InputError("--normalize with --lm", remedy="Leave it out: a fusion has its own.")
+
 
 def tune_fusion(options: TuneFusionOptions) -> None:
     """Decode, tune and decode again; write the weights of the best round."""
+    from espnet_bayeslm.decoding.fusion_export import bias_fusion
+
+    if options.lm is not None:
+        _tune(options, options.lm)
+        return
+    with bias_fusion(options.asr_exp, options.normalize) as lm:
+        _tune(options, lm)
+
+
+def _tune(options: TuneFusionOptions, lm: PathLike) -> None:
+    """Tune the weights of an LM."""
     from espnet_bayeslm.decoding.fusion_tuning import FusionTuning
     from espnet_bayeslm.recognisers.espnet_asr import BeamSearch
     from espnet_bayeslm.recognisers.recordings import LeftOut
-    from espnet_bayeslm.report.table import Table
 
     refs = read_transcripts(options.ref)
     paths = _chosen(find_recordings(options.audio), refs, options)
@@ -53,27 +82,57 @@ def tune_fusion(options: TuneFusionOptions) -> None:
     how["device"] = device_of(options.ngpu)
     alone = BeamSearch(options.asr_exp, lm_weight=0.0, **how)
     # parts of weight 0 are left out by ESPnet: these weights are set in each round
-    search = BeamSearch(options.asr_exp, lm=options.lm, lm_weight=1.0, penalty=1.0, **how)
+    search = BeamSearch(options.asr_exp, lm=lm, lm_weight=1.0, penalty=1.0, **how)
     left_out = LeftOut(len(paths))
     paths = checked_recordings(paths, search, left_out)
     recordings = {utt: lambda path=path: read_samples(path) for utt, path in paths.items()}
-    how = {"progress": progress, "left_out": left_out}
+    how = {"progress": progress, "left_out": left_out, "bias": _bias(options, search, paths)}
     tuning = FusionTuning(search, alone, recordings, refs, **how)
-    best = tuning.run(options.num_rounds)
+    best, others = tuning.run(options.num_rounds), {}
+    if how["bias"] is not None:
+        best, *rest = tuning.guarded(best)
+        others = dict(zip(("without the bias list", "decoys"), rest, strict=True))
     left_out.warn()
     num_words = _num_words(refs, tuning.lists, options.ref)
-    rows: List[List[str]] = []
-    for number, row in enumerate(tuning.rounds):
-        name = "no LM" if number == 0 else f"round {number}"
-        name += " *" if row is best else ""
-        weights = [f"{value:.3f}" if value else "" for value in row.weights]
-        rows.append([name, *weights, f"{100 * row.errors / num_words:.2f}", f"{row.seconds:.2f}"])
-    header = ["search", "lm_weight", "penalty", "look-ahead", "WER %", "s/utterance"]
-    conf = read_yaml_mapping(find_files(options.lm)[0]).get("lm_conf") or {}
+    conf = read_yaml_mapping(find_files(lm)[0]).get("lm_conf") or {}
     counted = Counted(text_forms=conf.get("text_forms") or {}, tuned_on=options.ref)
-    caption = f"{len(tuning.lists)} utterances, {num_words} words"
-    print(Table(caption, header, rows, counted=counted).text())
-    _write(options, best.weights._asdict())
+    print(_table(tuning.rounds, best, others, num_words, counted).text())
+    _write(options, lm, best.weights._asdict())
+
+
+def _bias(options: TuneFusionOptions, search: Any, utts: Iterable[str]) -> Optional[BiasLists]:
+    """Bias lists to tune with; None where there are none."""
+    if options.bias is None:
+        own = search.lm.own_bias if search.takes_bias else ()
+        return BiasLists(shared=own) if own else None
+    if not search.takes_bias:
+        raise InputError(
+            "--bias, and the LM is no fusion",
+            path=options.lm,
+            remedy="Give a fusion: bayeslm export --format fusion.",
+        )
+    lists: BiasLists = search.lm.payments.read_bias(options.bias, [*utts])
+    return lists
+
+
+def _table(
+    rounds: Sequence[Any], best: Any, others: Mapping[str, Any], num_words: int, counted: Counted
+) -> Table:
+    """Table of the rounds, and of the best weights without the bias list and with decoys."""
+    names = ["no LM", *(f"round {number}" for number in range(1, len(rounds)))]
+    named = [*zip(names, rounds, strict=True)]
+    if not any(row is best for row in (*rounds, *others.values())):
+        named.append(("smaller bias", best))
+    named += others.items()
+    rows = []
+    for name, row in named:
+        weights = [f"{value:.3f}" if value else "" for value in row.weights][: 4 if others else 3]
+        star = " *" if row is best and name not in others else ""
+        rate = f"{100 * row.errors / num_words:.2f}"
+        rows.append([name + star, *weights, rate, f"{row.seconds:.2f}"])
+    header = ["search", "lm_weight", "penalty", "look-ahead", *["bias"] * bool(others)]
+    caption = f"{len(best.each)} utterances, {num_words} words"
+    return Table(caption, [*header, "WER %", "s/utterance"], rows, counted=counted)
 
 
 def _chosen(
@@ -99,12 +158,15 @@ def _num_words(refs: Mapping[str, Any], utts: Iterable[str], path: str) -> int:
     return sum(map(len, known))
 
 
-def _write(options: TuneFusionOptions, weights: Mapping[str, float]) -> None:
+def _write(options: TuneFusionOptions, lm: PathLike, weights: Mapping[str, float]) -> None:
     """Write the LM, a fusion with its tuned look-ahead, and the options of ESPnet's search."""
-    config, checkpoint = find_files(options.lm)
+    config, checkpoint = find_files(lm)
     content = read_yaml_mapping(config)
     if content["lm"] == FUSION:
         content["lm_conf"]["ahead_weight"] = weights["ahead_weight"]
+        if "bias" in content["lm_conf"] or options.bias is not None:
+            content["lm_conf"]["bias_weight"] = weights["bias_weight"]
+            content["lm_conf"].setdefault("bias", [])
     decode = {name: getattr(options, name) for name in ("beam_size", "ctc_weight")}
     decode.update(lm_weight=weights["lm_weight"], penalty=weights["penalty"])
     with staged(options.output) as folder:

@@ -8,11 +8,15 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
+from espnet_bayeslm.decoding.bias_search import BiasTree, read_search_bias
 from espnet_bayeslm.decoding.ctc_search import GROUP, BeamOptions, CTCSearch, FoundText
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens, as_texts, read_tokens
-from espnet_bayeslm.decoding.ctc_words import Vocabulary, WordFusion
-from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, Hotwords, read_hotwords
-from espnet_bayeslm.decoding.logits import log_probs_of, read_logits
+from espnet_bayeslm.decoding.ctc_words import UnlistedWords, Vocabulary, WordFusion
+from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, read_hotwords
+from espnet_bayeslm.decoding.logits import heard_frames, log_probs_of, read_logits
+from espnet_bayeslm.decoding.word_times import WordTimes, ctm_writer
+from espnet_bayeslm.evaluation.bias_lists import BiasLists
+from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
@@ -24,8 +28,8 @@ from espnet_bayeslm.utils.options import option, part_of
 
 DIGITS = 6  # of scores, after the point
 
-Utterance = Tuple[str, np.ndarray]
-"""Id, and ln P of each token at each frame, (T, V)."""
+Utterance = Tuple[str, np.ndarray, np.ndarray]
+"""Id, ln P of each token at each frame that says something, (T, V), and the frames' numbers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,22 @@ class CTCOptions(BeamOptions):
     word_bonus: float = option(
         "Score of each word of a hypothesis, with an LM", 1.5, group=GROUP, least=-1e9
     )
+    ctm: Optional[str] = option(
+        "A file to write: the times of the words of each best hypothesis, with --frame_shift",
+        None,
+        group=GROUP,
+    )
+    frame_shift: Optional[float] = option(
+        "Seconds of a frame of the logits, for --ctm, such as 0.02 of wav2vec2",
+        None,
+        group=GROUP,
+        least=1e-6,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.ctm is None) != (self.frame_shift is None):
+            raise InputError("--ctm and --frame_shift were expected together")
 
 
 def search_vocabulary(
@@ -93,6 +113,8 @@ def search_vocabulary(
                 f"{', '.join(silent)}: no list of its words, so the search does not know which"
                 " letters lead to a word. Give the words by --unigrams."
             )
+            if all(component.kind == "ngram" for component in mixture.components):
+                return UnlistedWords(mixture, tokens.words)
     if words is None:
         return None
     if not words:
@@ -103,6 +125,12 @@ def search_vocabulary(
             names = ", ".join(component.name for component in mixture.components)
             problem = f"{names}: all {len(words)} words are unknown, as {words[0]!r}"
             raise InputError(problem, remedy="Give words of the LM, in its case.")
+        if unigrams is not None and 2 * sum(unknown) > len(words):
+            example = words[unknown.index(True)]
+            LOG.warning(
+                f"{sum(unknown)} of {len(words)} unigrams are left out, as {example!r}: no LM knows"
+                " them. Give words of the LM, in its case."
+            )
         words = [word for word, by_none in zip(words, unknown, strict=True) if not by_none]
     missing = {word: tokens.words.missing_letters(word) for word in words}
     strange = [word for word in words if missing[word]]
@@ -158,30 +186,38 @@ def read_utterances(path: PathLike, tokens: CTCTokens) -> Iterator[Utterance]:
             f"{path}: {num_frames - num_used} of {num_frames} frames are left out: all tokens are"
             " alike there, as in padding"
         )
-    return (
-        (utt, tokens.fitted(log_probs_of(logits)))
-        for utt, logits in read_logits(path)
-        if utt not in faults
-    )
+    heard = ((utt, *heard_frames(x)) for utt, x in read_logits(path) if utt not in faults)
+    return ((utt, tokens.fitted(log_probs), frames) for utt, log_probs, frames in heard)
 
 
 def ctc_lists(
-    options: CTCOptions, lms: MixtureOptions, *, lm_weight: float, size: int, device: str
+    options: CTCOptions,
+    lms: MixtureOptions,
+    *,
+    lm_weight: float,
+    bias: Optional[PathLike] = None,
+    bias_weight: float = 1.0,
+    size: int,
+    device: str,
 ) -> Iterator[NBest]:
     """Yield the N-best list of each utterance of a file of logits.
 
-    `am_score` is ln P of the text by the logits, `lm_score` ln P of its words and end by the LMs.
+    `am_score` is ln P of the text by the logits, `lm_score` ln P of its words and end by the LMs;
+    `hotword_score` or `bias_score` the weight of its phrases.
 
     Args:
         options: Logits, tokens, hotwords and the search.
         lms: LMs and n-grams, if there are any.
         lm_weight: Weight of the LMs.
+        bias: File of bias lists; None: there is none.
+        bias_weight: Weight of each of their phrases.
         size: Hypotheses of a list, at most.
         device: Device of the LMs.
     """
     tokens = _tokens(options)
     assert options.logits is not None
     utterances = read_utterances(options.logits, tokens)
+    lists = _bias(bias, options, tokens)
     mixture: Optional[Mixture] = None
     if lms.lms or lms.ngrams:
         mixture = Mixture.load(lms, device)
@@ -194,14 +230,21 @@ def ctc_lists(
         word_bonus=options.word_bonus,
         vocabulary=search_vocabulary(read_unigrams(options.unigrams), mixture, tokens),
         unk_score_offset=options.unk_score_offset,
-        hotwords=_hotwords(options, tokens),
+        bias=_hotwords(options, tokens),
+        bias_weight=1.0 if lists is None else bias_weight,
     )
-    search = CTCSearch(tokens, fusion, part_of(BeamOptions, options))
+    traced = options.ctm is not None
+    search = CTCSearch(tokens, fusion, part_of(BeamOptions, options), traced=traced)
+    score = "" if lists is None else "bias_score"
+    score = "hotword_score" if options.hotwords is not None else score
     best: List[Sequence[str]] = []
-    for utt, log_probs in utterances:
-        found = search(log_probs)[:size]
-        best.append(found[0].words)
-        yield NBest(utt, tuple(_hypothesis(text, options.hotwords is not None) for text in found))
+    with ctm_writer(options.ctm, options.frame_shift or 0.0) as add_times:
+        for utt, log_probs, frames in utterances:
+            found = search(log_probs, bias=None if lists is None else lists.of(utt))[:size]
+            best.append(found[0].words)
+            if traced:
+                add_times(utt, WordTimes(frames.tolist(), tokens.words).of(found[0]))
+            yield NBest(utt, tuple(_hypothesis(text, score) for text in found))
     if mixture is not None:
         remedy = "Write tokens and LM in one case: --lower true, or another LM."
         mixture.check_words(best, remedy=remedy)
@@ -217,18 +260,29 @@ def _tokens(options: CTCOptions) -> CTCTokens:
         raise InputError(str(error), path=options.tokens) from None
 
 
-def _hotwords(options: CTCOptions, tokens: CTCTokens) -> Optional[Hotwords]:
+def _hotwords(options: CTCOptions, tokens: CTCTokens) -> Optional[BiasTree]:
     """Hotwords of the options' file, if there is one."""
     if options.hotwords is None:
         return None
     weight, lower = options.hotword_weight, options.lower
-    return read_hotwords(options.hotwords, weight, tokens.words, lower=lower)
+    found = read_hotwords(options.hotwords, weight, tokens.words, lower=lower)
+    return BiasTree(found, tokens.words)
 
 
-def _hypothesis(text: FoundText, has_hotwords: bool) -> Hypothesis:
-    """Hypothesis of a list, with its scores apart."""
+def _bias(path: Optional[PathLike], options: CTCOptions, tokens: CTCTokens) -> Optional[BiasLists]:
+    """Bias lists of a file, in the case of the search; None: there is no file."""
+    if path is None:
+        return None
+    assert options.logits is not None
+    utts = [utt for utt, _ in read_logits(options.logits)]
+    steps = Normalization("lower" if options.lower else "")
+    return read_search_bias(path, tokens.words, steps, utts)
+
+
+def _hypothesis(text: FoundText, phrase_score: str) -> Hypothesis:
+    """Hypothesis of a list, with its scores apart; that of phrases has no name without them."""
     lm_score = None if text.lm_score is None else round(text.lm_score, DIGITS)
-    extra = {"hotword_score": round(text.hotword_score, DIGITS)} if has_hotwords else {}
+    extra = {phrase_score: round(text.phrase_score, DIGITS)} if phrase_score else {}
     return Hypothesis(text.words, round(text.am_score, DIGITS), lm_score, extra=extra)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 import numpy as np
 
 from espnet_bayeslm.decoding.token_words import BYTE, TokenWords
+from espnet_bayeslm.scoring.reader import WORD_MARK
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, unpacked_text
 
@@ -64,6 +65,8 @@ class CTCTokens:
         for n, token in enumerate(self.tokens):
             if UNKNOWN.fullmatch(token):
                 self.words.texts[n] = self.words.letters(UNKNOWN_TEXT)
+                # among word pieces it is a word
+                self.words.opens[n] |= any(token.startswith(WORD_MARK) for token in tokens)
         self._num_needed = len(self.tokens)
         while NO_COLUMN.fullmatch(self.tokens[self._num_needed - 1]):
             self._num_needed -= 1

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
+from espnet_bayeslm.decoding.bias_search import checked_bias
 from espnet_bayeslm.decoding.ctc_ends import weights_of_recogniser
+from espnet_bayeslm.decoding.token_words import TokenWords
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.lm import FUSION, UNTRAINED
 from espnet_bayeslm.loading.component_options import MixtureOptions
@@ -33,6 +37,7 @@ from espnet_bayeslm.mixture.mixture_export import mixture_part
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.pretrained.text_forms import AUTO, first_sentences
 from espnet_bayeslm.recognisers.espnet_asr import ASR_FILES, check_one_speaker
+from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines, read_yaml_mapping
 
@@ -59,10 +64,12 @@ def write_fusion(
     *,
     asr_exp: PathLike,
     options: MixtureOptions,
-    ahead: LookAhead,
+    ahead: Optional[LookAhead] = None,
     interval: int = 1,
     normalize: str = "",
     sentences: Optional[Sequence[Sequence[str]]] = None,
+    bias: Any = None,
+    bias_weight: float = BIAS_WEIGHT,
 ) -> None:
     """Write LMs of any tokens as one LM over the tokens of a recogniser, which ESPnet loads.
 
@@ -72,48 +79,44 @@ def write_fusion(
     Args:
         folder: Folder to write.
         asr_exp: The recogniser's experiment, a checkpoint in it, or its config.yaml.
-        options: The LMs and n-grams with their weights.
-        ahead: The look-ahead.
+        options: The LMs and n-grams with their weights; none with a bias list alone.
+        ahead: The look-ahead; None with a bias list alone.
         interval: Words are paid at each so many tokens of a hypothesis.
         normalize: What is done to a word before an LM reads it, as `--normalize`.
         sentences: Sentences of the recogniser's domain, as it writes them. They choose the text
             form of pretrained LMs, and show LMs that do not know the recogniser's words. None: the
             validation text that the recogniser's configuration names.
+        bias: Bias list of every utterance: a file or phrases. None: there is none.
+        bias_weight: Weight of a phrase where that of the LMs is 1, in nats.
     """
     normalization = Normalization(normalize)
     normalization.check_by_word("--format fusion")
     config, tokens = recogniser_config(asr_exp)
     check_target(folder, sources=[lm for lm in options.lms if Path(str(lm)).exists()])
-    if sentences is None:
-        sentences = validation_text(config)
-    mixture = Mixture.load(options)
-    read = [normalization.words(words) for words in sentences]
-    _prepare(mixture, read, options)
-    mixture.check_words(read)
-    facts = mixture.facts
-    parts, state, copies = _look_ahead(ahead, asr_exp, tokens)
+    conf: Dict[str, Any] = {"tokens": tokens, "normalize": normalize, "interval": interval}
+    if bias is not None:
+        phrases = checked_bias(bias, TokenWords(tokens), normalization).weights
+        conf.update(bias=dict(phrases), bias_weight=bias_weight)
+    parts: List[Dict[str, Any]] = []
+    state: Dict[str, Any] = {}
+    copies: Dict[str, PathLike] = {}
+    if ahead is not None:
+        parts, state, copies = _look_ahead(ahead, asr_exp, tokens)
+        conf.update(ahead=parts, ahead_weight=ahead.weight, takes_back=not ahead.stays)
+    if options.lms or options.ngrams:
+        if sentences is None:
+            sentences = validation_text(config)
+        read = [normalization.words(words) for words in sentences]
+        conf.update(_components(options, read))
     # n-grams cost less than CTC
     ctc = _ctc(asr_exp, config) if options.lms else {}
     state.update({f"lm.ctc.{name}": value for name, value in ctc.items()})
+    conf["ctc_features"] = ctc["projection.weight"].size(1) if ctc else 0
     files: Dict[str, PathLike] = {f"{NGRAMS}/{Path(path).name}": path for path in options.ngrams}
     if len(files) < len(options.ngrams):
         raise InputError("two n-grams have one file name", remedy="Rename one.")
-    kept = {name: getattr(options, name) for name in KEPT}
-    kept["lms"] = list(map(str, options.lms))
-    kept["ngrams"] = [str(Path(folder) / name) for name in files]
-    conf: Dict[str, Any] = {
-        "tokens": tokens,
-        "components": kept,
-        "text_forms": facts.text_forms,
-        "weights": facts.weights.tolist(),
-        "digests": facts.digests,
-        "normalize": normalize,
-        "ahead": parts,
-        "ahead_weight": ahead.weight,
-        "takes_back": not ahead.stays,
-        "interval": interval,
-        "ctc_features": ctc["projection.weight"].size(1) if ctc else 0,
-    }
+    if "components" in conf:
+        conf["components"]["ngrams"] = [str(Path(folder) / name) for name in files]
     args = argparse.Namespace(**config)
     for name, path in copies.items():
         files[name] = path
@@ -121,6 +124,36 @@ def write_fusion(
     write_folder(
         folder, args, {"lm": FUSION, "lm_conf": conf, **reading_options(args)}, state, None, files
     )
+
+
+@contextlib.contextmanager
+def bias_fusion(asr_exp: PathLike, normalize: str = "") -> Iterator[Path]:
+    """Folder with a fusion of no LM, while it is loaded: bias lists are given to its search.
+
+    Args:
+        asr_exp: The recogniser's experiment, a checkpoint in it, or its config.yaml.
+        normalize: What is done to a word before it is compared with phrases, as `--normalize`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        none = MixtureOptions()
+        output = Path(folder) / FUSION
+        write_fusion(output, asr_exp=asr_exp, options=none, normalize=normalize, bias=())
+        yield output
+
+
+def _components(options: MixtureOptions, read: Sequence[Sequence[str]]) -> Dict[str, Any]:
+    """Configuration of the LMs and n-grams, which are tried on some sentences."""
+    mixture = Mixture.load(options)
+    _prepare(mixture, read, options)
+    mixture.check_words(read)
+    facts = mixture.facts
+    kept = {name: getattr(options, name) for name in KEPT}
+    return {
+        "components": {**kept, "lms": [*map(str, options.lms)]},
+        "text_forms": facts.text_forms,
+        "weights": facts.weights.tolist(),
+        "digests": facts.digests,
+    }
 
 
 def recogniser_config(asr_exp: PathLike) -> Tuple[Dict[str, Any], List[str]]:

@@ -1,64 +1,54 @@
 """Words of any LM in the search of a recogniser with other tokens: an ESPnet LM over its tokens.
 
-When a token begins a word, the word before it is complete. Its ln P is paid then, one step late, as
-a constant over the next tokens, and `<sos/eos>` pays the last word and the sentence's end. A small
-LM of the recogniser's own tokens looks ahead: it scores each token at once. What it gave a word is
-taken back when the word is paid, and a finished hypothesis has the ln P of its text; or it stays,
-log-linearly.
+Words are paid one step late (`word_payments`), as a constant over the next tokens, and `<sos/eos>`
+pays the last word and the sentence's end. A small LM of the recogniser's own tokens looks ahead: it
+scores each token at once. What it gave a word is taken back when the word is paid, and a finished
+hypothesis has the ln P of its text; or it stays, log-linearly. A bias list adds the weight of the
+phrases that a hypothesis holds, with LMs or alone.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
 from typeguard import typechecked
 
+from espnet_bayeslm.decoding.bias_search import BiasTree, checked_bias
 from espnet_bayeslm.decoding.ctc_ends import CTCEnds, CTCPrefix
 from espnet_bayeslm.decoding.token_words import TokenWords
+from espnet_bayeslm.decoding.word_payments import PaidText, WordPayments
+from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.lm.beam_search import Step
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.ngram import LogProbLM
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
-from espnet_bayeslm.scoring.word_scores import END
+from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log import LOG
 
 # The look-ahead rules an end out that is so many nats less likely than the likeliest token
 END_MARGIN = 8.0
 # CTC rules an end out whose ln p is below this
 CTC_END = -8.0
 
-Payment = Tuple[Any, str]
-"""A word, or `END`, after some words, for which the state of the mixture stands."""
-
 
 class FusionState(NamedTuple):
     """A hypothesis.
 
     Attributes:
-        words: State of the mixture after the complete words.
-        due: Complete words that are not paid yet.
-        owed: What the look-ahead gave these words, in nats.
-        piece: Letters of the word that has begun.
-        spent: What the look-ahead gave this word, in nats.
+        text: Its words, and what has been paid for them.
         ahead: State of the look-ahead.
         row: What the look-ahead gives each next token, (V,); None before the first token.
-        length: Number of tokens.
         heard: The tokens as the recogniser's CTC has heard them; None: no CTC is asked.
     """
 
-    words: Any
-    due: Tuple[Payment, ...] = ()
-    owed: float = 0.0
-    piece: str = ""
-    spent: float = 0.0
+    text: PaidText
     ahead: Any = None
     row: Optional[np.ndarray] = None
-    length: int = 0
     heard: Optional[CTCPrefix] = None
 
 
@@ -80,6 +70,16 @@ class _Loaded:
     def __deepcopy__(self, memo: Any) -> _Loaded:
         """Mixtures themselves: no search changes them."""
         return self
+
+
+def _check_digests(mixture: Mixture, digests: Mapping[str, str]) -> None:
+    """Raise an InputError where the files of a component have changed."""
+    for component in mixture.components:
+        if digests.get(component.name, component.fingerprint) != component.fingerprint:
+            raise InputError(
+                f"{component.name}: its files have changed since the fusion was written",
+                remedy="Write it again: bayeslm export --format fusion.",
+            )
 
 
 class FusionLM(LogProbLM):
@@ -104,6 +104,13 @@ class FusionLM(LogProbLM):
             0: no CTC is asked.
         interval: Words are paid at each so many tokens of a hypothesis, and before its end: a large
             LM reads the words of several tokens in the time of one.
+        bias: Phrases of every utterance, in a list, a mapping to weights of their own, or a file;
+            an empty list: `set_bias` gives them. None: there are none.
+        bias_weight: Weight of a phrase where the components' mixture has weight 1, in nats.
+
+    Attributes:
+        payments: Words of the tokens, and what they are paid.
+        own_bias: The list that `bias` gives.
     """
 
     # ESPnet's transducer search asks for it
@@ -126,11 +133,13 @@ class FusionLM(LogProbLM):
         end_margin: float = END_MARGIN,
         ctc_features: int = 0,
         interval: int = 1,
+        bias: Any = None,
+        bias_weight: float = BIAS_WEIGHT,
     ):
         super().__init__()
-        if not components or tokens is None or len(tokens) != vocab_size:
+        if not (components or bias is not None) or tokens is None or len(tokens) != vocab_size:
             raise InputError(
-                f"lm fusion: expected `components` and {vocab_size} `tokens`",
+                f"lm fusion: expected `components` or `bias`, and {vocab_size} `tokens`",
                 remedy="Let `bayeslm export --format fusion` write the configuration.",
             )
         self.vocab_size = vocab_size
@@ -140,32 +149,85 @@ class FusionLM(LogProbLM):
         self.ctc = CTCEnds(vocab_size, ctc_features) if ctc_features else None
         self._encoded: Optional[torch.Tensor] = None
         self.ahead_weight, self.ahead_stays = ahead_weight, ahead is not None and not takes_back
-        self.end_margin, self.interval = end_margin, interval
+        self.end_margin = end_margin
         # a search, and the state of the mixture before its first word
         self._begun: Tuple[Any, Any] = (None, None)
-        self._words = TokenWords(tokens)
-        self._normalization = Normalization(normalize)
-        self._normalization.check_by_word("lm fusion")
-        options = MixtureOptions(**components, weights=[1.0] if weights is None else weights)
-        self._loaded = _Loaded(options, text_forms or {})
-        for component in self._loaded.on("cpu").components:
-            known = (digests or {}).get(component.name, component.fingerprint)
-            if known != component.fingerprint:
-                raise InputError(
-                    f"{component.name}: its files have changed since the fusion was written",
-                    remedy="Write it again: bayeslm export --format fusion.",
-                )
+        normalization = Normalization(normalize)
+        normalization.check_by_word("lm fusion")
+        own = TokenWords(tokens)
+        self.payments = WordPayments(own, normalization, interval)
+        self.bias_weight = bias_weight
+        self.own_bias = checked_bias(bias or (), own, normalization)
+        self._lists: Sequence[BiasList] = ()
+        self.set_bias(None)
+        self._loaded: Optional[_Loaded] = None
+        if components:
+            options = MixtureOptions(**components, weights=[1.0] if weights is None else weights)
+            self._loaded = _Loaded(options, text_forms or {})
+            _check_digests(self._loaded.on("cpu"), digests or {})
         # has no elements, and tells which device and type the results are to have
         self.register_buffer("like", torch.empty(0), persistent=False)
 
+    def set_bias(self, bias: Union[BiasList, Sequence[BiasList], None]) -> None:
+        """Set the bias list of the next searches, normalised as words are; None: as at first.
+
+        Args:
+            bias: The list, or one of each utterance of a batch, in the order of the batch.
+        """
+        given = [bias] if isinstance(bias, BiasList) else bias
+        lists = [self.own_bias] if given is None else [*given]
+        if [*map(id, lists)] != [*map(id, self._lists)]:
+            trees = {id(own): self._tree(own) for own in lists}
+            self._lists, self._trees = lists, [trees[id(own)] for own in lists]
+
+    def _tree(self, bias: BiasList) -> Optional[BiasTree]:
+        """Bias list over the tokens; None where it is empty."""
+        return BiasTree(bias, self.payments.spelled) if len(bias) else None
+
+    def bias_total(self, ids: Sequence[int], bias: Optional[BiasList] = None) -> float:
+        """Weight of the phrases of a bias list that some tokens hold, with `bias_weight`.
+
+        Args:
+            ids: The tokens.
+            bias: The list; None: that of the next search.
+        """
+        own = self._lists[0] if bias is None else bias
+        return self.bias_weight * own.total(self.payments.words(ids)) if len(own) else 0.0
+
+    @property
+    def has_bias(self) -> bool:
+        """True if the next search has a bias list, which may be empty for its utterance."""
+        return self._lists[0] is not self.own_bias or len(self.own_bias) > 0
+
+    @property
+    def has_lms(self) -> bool:
+        """True if not only a bias list scores hypotheses."""
+        return self._loaded is not None or self.ahead is not None
+
     def zero_state(self) -> FusionState:
         """State before the first token."""
+        return self.zero_states(1)[0]
+
+    def zero_states(self, count: int) -> List[FusionState]:
+        """States before the first tokens of the hypotheses of a batch."""
         search = self._search, str(self.like.device)
+        mixture = self._mixture()
         if self._begun[0] != search:
             # utterances of a batch share prefixes
-            self._begun = search, self._mixture().begin()
+            self._begun = search, None if mixture is None else mixture.begin()
         ahead = None if self.ahead is None else self.ahead.zero_state()
-        return FusionState(self._begun[1], ahead=ahead)
+        trees = self._trees
+        if count % len(trees):  # ESPnet searches one utterance of a batch again
+            LOG.warning(
+                "%d hypotheses begin, and there are bias lists of %d utterances: none is used."
+                " Give one list, or one of each utterance of the batch.",
+                *(count, len(trees)),
+            )
+            trees = [None]
+        begun = self._begun[1]
+        texts = [self.payments.begin(begun, tree) for tree in trees]
+        each = count // len(texts)
+        return [FusionState(text, ahead=ahead) for text in texts for _ in range(each)]
 
     @torch.no_grad()
     def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
@@ -179,39 +241,39 @@ class FusionLM(LogProbLM):
         """Score the next token after one more token of each hypothesis."""
         rows, ahead = self._look_ahead(tokens, states)
         # NumPy reads single numbers sooner
-        columns = rows.cpu().numpy()
-        moved = [self._moved(*pair) for pair in zip(tokens.tolist(), states, strict=True)]
+        columns, mixture = rows.cpu().numpy(), self._mixture()
+        texts = [self._moved(*pair) for pair in zip(tokens.tolist(), states, strict=True)]
         heard = self._heard(tokens.tolist(), states)
         can_end = self._can_end(columns, heard)
-        # a hypothesis that may end pays for all its words, its last one and the end
-        pays = [
-            end or new.length % self.interval == 0 for new, end in zip(moved, can_end, strict=True)
-        ]
-        due = [new.due if now else () for new, now in zip(moved, pays, strict=True)]
-        for new, end in zip(moved, can_end, strict=True):
-            last = self._payments(new.words, new.piece) if end else []
-            due.append((*last, (self._after(new.words, last), END)) if end else ())
-        paid = self._paid(due)
-        shifts, ends, after = [0.0] * len(moved), [-math.inf] * len(moved), []
-        for n, new in enumerate(moved):
-            if can_end[n]:
-                taken = 0.0 if self.ahead_stays else columns[n, -1]
-                ends[n] = paid[len(moved) + n] - new.spent - taken
-            if pays[n]:
-                shifts[n] = paid[n] - new.owed
-                new = new._replace(due=(), owed=0.0)
-            after.append(new._replace(ahead=ahead[n], row=columns[n], heard=heard[n]))
-        found = rows + rows.new_tensor(shifts)[:, None]
-        found[:, -1] += rows.new_tensor(ends)
+        paid = self.payments.pay(texts, can_end, mixture)
+        gains, end_gains = self._gains(texts)
+        found = rows + rows.new_tensor(paid.shifts)[:, None]
+        if gains is not None:
+            found += rows.new_tensor(gains)
+        taken = 0.0 if self.ahead_stays else columns[:, -1]
+        ends = np.array(paid.ends) + end_gains - taken
+        found[:, -1] += rows.new_tensor(np.where(can_end, ends, -np.inf))
         found[:, 0] = -torch.inf
-        return found, after
+        return found, [
+            FusionState(*own) for own in zip(paid.texts, ahead, columns, heard, strict=True)
+        ]
+
+    def _gains(self, texts: Sequence[PaidText]) -> Tuple[Optional[np.ndarray], np.ndarray]:
+        """What bias lists give each next token, (B, V), or None; and the ends, (B,)."""
+        every = [text.gains for text in texts if text.gains is not None]
+        if not every:
+            return None, np.zeros(len(texts))
+        gains = np.stack([np.zeros_like(every[0]) if t.gains is None else t.gains for t in texts])
+        gains[:, -1] = 0.0
+        ends = np.array([self.payments.end_gain(text) for text in texts])
+        return self.bias_weight * gains, self.bias_weight * ends
 
     def forward(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
         """Score each next token, (B, L, V); the state holds the hypotheses."""
         states, columns = hidden, []
         if states is None:
             with self.scoring():  # a new search
-                states = [self.zero_state() for _ in input]
+                states = self.zero_states(len(input))
         for tokens in input.unbind(1):
             scores, states = self.advance(tokens, states)
             columns.append(scores)
@@ -219,12 +281,15 @@ class FusionLM(LogProbLM):
 
     def text_log_probs(self, hypotheses: Sequence[Sequence[int]]) -> List[float]:
         """Ln P by the components of the texts of some token sequences, without the look-ahead."""
-        texts = [self._normalization.words(self._words.words(ids)) for ids in hypotheses]
-        return [float(s.log_probs.sum()) for s in self._mixture().word_scores(texts)]
+        mixture = self._mixture()
+        if mixture is None:
+            return [0.0] * len(hypotheses)
+        texts = [*map(self.payments.words, hypotheses)]
+        return [float(s.log_probs.sum()) for s in mixture.word_scores(texts)]
 
-    def _mixture(self) -> Mixture:
-        """Mixture of the components, where the look-ahead is."""
-        return self._loaded.on(str(self.like.device))
+    def _mixture(self) -> Optional[Mixture]:
+        """Mixture of the components, where the look-ahead is; None: there are none."""
+        return None if self._loaded is None else self._loaded.on(str(self.like.device))
 
     def _look_ahead(
         self, tokens: torch.Tensor, states: Sequence[FusionState]
@@ -264,43 +329,9 @@ class FusionLM(LogProbLM):
             for can_end, prefix in zip(near.tolist(), heard, strict=True)
         ]
 
-    def _moved(self, token: int, state: FusionState) -> FusionState:
-        """A hypothesis after one more token."""
+    def _moved(self, token: int, state: FusionState) -> PaidText:
+        """Words of a hypothesis after one more token."""
         if state.row is None:  # the start of a sentence
-            return state
+            return state.text
         gain = 0.0 if self.ahead_stays else float(state.row[token])
-        text, length = self._words.texts[token], state.length + 1
-        if not (self._words.opens[token] and state.piece):
-            piece, spent = state.piece + text, state.spent + gain
-            return state._replace(piece=piece, spent=spent, length=length)
-        payments = self._payments(state.words, state.piece)
-        return state._replace(
-            words=self._after(state.words, payments),
-            due=(*state.due, *payments),
-            owed=state.owed + state.spent,
-            piece=text,
-            spent=gain,
-            length=length,
-        )
-
-    def _payments(self, words: Any, piece: str) -> List[Payment]:
-        """Words of some letters, as LMs read them, each after the words before it."""
-        found: List[Payment] = []
-        for word in self._normalization.words([self._words.word(piece)]) if piece else []:
-            found.append((words, word))
-            words = self._after(words, found[-1:])
-        return found
-
-    def _after(self, words: Any, payments: Sequence[Payment]) -> Any:
-        """State after the last of some payments; that of `words` without any."""
-        return self._mixture().after(*payments[-1]) if payments else words
-
-    def _paid(self, due: Sequence[Sequence[Payment]]) -> List[float]:
-        """Sums of ln P of some payments by the mixture; all are computed at once."""
-        payments = [payment for own in due for payment in own]
-        if not payments:
-            return [0.0] * len(due)
-        states, words = zip(*payments, strict=True)
-        log_probs = self._mixture().next_words(states, words)
-        totals = np.split(log_probs, np.cumsum([*map(len, due)])[:-1])
-        return [float(part.sum()) for part in totals]
+        return self.payments.after(state.text, token, self._mixture(), gain)

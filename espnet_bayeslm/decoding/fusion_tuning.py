@@ -3,6 +3,10 @@
 Each round decodes the set, adds its N-best lists to those of all rounds before, and takes the
 weights with the fewest errors on the union (`rescoring.weight_search`). The round with the fewest
 errors wins, the search without an LM among them.
+
+Each list with a bias list counts twice: with it, and with a decoy, the list without what was said.
+Words outside of the bias list, and lists with decoys, may not be surely worse than without one:
+first on the lists, then in the search.
 """
 
 from __future__ import annotations
@@ -14,10 +18,14 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 import numpy as np
 
 from espnet_bayeslm.decoding.fusion_lm import FusionLM
+from espnet_bayeslm.evaluation.bias_lists import BiasLists
+from espnet_bayeslm.evaluation.biased_words import part_errors
 from espnet_bayeslm.evaluation.wer import word_errors
+from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.recognisers.espnet_asr import BeamSearch
 from espnet_bayeslm.recognisers.recordings import LeftOut
-from espnet_bayeslm.rescoring.features import LM, make_problem
+from espnet_bayeslm.rescoring.bias import is_surely_worse
+from espnet_bayeslm.rescoring.features import BIAS, LM, make_problem
 from espnet_bayeslm.rescoring.weight_search import mert, normalised
 from espnet_bayeslm.scoring.sequences import score_hypotheses
 from espnet_bayeslm.utils.log import LOG
@@ -26,7 +34,6 @@ from espnet_bayeslm.utils.log import LOG
 SAME_WEIGHTS = 0.05
 # Weights of the LMs from which the search on lists starts
 STARTS = (0.1, 0.3, 0.6, 1.0)
-FEATURES = ("am_score", LM, "tokens", "ahead")
 
 Ids = Tuple[int, ...]
 Recordings = Mapping[str, Callable[[], np.ndarray]]
@@ -40,17 +47,21 @@ class FusionWeights(NamedTuple):
         lm_weight: Of the LMs that are fused.
         penalty: Bonus of each token, as ESPnet's option `penalty`.
         ahead_weight: Of the look-ahead, where that of the LMs is 1.
+        bias_weight: Of a phrase of the bias list, where that of the LMs is 1.
     """
 
     lm_weight: float
     penalty: float
     ahead_weight: float
+    bias_weight: float = 0.0
 
 
-FARTHEST = FusionWeights(lm_weight=1.0, penalty=4.0, ahead_weight=2.0)
+FARTHEST = FusionWeights(lm_weight=1.0, penalty=4.0, ahead_weight=2.0, bias_weight=10.0)
 """A round goes to these weights at most, or to twice those before: lists of a search are pruned, so
 that weights which leave the recogniser or the look-ahead out do well on them, and make nonsense in
 the search. The look-ahead keeps half of its weight."""
+HALVINGS = 3
+"""Times that the bias list's weight is halved after a search, before it is 0."""
 GRID = 21
 """Number of values of a weight where those of the line search are too far."""
 
@@ -62,11 +73,13 @@ class Round(NamedTuple):
         weights: Weights of the search.
         errors: Word errors of the best hypotheses.
         seconds: Mean time of an utterance.
+        each: Utterance id -> word errors, and those outside of its bias list.
     """
 
     weights: FusionWeights
     errors: int
     seconds: float
+    each: Mapping[str, Tuple[int, int]] = {}
 
 
 class Heard(NamedTuple):
@@ -77,16 +90,68 @@ class Heard(NamedTuple):
         errors: Word errors.
         log_prob: Ln P of its text by the LMs; None: not computed yet.
         ahead: Ln P of its tokens by the look-ahead, where that stays.
+        bias: Phrases of the bias list, each with its own weight.
+        decoy: Phrases of the bias list without what was said.
+        outside: Word errors outside of the bias list.
     """
 
     am_score: float
     errors: int
     log_prob: Optional[float] = None
     ahead: float = 0.0
+    bias: float = 0.0
+    decoy: float = 0.0
+    outside: int = 0
 
 
 Lists = Mapping[str, Mapping[Ids, Heard]]
 """Utterance id -> its hypotheses, of all rounds, the best of the last round first."""
+
+
+class SearchParts(NamedTuple):
+    """Scores of a search that have weights.
+
+    Attributes:
+        lms: True with LMs; else their weight is 1, and the bias list has its own.
+        ahead: True with a look-ahead that stays.
+        bias: True with bias lists.
+    """
+
+    lms: bool = True
+    ahead: bool = False
+    bias: bool = False
+
+    def _of(self, values: Sequence[Any]) -> List[Any]:
+        """Those of five values that belong to the scores that there are."""
+        used = (True, self.lms, True, self.ahead, self.bias)
+        return [value for value, is_used in zip(values, used, strict=True) if is_used]
+
+    @property
+    def names(self) -> Tuple[Tuple[str, ...], ...]:
+        """Names of the features."""
+        return tuple((name,) for name in self._of(("am_score", LM, "tokens", "ahead", BIAS)))
+
+    def features(self, ids: Ids, heard: Heard, *, decoy: bool = False) -> List[float]:
+        """Features of a hypothesis, (F,)."""
+        bias = heard.decoy if decoy else heard.bias
+        return self._of((heard.am_score, heard.log_prob, len(ids) + 1, heard.ahead, bias))
+
+    def vector(self, weights: FusionWeights) -> np.ndarray:
+        """Weights of the features, (F,)."""
+        lm, penalty, ahead, bias = weights
+        return np.array(self._of((1.0, lm, penalty, lm * ahead, lm * bias)))
+
+    def weights(self, vector: np.ndarray, before: FusionWeights) -> Optional[FusionWeights]:
+        """Weights of a search from those of the features; None where some has none."""
+        values = dict(zip(self.names, vector.tolist(), strict=True))
+        am, lm = values[("am_score",)], values.get((LM,), 1.0)
+        if am <= 0 or lm < 0 or (lm == 0 and (self.ahead or self.bias)):
+            return None
+        lm_weight = lm / am if self.lms else 1.0
+        ahead = max(values[("ahead",)] / lm, 0.0) if self.ahead else before.ahead_weight
+        bias = values.get((BIAS,), 0.0) / am / (lm_weight or 1.0)
+        found = (lm_weight, values[("tokens",)] / am, ahead, bias)
+        return FusionWeights(*(round(float(value), 3) for value in found))
 
 
 class FusionTuning:
@@ -97,6 +162,7 @@ class FusionTuning:
         alone: The recogniser without an LM.
         recordings: The development set.
         refs: Utterance id -> words that were said.
+        bias: Bias lists, normalised as the fusion's words are; None: there are none.
         progress: Progress bar around the recordings of a round.
         left_out: Recordings of the set that are left out already.
     """
@@ -108,13 +174,18 @@ class FusionTuning:
         recordings: Recordings,
         refs: Mapping[str, Sequence[str]],
         *,
+        bias: Optional[BiasLists] = None,
         progress: Callable[..., Any] = lambda items, **_: items,
         left_out: Optional[LeftOut] = None,
     ):
         self._search, self._alone, self._progress = search, alone, progress
         self._fusion = search.lm if isinstance(search.lm, FusionLM) else None
         self._recordings, self._refs = dict(recordings), refs
-        self._left_out = left_out or LeftOut(len(recordings))
+        self._bias, self._left_out = bias, left_out or LeftOut(len(recordings))
+        self._parts = SearchParts(bias=bias is not None)
+        if self._fusion is not None:
+            stays = self._fusion.ahead_stays
+            self._parts = self._parts._replace(lms=self._fusion.has_lms, ahead=stays)
         self.lists: Dict[str, Dict[Ids, Heard]] = {utt: {} for utt in recordings}
         self.rounds: List[Round] = []
 
@@ -125,38 +196,78 @@ class FusionTuning:
         than the best one, the next goes half as far from this.
         """
         fusion = self._fusion
-        start = FusionWeights(0.0, 0.0, 0.0 if fusion is None else fusion.ahead_weight)
-        ahead_stays = fusion is not None and fusion.ahead_stays
-        self._decode(start)
+        has_ahead = fusion is not None and (fusion.ahead is not None or self._parts.lms)
+        start = FusionWeights(0.0, 0.0, fusion.ahead_weight if fusion and has_ahead else 0.0)
+        # lists of a search without phrases say nothing of them
+        least_bias = fusion.bias_weight if fusion is not None and self._parts.bias else 0.0
+        self.rounds.append(self._decode(start))
         best, step = self.rounds[0], 1.0
         for _ in range(num_rounds):
-            found = best_weights(self.lists, best.weights, ahead_stays=ahead_stays)
+            found = best_weights(self.lists, best.weights, self._parts)
+            if len(self.rounds) == 1:
+                found = found._replace(bias_weight=max(found.bias_weight, least_bias))
             pairs = zip(best.weights, found, strict=True)
             weights = FusionWeights(*(round(old + step * (new - old), 3) for old, new in pairs))
             if np.allclose(weights, best.weights, rtol=SAME_WEIGHTS, atol=SAME_WEIGHTS):
                 break
-            self._decode(weights)
+            self.rounds.append(self._decode(weights))
             if self.rounds[-1].errors < best.errors:
                 best = self.rounds[-1]
             else:
                 step /= 2
         return best
 
-    def _decode(self, weights: FusionWeights) -> None:
+    def guarded(self, best: Round) -> Tuple[Round, Round, Round]:
+        """Best round with so small a weight of the bias list that it does no sure harm.
+
+        Returns:
+            The round; one without a bias list, or the search without an LM; one with decoys.
+        """
+        assert self._bias is not None
+        plain = self.rounds[0]
+        if self._parts.lms and best.weights.lm_weight:
+            plain = self._decode(best.weights._replace(bias_weight=0.0))
+        decoys = plain
+        lists = {utt: self._bias.of(utt) for utt in self._recordings}
+        others = {
+            utt: own.without(own.said(self._spelled(self._refs[utt]))) for utt, own in lists.items()
+        }
+        for halved in range(HALVINGS + 1):
+            if not best.weights.bias_weight or not best.weights.lm_weight:
+                return best, plain, plain
+            decoys = self._decode(best.weights, BiasLists(others))
+            losses = [(decoys.each[u][0] - plain.each[u][0]) for u in plain.each]
+            outside = [(best.each[u][1] - plain.each[u][1]) for u in plain.each]
+            if not any(map(is_surely_worse, map(np.array, (losses, outside)))):
+                return (best, plain, decoys) if best.errors <= plain.errors else (plain,) * 3
+            weight = round(best.weights.bias_weight / 2, 3) if halved < HALVINGS else 0.0
+            LOG.info("other words, or decoys, lose in the search: bias_weight %.3g", weight)
+            best = self._decode(best.weights._replace(bias_weight=weight))
+        return plain, plain, plain
+
+    def _decode(self, weights: FusionWeights, bias: Optional[BiasLists] = None) -> Round:
         """Decode the set by some weights, and keep hypotheses and errors.
 
         A recording that fails the first time is left out, and later counts as all deleted.
+
+        Args:
+            weights: The weights.
+            bias: Decoys, in place of the bias lists.
         """
         search = self._search if weights.lm_weight else self._alone
         search.set_weights(lm=weights.lm_weight, length_bonus=weights.penalty)
         if self._fusion is not None:
             self._fusion.ahead_weight = weights.ahead_weight
-        errors, seconds = 0, 0.0
+            if self._parts.bias:
+                self._fusion.bias_weight = weights.bias_weight
+        seconds, each = 0.0, {}
         for utt, read in self._progress([*self._recordings.items()], desc="decode", unit="utt"):
             ref, found = self._refs[utt], {}
+            lists = self._bias if bias is None else bias
+            given = () if lists is None else (lists.of(utt),)
             try:
                 samples, begin = read(), time.perf_counter()
-                found = search.with_tokens(samples)
+                found = search.with_tokens(samples, *given)
                 seconds += time.perf_counter() - begin
             except Exception as error:  # a recogniser may raise any
                 if not self.rounds:
@@ -164,16 +275,37 @@ class FusionTuning:
                     self._left_out.add(utt, "", error)
                     continue
                 LOG.warning("%s counts as deleted: %s", utt, error)
-            heard = {
-                ids: Heard(hyp.am_score or 0.0, word_errors(ref, hyp.words).errors)
-                for ids, hyp in found.items()
-            }
-            errors += next((item.errors for item in heard.values()), len(ref))
+            heard = {ids: self._heard(utt, ids, hyp) for ids, hyp in found.items()}
+            pairs = [(item.errors, item.outside) for item in heard.values()]
+            each[utt] = (*pairs, (len(ref), self._outside(utt, ())))[0]
             # a hypothesis of an earlier round keeps its scores
             self.lists[utt] = {**heard, **self.lists[utt]}
             self._score(self.lists[utt])
-        self.rounds.append(Round(weights, errors, seconds / len(self._recordings)))
-        LOG.info(f"round {len(self.rounds)}: {weights}: {errors} word errors")
+        errors = sum(own for own, _ in each.values())
+        LOG.info(f"{weights}: {errors} word errors")
+        return Round(weights, errors, seconds / len(self._recordings), each)
+
+    def _heard(self, utt: str, ids: Ids, hyp: Hypothesis) -> Heard:
+        """A hypothesis with its errors and phrases."""
+        ref = self._refs[utt]
+        heard = Heard(hyp.am_score or 0.0, word_errors(ref, hyp.words).errors)
+        if self._bias is None:
+            return heard
+        own, words = self._bias.of(utt), self._spelled(hyp.words)
+        decoy = own.without(own.said(self._spelled(ref))).total(words)
+        outside = self._outside(utt, words)
+        return heard._replace(bias=own.total(words), decoy=decoy, outside=outside)
+
+    def _outside(self, utt: str, words: Sequence[str]) -> int:
+        """Errors of words outside of the utterance's bias list."""
+        if self._bias is None:
+            return 0
+        biased = self._bias.of(utt).words
+        return part_errors(self._spelled(self._refs[utt]), words, biased).unbiased.errors
+
+    def _spelled(self, words: Sequence[str]) -> Sequence[str]:
+        """Words as they are compared with phrases."""
+        return words if self._fusion is None else self._fusion.payments.normalised(words)
 
     def _score(self, heard: Dict[Ids, Heard]) -> None:
         """Score the new hypotheses of a list by the LMs, and by a look-ahead that stays."""
@@ -191,73 +323,99 @@ class FusionTuning:
             heard[ids] = heard[ids]._replace(log_prob=log_prob, ahead=own)
 
 
-def best_weights(lists: Lists, before: FusionWeights, *, ahead_stays: bool) -> FusionWeights:
+class ListTable(NamedTuple):
+    """Hypotheses of lists in columns; lists with decoys follow where there are bias lists.
+
+    Attributes:
+        features: (L, N, F), padded by zeros.
+        errors: (L, N).
+        sizes: Hypotheses of each list, (L,).
+    """
+
+    features: np.ndarray
+    errors: np.ndarray
+    sizes: np.ndarray
+
+    def errors_of(self, vector: np.ndarray) -> np.ndarray:
+        """Word errors of the best hypothesis of each list, (L,)."""
+        totals = self.features @ vector
+        totals[np.arange(self.errors.shape[1]) >= self.sizes[:, None]] = -np.inf
+        return self.errors[np.arange(len(self.errors)), totals.argmax(1)]
+
+
+def best_weights(lists: Lists, before: FusionWeights, parts: SearchParts) -> FusionWeights:
     """Weights with the fewest word errors on lists, by the line search that rescoring has.
 
-    The recogniser's own scores keep a weight, whatever the lists say.
+    The recogniser's own scores keep a weight, whatever the lists say. That of a bias list is halved
+    while other words, or lists with decoys, are surely worse than without it.
     """
-    num_features = 4 if ahead_stays else 3
-    features, errors, sizes = _arrays(lists, num_features)
-    problem = make_problem(features, errors, sizes)
-    problem = problem._replace(names=tuple((name,) for name in FEATURES[:num_features]))
+    table = _table(lists, parts)
+    if not parts.bias:
+        return _fewest_errors(table, before, parts)
+    decoys = _table(lists, parts, decoy=True)
+    both = ListTable(*(np.concatenate(pair) for pair in zip(table, decoys, strict=True)))
+    found, without = _fewest_errors(both, before, parts), parts._replace(bias=False)
+    plain_table = table._replace(features=table.features[..., :-1])
+    plain = _fewest_errors(plain_table, before, without)
+    outside = table._replace(errors=_table(lists, parts, outside=True).errors)
+    guards = [(outside, plain_table._replace(errors=outside.errors)), (decoys, plain_table)]
+    for _ in range(HALVINGS):
+        vector, old = parts.vector(found), without.vector(plain)
+        losses = [new.errors_of(vector) - known.errors_of(old) for new, known in guards]
+        if not any(map(is_surely_worse, losses)):
+            return found
+        found = found._replace(bias_weight=round(found.bias_weight / 2, 3))
+    return plain
 
-    def of_features(weights: FusionWeights) -> np.ndarray:
-        """Weights of the features."""
-        lm, penalty, ahead = weights
-        return np.array([1.0, lm, penalty, lm * ahead][:num_features])
 
+def _fewest_errors(table: ListTable, before: FusionWeights, parts: SearchParts) -> FusionWeights:
+    """Weights with the fewest word errors on lists."""
+    problem = make_problem(*table)._replace(names=parts.names)
     starts = [before, *(before._replace(lm_weight=lm) for lm in STARTS)]
     # the line search counts in units of the features' spread
-    vectors = [of_features(start) * problem.spreads for start in starts]
+    vectors = [parts.vector(start) * problem.spreads for start in starts]
     best = mert(problem, vectors, normalised(vectors[2 if before.lm_weight == 0 else 0]))
-    raw = best / np.where(problem.spreads > 0, problem.spreads, np.inf)
-    if raw[0] > 0:
-        lm, penalty = raw[1] / raw[0], raw[2] / raw[0]
-        ahead = max(raw[3] / raw[1], 0.0) if ahead_stays and raw[1] > 0 else before.ahead_weight
-        found = FusionWeights(*(round(float(value), 3) for value in (lm, penalty, ahead)))
+    found = parts.weights(best / np.where(problem.spreads > 0, problem.spreads, np.inf), before)
+    if found is not None:
         least, most = _limits(before)
         if all(low <= value <= high for low, value, high in zip(least, found, most, strict=True)):
             return found
-    beyond = np.arange(errors.shape[1]) >= sizes[:, None]
-
-    def errors_of(weights: FusionWeights) -> int:
-        """Word errors of the best hypotheses."""
-        totals = features @ of_features(weights)
-        totals[beyond] = -np.inf
-        return int(errors[np.arange(len(errors)), totals.argmax(1)].sum())
-
-    return _best_on_grid(before, errors_of, ahead_stays=ahead_stays)
+    return _best_on_grid(
+        before, lambda weights: table.errors_of(parts.vector(weights)).sum(), parts
+    )
 
 
-def _arrays(lists: Lists, num_features: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """First `FEATURES` (L, N, F) and errors (L, N) of lists, padded by zeros; sizes (L,)."""
+def _table(
+    lists: Lists, parts: SearchParts, *, decoy: bool = False, outside: bool = False
+) -> ListTable:
+    """Features and errors of lists; with decoys, or the errors outside of bias lists."""
     filled = [list(heard.items()) for heard in lists.values() if heard]
     sizes = np.array([len(items) for items in filled])
-    features = np.zeros((len(filled), sizes.max(), num_features))
+    features = np.zeros((len(filled), sizes.max(), len(parts.names)))
     errors = np.zeros(features.shape[:2])
     for row, items in enumerate(filled):
-        values = [(h.am_score, h.log_prob, len(ids) + 1, h.ahead) for ids, h in items]
-        features[row, : len(items)] = np.array(values)[:, :num_features]
-        errors[row, : len(items)] = [h.errors for _, h in items]
-    return features, errors, sizes
+        features[row, : len(items)] = [parts.features(i, h, decoy=decoy) for i, h in items]
+        errors[row, : len(items)] = [h.outside if outside else h.errors for _, h in items]
+    return ListTable(features, errors, sizes)
 
 
 def _best_on_grid(
-    before: FusionWeights, errors_of: Callable[[FusionWeights], int], *, ahead_stays: bool
+    before: FusionWeights, errors_of: Callable[[FusionWeights], int], parts: SearchParts
 ) -> FusionWeights:
     """Weights within the limits with the fewest errors, the mean over neighbours on a grid."""
     from scipy.ndimage import uniform_filter  # takes a while
 
     least, most = _limits(before)
-    lms = np.linspace(0, most.lm_weight, GRID)[1:]
+    lms = np.linspace(0, most.lm_weight, GRID)[1:] if parts.lms else np.ones(1)
     penalties = np.linspace(least.penalty, most.penalty, 2 * GRID - 1)
-    aheads = [before.ahead_weight]
-    if ahead_stays:
-        aheads = [*np.linspace(least.ahead_weight, most.ahead_weight, GRID // 2)]
-    points = [
-        FusionWeights(*map(float, point)) for point in itertools.product(lms, penalties, aheads)
-    ]
-    costs = np.reshape([*map(errors_of, points)], (len(lms), len(penalties), len(aheads)))
+    aheads, biases = np.array([before.ahead_weight]), np.zeros(1)
+    if parts.ahead:
+        aheads = np.linspace(least.ahead_weight, most.ahead_weight, GRID // 2)
+    if parts.bias:
+        biases = np.linspace(0, most.bias_weight, GRID // 2)
+    axes = (lms, penalties, aheads, biases)
+    points = [FusionWeights(*map(float, point)) for point in itertools.product(*axes)]
+    costs = np.reshape([*map(errors_of, points)], [*map(len, axes)])
     smooth = uniform_filter(costs.astype(float), 3, mode="nearest")
     return FusionWeights(*(round(value, 3) for value in points[int(smooth.argmin())]))
 
@@ -266,4 +424,4 @@ def _limits(before: FusionWeights) -> Tuple[FusionWeights, FusionWeights]:
     """The least and the largest weights that a round may go to from the weights `before`."""
     pairs = zip(FARTHEST, before, strict=True)
     most = FusionWeights(*(max(far, 2 * abs(old)) for far, old in pairs))
-    return FusionWeights(-most.lm_weight, -most.penalty, before.ahead_weight / 2), most
+    return FusionWeights(-most.lm_weight, -most.penalty, before.ahead_weight / 2, 0.0), most

@@ -78,9 +78,18 @@ def _scp(path: Path) -> Iterator[Tuple[str, np.ndarray]]:
 def log_probs_of(logits: Any) -> np.ndarray:
     """Ln P of each token at each frame, (T, V) float64, of logits, ln P or probabilities.
 
+    Args:
+        logits: (T, V), of NumPy or torch. T is smaller afterwards where frames say nothing.
+    """
+    return heard_frames(logits)[0]
+
+
+def heard_frames(logits: Any) -> Tuple[np.ndarray, np.ndarray]:
+    """Ln P of each token at each frame that says something, (T, V), and the frames' numbers, (T,).
+
     Logits are normalised, which leaves log-probabilities as they are. Rows of probabilities, none
     below zero and each with a sum of about 1 or less, are taken for such. Frames whose tokens are
-    all alike, as of padding, say nothing: they are left out, and T is smaller.
+    all alike, as of padding, say nothing: they are left out.
 
     Args:
         logits: (T, V), of NumPy or torch.
@@ -100,7 +109,7 @@ def log_probs_of(logits: Any) -> np.ndarray:
             values = np.log(values)
             top = values.max(axis=1, keepdims=True)
     sums = np.log(np.exp(values - top).sum(axis=1, keepdims=True))
-    return values - top - sums
+    return values - top - sums, np.flatnonzero(says)
 
 
 def _checked(logits: Any) -> np.ndarray:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import copy
 import re
 import unicodedata
-from typing import Dict, Iterable, List, Mapping, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.scoring.reader import SPACE, WORD_MARK
 from espnet_bayeslm.utils.errors import InputError
@@ -22,6 +23,8 @@ BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
 """A byte of a letter that sentencepiece does not know."""
 CONTINUATIONS = bytes(range(0x80, 0xC0))
 """Bytes of UTF-8 that continue a letter."""
+NO_LETTER = "\ufffd"
+"""Sign that stands for bytes that are no letter."""
 LEAD = 0xC2
 """First byte of UTF-8 that begins a letter of several bytes."""
 MARKS = frozenset(
@@ -105,6 +108,24 @@ class TokenWords:
         if not self._has(word):
             word = "".join(map(self._parts, unicodedata.normalize("NFC", word)))
         return self._coded(word)
+
+    def normalised(self, steps: Callable[[Sequence[str]], Sequence[str]]) -> TokenWords:
+        """Rules whose tokens add letters as some steps leave them, each token by itself.
+
+        Parts of a letter stay as they are.
+        """
+        other = copy.copy(self)
+        texts = [(text, self.word(text)) for text in self.texts]
+        other.texts = [
+            text if NO_LETTER in word else self._coded("".join(steps([word])))
+            for text, word in texts
+        ]
+        other._letters = frozenset("".join(other.texts))
+        return other
+
+    def lacks(self, letters: str) -> bool:
+        """True if no token has one of the letters, which are those of tokens."""
+        return not self._letters.issuperset(letters)
 
     def missing_letters(self, word: str) -> str:
         """Letters of a word that no token has."""

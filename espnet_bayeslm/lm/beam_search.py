@@ -35,6 +35,10 @@ class IncrementalLM(AbsLM):
     def zero_state(self) -> Any:
         """A hypothesis' state before its first token."""
 
+    def zero_states(self, count: int) -> List[Any]:
+        """States of the hypotheses of a batch before their first tokens, utterance by utterance."""
+        return [self.zero_state() for _ in range(count)]
+
     @abstractmethod
     def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
         """Read one more token (B,) of each hypothesis, with the weights as they are now.
@@ -72,6 +76,8 @@ class IncrementalLM(AbsLM):
         begins = all(state is None for state in states)
         read = 0 if begins else ys.size(1) - 1
         with self.scoring(goes_on=not begins):
+            if begins:
+                states = self.zero_states(len(states))
             # a transducer's hypothesis may still be empty where others are not
             states = [self.zero_state() if state is None else state for state in states]
             for tokens in ys[:, read:].unbind(1):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from espnet_bayeslm import register
+from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.loading.experiment import check_same_tokens, find_files
 from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.utils.errors import InputError
@@ -17,9 +18,6 @@ from espnet_bayeslm.utils.files import (
 )
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.log import LOG
-
-if TYPE_CHECKING:
-    pass
 
 ASR_FILES = ("valid.acc.ave.pth", "valid.acc.best.pth", "valid.loss.ave.pth", "valid.loss.best.pth")
 ENDS = "<sos/eos>"
@@ -50,6 +48,7 @@ class BeamSearch:
         lm_weight: Its weight.
         ctc_weight: The weight of CTC; the decoder has the rest.
         penalty: Bonus of each token.
+        bias_weight: Weight of a phrase of bias lists, in nats; None: as the LM, a fusion, has it.
         size: Hypotheses of a list, at most, and the beam.
 
     Attributes:
@@ -64,6 +63,7 @@ class BeamSearch:
         lm_weight: float,
         ctc_weight: float,
         penalty: float = 0.0,
+        bias_weight: Optional[float] = None,
         size: int,
         device: str = "cpu",
     ):
@@ -87,26 +87,45 @@ class BeamSearch:
         self._search: Any = Speech2Text(**files, **search, **weights, device=device)
         scorers = getattr(self._search.beam_search, "scorers", {})
         self.lm: Any = scorers.get("lm")
-        self._ctc_weight = ctc_weight
+        self._ctc_weight, self._lm_weight = ctc_weight, lm_weight
+        self.takes_bias = hasattr(self.lm, "set_bias")
+        if self.lm is not None and self.takes_bias and bias_weight is not None and lm_weight:
+            self.lm.bias_weight = bias_weight / lm_weight
         self.rate = _rate(self._search.asr_train_args)
         LOG.info(f"{checkpoint}: {self.rate} samples a second")
 
-    def __call__(self, samples: np.ndarray) -> List[Hypothesis]:
+    def __call__(self, samples: np.ndarray, bias: Optional[BiasList] = None) -> List[Hypothesis]:
         """Hypotheses of a recording, the best first.
 
         `am_score` is the weighted sum of decoder and CTC (or a transducer's score), `lm_score` the
-        LM's ln P; `decoder_score` and `ctc_score` stand beside them.
+        LM's ln P; `decoder_score`, `ctc_score` and `bias_score`, the weight of the phrases of a
+        bias list, stand beside them.
+
+        Args:
+            samples: The recording.
+            bias: Its bias list, where the LM is a fusion; None: the fusion's own.
         """
-        return [self._hypothesis(*found) for found in self._search(samples)]
+        return [hypothesis for _, hypothesis in self._found(samples, bias)]
 
     def set_weights(self, **weights: float) -> None:
         """Set weights of the search's parts, such as `lm` and `length_bonus`, that are not 0."""
         own = self._search.beam_search.weights
         own.update({name: value for name, value in weights.items() if name in own})
 
-    def with_tokens(self, samples: np.ndarray) -> Dict[Tuple[int, ...], Hypothesis]:
-        """Hypotheses of a recording by their tokens, the best first."""
-        return {tuple(found[2]): self._hypothesis(*found) for found in self._search(samples)}
+    def with_tokens(
+        self, samples: np.ndarray, bias: Optional[BiasList] = None
+    ) -> Dict[Tuple[int, ...], Hypothesis]:
+        """Hypotheses of a recording by their tokens, the best first; arguments as of a call."""
+        return {tuple(ids): hypothesis for ids, hypothesis in self._found(samples, bias)}
+
+    def _found(
+        self, samples: np.ndarray, bias: Optional[BiasList]
+    ) -> Iterator[Tuple[Sequence[int], Hypothesis]]:
+        """Yield the tokens and the hypothesis of each result."""
+        if self.takes_bias:
+            self.lm.set_bias(bias)
+        for found in self._search(samples):
+            yield found[2], self._hypothesis(*found)
 
     def _hypothesis(self, text: Optional[str], tokens: Any, ids: Any, hyp: Any) -> Hypothesis:
         # a hypothesis that had to end may hold the end as a word
@@ -117,7 +136,13 @@ class BeamSearch:
         weights = {"decoder": 1.0 - self._ctc_weight, "ctc": self._ctc_weight}
         am_score = sum(weight * parts.get(name, 0.0) for name, weight in weights.items())
         apart = {f"{name}_score": parts[name] for name in weights if name in parts}
-        return Hypothesis(words, am_score, parts.get("lm"), extra=apart)
+        lm_score = parts.get("lm")
+        if self.takes_bias and lm_score is not None:
+            phrases = self.lm.bias_total(ids)
+            lm_score = lm_score - phrases if self.lm.has_lms else None
+            if self.lm.has_bias:
+                apart["bias_score"] = self._lm_weight * phrases
+        return Hypothesis(words, am_score, lm_score, extra=apart)
 
 
 def _rate(args: Any) -> int:

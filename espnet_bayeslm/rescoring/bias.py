@@ -171,7 +171,7 @@ def guarded(
         guards = [(found.lists, outside), other]
         losses = (chosen_errors(*o, weights) - old for o, old in zip(guards, before, strict=True))
         tolerated = (0.0, num_words * TOLERATED[bool(weights.get(NEAR))])
-        return any(map(_is_worse, losses, tolerated))
+        return any(map(is_surely_worse, losses, tolerated))
 
     found, least = every, LEAST
     while dict(chosen.weights).get(NEAR) and harms(chosen, found):
@@ -216,7 +216,7 @@ def _unbiased_errors(
     return np.array([part.unbiased.errors for part in parts])
 
 
-def _is_worse(losses: np.ndarray, tolerated: float) -> bool:
+def is_surely_worse(losses: np.ndarray, tolerated: float = 0.0) -> bool:
     """True if the sum of independent losses is surely above zero, and above what is tolerated."""
     error = math.sqrt(len(losses)) * float(losses.std(ddof=1)) if len(losses) > 1 else 0.0
     return bool(losses.sum() > max(tolerated, SURELY_WORSE * error))

@@ -33,7 +33,6 @@ from test_ctc_search import ALPHABET, spoken
         ({"unigrams": []}, "the search knows no words"),
         ({"unigrams": [("a", 0.5)]}, "unigrams: expected a list of texts, got \"('a', 0.5)\""),
         ({"unigrams": "the red"}, "unigrams: no file 'the red'"),
-        ({"lm_score_boundary": False}, "lm_score_boundary is False"),
     ],
 )
 def test_bad_arguments_of_pythons_decoder(arguments, part):
@@ -65,11 +64,15 @@ def test_arrays_of_numpy_are_lists():
         assert (beams[0].text, beams[0].hotword_score) == ("ab", 10.0)
 
 
-def test_unigrams_that_no_lm_knows(tmp_path):
+def test_unigrams_that_no_lm_knows(tmp_path, caplog):
     (tmp_path / "text").write_text("a b\nb a\n" * 3)
     build_ngram(tmp_path / "text", tmp_path / "2.arpa", order=2, discount_fallback=True)
     with pytest.raises(InputError, match="2: all 2 words are unknown, as 'ab'"):
         build_ctcdecoder(ALPHABET, tmp_path / "2.arpa", unigrams=["ab", "ba"])
+    build_ctcdecoder(ALPHABET, tmp_path / "2.arpa", unigrams=["a", "b", "ba"])
+    assert "unigrams" not in caplog.text
+    build_ctcdecoder(ALPHABET, tmp_path / "2.arpa", unigrams=["a", "ab", "ba"])
+    assert "2 of 3 unigrams are left out, as 'ab': no LM knows them" in caplog.text
 
 
 ACUTE, GRAVE = "\u0301", "\u0300"

