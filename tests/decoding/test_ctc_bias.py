@@ -6,7 +6,7 @@ import random
 import pytest
 from mixtures import mixture_of
 from test_ctc_lists import LABELS, TEXTS, command, folder, read
-from test_ctc_search import LETTERS, WIDE, arpa, expected_score, logits_of, spoken
+from test_ctc_search import LETTERS, PIECES, WIDE, arpa, expected_score, logits_of, spoken
 from tiny_training import words
 
 from espnet_bayeslm.bin import nbest, rescore
@@ -27,14 +27,18 @@ LISTS = [
 ]
 
 
+BYTES = ["<blank>", "Ġ", "Ġa", "b", "a", "Ġab"]
+
+
+@pytest.mark.parametrize("labels", [LETTERS, PIECES, BYTES])
 @pytest.mark.parametrize("known", [None, ["a", "ab"]])
-def test_whole_texts_with_lists_of_their_own_have_their_scores(arpa, known):
+def test_whole_texts_with_lists_of_their_own_have_their_scores(arpa, known, labels):
     """One search after the other: first letters are kept, lists are not."""
-    scorer, tokens = NgramScorer(arpa), CTCTokens(LETTERS)
+    scorer, tokens = NgramScorer(arpa), CTCTokens(labels)
     lm = dict(mixture=mixture_of(scorer), vocabulary=Vocabulary(known) if known else None)
     fusion = WordFusion(**lm, bias_weight=1.25)
     search = CTCSearch(tokens, fusion, WIDE)
-    log_probs = log_probs_of(logits_of(5, 4, seed=7))
+    log_probs = log_probs_of(logits_of(5, len(tokens.tokens), seed=7))
     plain = {t.words: t.am_score for t in search(log_probs)}
     for bias in (*LISTS, LISTS[0]):
         found = search(log_probs, bias)

@@ -14,6 +14,7 @@ from espnet_bayeslm.decoding.fusion_tuning import (
     SearchParts,
     best_weights,
 )
+from espnet_bayeslm.evaluation.bias_lists import BiasList, BiasLists
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.ngram.estimation import build_ngram
@@ -304,3 +305,34 @@ def test_a_bias_list_alone_has_a_weight():
         parts,
     )
     assert on_grid.bias_weight == pytest.approx(3.0, abs=1.5)
+
+
+class ListeningRecogniser:
+    """A search that finds a listed name, and for a heavy list without it two wrong words."""
+
+    def __init__(self, lm):
+        self.lm, self.weight = lm, 0.0
+
+    def set_weights(self, **weights):
+        self.weight = weights["lm"]
+
+    def with_tokens(self, utt, bias):
+        weight = self.weight * self.lm.bias_weight
+        ids = (2, 2) if weight > 2 else (3,)
+        if weight and "name" in bias.words:
+            ids = (1,)
+        return {ids: Hypothesis(tuple(self.lm.payments.words(ids)), -1.0)}
+
+
+def test_a_search_that_harms_decoys_gets_a_smaller_weight():
+    tokens = ["<blank>", "▁name", "▁other", "▁x", "<sos/eos>"]
+    lm = FusionLM(len(tokens), tokens, bias=[], bias_weight=6.0)
+    bias = BiasLists(shared=BiasList([("name", None), ("other", None)]))
+    recordings = {f"u{n}": lambda n=n: f"u{n}" for n in range(4)}
+    search, refs = ListeningRecogniser(lm), dict.fromkeys(recordings, ("name",))
+    tuning = FusionTuning(search, ListeningRecogniser(lm), recordings, refs, bias=bias)
+    found = tuning.run(1)
+    assert found.weights.bias_weight == 6.0 and (tuning.rounds[0].errors, found.errors) == (4, 0)
+    best, plain, decoys = tuning.guarded(found)
+    assert best.weights.bias_weight == 1.5 and best.errors == 0
+    assert plain is tuning.rounds[0] and decoys.errors == plain.errors
