@@ -37,7 +37,7 @@ from espnet_bayeslm import build_ctcdecoder
 from espnet_bayeslm.decoding.ctc_lists import search_vocabulary
 from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens, tokens_of_labels
-from espnet_bayeslm.decoding.ctc_words import WordFusion
+from espnet_bayeslm.decoding.ctc_words import CTCFusion
 from espnet_bayeslm.decoding.logits import log_probs_of
 from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.loading.component_options import MixtureOptions
@@ -228,7 +228,7 @@ def measure_bias(arpa: Path, logits: Sequence[np.ndarray], rounds: int) -> None:
     mixture.prepare(())
     tokens = CTCTokens(tokens_of_labels(LABELS))
     vocabulary = search_vocabulary(None, mixture, tokens)
-    fusion = WordFusion(mixture=mixture, vocabulary=vocabulary, bias_weight=3.0)
+    fusion = CTCFusion(mixture=mixture, vocabulary=vocabulary, bias_weight=3.0)
     every = [log_probs_of(each) for each in logits]
     ways = {f"bias list of {size}": bias_lists(1, size, rng) * count for size in (10, 10_000, 100)}
     same = ways["bias list of 100"][0].weights.items()

@@ -29,7 +29,7 @@ from espnet_bayeslm.decoding.ctc_lists import search_vocabulary
 from espnet_bayeslm.decoding.ctc_output import OutputBeam, OutputBeamMPSafe, output_beam
 from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch, FoundText
 from espnet_bayeslm.decoding.ctc_tokens import as_texts
-from espnet_bayeslm.decoding.ctc_words import WordFusion
+from espnet_bayeslm.decoding.ctc_words import CTCFusion
 from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, check_hotword, hotword_list
 from espnet_bayeslm.decoding.logits import heard_frames
 from espnet_bayeslm.decoding.word_times import WordTimes
@@ -308,7 +308,7 @@ class BeamSearchDecoderCTC:
         search = searches.get(key)
         if search is None:
             # without an LM nothing but a phrase of hotwords asks for words before
-            fusion = WordFusion(vocabulary=self._vocabulary, context_words=1)
+            fusion = CTCFusion(vocabulary=self._vocabulary, context_words=1)
             fusion = lm.fusion(self._vocabulary) if lm else fusion
             fusion = dataclasses.replace(fusion, bias=self._hotwords(phrases, weight))
             sizes = BeamOptions(beam_size=width, beam_prune_logp=prune, token_min_logp=least)

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
 
 from espnet_bayeslm.decoding.ctc_lists import read_unigrams
 from espnet_bayeslm.decoding.ctc_tokens import as_texts
-from espnet_bayeslm.decoding.ctc_words import LN_10, Vocabulary, WordFusion
+from espnet_bayeslm.decoding.ctc_words import LN_10, CTCFusion, Vocabulary
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.ngram.ngram_files import arpa_order
@@ -100,9 +100,9 @@ class LanguageModel:
         scorers = [component.scorer for component in self.mixture.every]
         return max(getattr(scorer, "order", math.inf) for scorer in scorers)
 
-    def fusion(self, vocabulary: Optional[Vocabulary]) -> WordFusion:
+    def fusion(self, vocabulary: Optional[Vocabulary]) -> CTCFusion:
         """LMs and weights for a search with some known words."""
-        return WordFusion(
+        return CTCFusion(
             mixture=self.mixture,
             lm_weight=self.alpha,
             word_bonus=self.beta,

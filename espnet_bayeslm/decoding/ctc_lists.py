@@ -11,7 +11,7 @@ import numpy as np
 from espnet_bayeslm.decoding.bias_search import BiasTree, read_search_bias
 from espnet_bayeslm.decoding.ctc_search import GROUP, BeamOptions, CTCSearch, FoundText
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens, as_texts, read_tokens
-from espnet_bayeslm.decoding.ctc_words import UnlistedWords, Vocabulary, WordFusion
+from espnet_bayeslm.decoding.ctc_words import CTCFusion, UnlistedWords, Vocabulary
 from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, read_hotwords
 from espnet_bayeslm.decoding.logits import heard_frames, log_probs_of, read_logits
 from espnet_bayeslm.decoding.word_times import WordTimes, ctm_writer
@@ -224,7 +224,7 @@ def ctc_lists(
         if not mixture.prepare(None):
             utterances, sentences = _first_sentences(utterances, tokens)
             mixture.prepare(sentences)
-    fusion = WordFusion(
+    fusion = CTCFusion(
         mixture=mixture,
         lm_weight=lm_weight,
         word_bonus=options.word_bonus,

@@ -24,7 +24,7 @@ from espnet_bayeslm.decoding.ctc_frames import FrameStep, Trace, steps_of
 from espnet_bayeslm.decoding.ctc_small_beam import Hypotheses, SmallBeam
 from espnet_bayeslm.decoding.ctc_texts import MOST_BEGUN, Texts
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
-from espnet_bayeslm.decoding.ctc_words import BegunPhrases, BegunWords, WordFusion
+from espnet_bayeslm.decoding.ctc_words import BegunPhrases, BegunWords, CTCFusion
 from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.utils.options import ToolOptions, option
 
@@ -94,7 +94,7 @@ class CTCSearch:
     def __init__(
         self,
         tokens: CTCTokens,
-        fusion: WordFusion,
+        fusion: CTCFusion,
         options: BeamOptions,
         *,
         prune_history: bool = False,

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import numpy as np
 
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
-from espnet_bayeslm.decoding.ctc_words import BegunPhrases, BegunWords, WordFusion, WordHistories
+from espnet_bayeslm.decoding.ctc_words import BegunPhrases, BegunWords, CTCFusion, WordHistories
 
 MOST_BEGUN = 1 << 24
 """Above the number of first letters of words in one search."""
@@ -39,7 +39,7 @@ class Texts:
         self,
         tokens: CTCTokens,
         begun: BegunWords,
-        fusion: WordFusion,
+        fusion: CTCFusion,
         phrases: Optional[BegunPhrases] = None,
         start: Optional[Any] = None,
     ):

@@ -67,7 +67,7 @@ class UnlistedWords(Vocabulary):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WordFusion:
+class CTCFusion:
     """LMs, a vocabulary and a bias list, with their weights.
 
     Attributes:
@@ -138,7 +138,7 @@ class BegunWords:
         complete: Score of the word that they are, without the LM's ln P and phrases.
     """
 
-    def __init__(self, fusion: WordFusion, texts: Sequence[str]):
+    def __init__(self, fusion: CTCFusion, texts: Sequence[str]):
         self._fusion, self._texts = fusion, texts
         self._numbers: Dict[str, int] = {}
         self.moves: Dict[int, int] = {}
@@ -282,7 +282,7 @@ class WordHistories:
         has_begun: True for each sequence in which a phrase has begun.
     """
 
-    def __init__(self, fusion: WordFusion, tokens: TokenWords, start: Optional[Any] = None):
+    def __init__(self, fusion: CTCFusion, tokens: TokenWords, start: Optional[Any] = None):
         self.fusion, self._tokens = fusion, tokens
         self.scores, self.has_begun = np.zeros(1), np.zeros(1, bool)
         self.marks = np.zeros(1, np.int64)

@@ -13,7 +13,7 @@ from espnet_bayeslm.bin import nbest, rescore
 from espnet_bayeslm.decoding.bias_search import BiasTree
 from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
-from espnet_bayeslm.decoding.ctc_words import Vocabulary, WordFusion
+from espnet_bayeslm.decoding.ctc_words import CTCFusion, Vocabulary
 from espnet_bayeslm.decoding.logits import log_probs_of
 from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
@@ -36,7 +36,7 @@ def test_whole_texts_with_lists_of_their_own_have_their_scores(arpa, known, labe
     """One search after the other: first letters are kept, lists are not."""
     scorer, tokens = NgramScorer(arpa), CTCTokens(labels)
     lm = dict(mixture=mixture_of(scorer), vocabulary=Vocabulary(known) if known else None)
-    fusion = WordFusion(**lm, bias_weight=1.25)
+    fusion = CTCFusion(**lm, bias_weight=1.25)
     search = CTCSearch(tokens, fusion, WIDE)
     log_probs = log_probs_of(logits_of(5, len(tokens.tokens), seed=7))
     plain = {t.words: t.am_score for t in search(log_probs)}
@@ -53,12 +53,12 @@ def test_whole_texts_with_lists_of_their_own_have_their_scores(arpa, known, labe
 def test_what_other_utterances_had_changes_no_list(beam_size):
     options, tokens = BeamOptions(beam_size=beam_size), CTCTokens(LETTERS)
     utterances = [log_probs_of(logits_of(25, 4, seed=seed, scale=1.5)) for seed in range(4)]
-    both = CTCSearch(tokens, WordFusion(bias_weight=2.0), options)
+    both = CTCSearch(tokens, CTCFusion(bias_weight=2.0), options)
     order = [(n, bias) for n in range(4) for bias in LISTS]
     random.Random(0).shuffle(order)
     for n, bias in order:
         tree = BiasTree(bias, tokens.words)
-        alone = CTCSearch(tokens, WordFusion(bias=tree, bias_weight=2.0), options)
+        alone = CTCSearch(tokens, CTCFusion(bias=tree, bias_weight=2.0), options)
         assert both(utterances[n], bias) == alone(utterances[n])
 
 
@@ -72,7 +72,7 @@ def test_a_name_that_only_the_list_finds():
     for place in (14, 20, 26):
         logits[place, LABELS.index("s")] = logits[place].max() + 4.0
     log_probs = log_probs_of(logits)
-    search = CTCSearch(tokens, WordFusion(bias_weight=14.0), options)
+    search = CTCSearch(tokens, CTCFusion(bias_weight=14.0), options)
     plain = [text.words for text in search(log_probs)]
     assert not any("mudlark" in found for found in plain)
     names = BiasList([("mudlark", None), ("stork", None)])

@@ -11,7 +11,7 @@ from espnet_bayeslm.decoding.ctc_beam import LargeBeam
 from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch
 from espnet_bayeslm.decoding.ctc_small_beam import SmallBeam
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
-from espnet_bayeslm.decoding.ctc_words import Vocabulary, WordFusion, WordHistories
+from espnet_bayeslm.decoding.ctc_words import CTCFusion, Vocabulary, WordHistories
 from espnet_bayeslm.decoding.logits import log_probs_of
 from espnet_bayeslm.scoring.word_scores import WordScorer
 
@@ -34,18 +34,18 @@ LM = dict(mixture=mixture_of(EvenWords()))
 
 @pytest.mark.parametrize("lm_weight", [0.0, 0.5, 2.0])
 def test_costs_of_letters_before_a_word_is_complete(lm_weight):
-    free = WordFusion(**LM, lm_weight=lm_weight)
+    free = CTCFusion(**LM, lm_weight=lm_weight)
     known = dict(vocabulary=Vocabulary(["b" * 19]), unk_score_offset=-7.0)
-    bound = WordFusion(**LM, lm_weight=lm_weight, **known)
+    bound = CTCFusion(**LM, lm_weight=lm_weight, **known)
     for n in range(1, 20):
         assert free.ahead("a" * n) == pytest.approx(-lm_weight * 2 * n)
-        assert WordFusion(lm_weight=lm_weight).ahead("a" * n) == 0.0
+        assert CTCFusion(lm_weight=lm_weight).ahead("a" * n) == 0.0
         assert bound.ahead("a" * n) == pytest.approx(-7.0 * max(1, n / 6))
         assert bound.ahead("b" * n) == bound.ahead("") == 0.0
 
 
 def test_histories_know_which_phrases_have_begun():
-    fusion = WordFusion(bias=hotwords_of({"a": 1.0, "b a": 2.0}, LETTERS))
+    fusion = CTCFusion(bias=hotwords_of({"a": 1.0, "b a": 2.0}, LETTERS))
     histories = WordHistories(fusion, CTCTokens(LETTERS).words)
     numbers = histories.add([(0, "a"), (0, "b"), (0, "ab")])
     numbers += histories.add([(numbers[0], "b"), (numbers[1], "a"), (numbers[1], "ab")])
@@ -70,15 +70,15 @@ FUSIONS = {
 @pytest.mark.parametrize("beam_size", [1, 3, 8])
 @pytest.mark.parametrize("name", FUSIONS)
 def test_bounds_and_what_was_searched_before_change_no_list(name, beam_size, monkeypatch):
-    monkeypatch.setattr(WordFusion, "keeps_prefixes", False)  # the scorer keeps nothing to collect
+    monkeypatch.setattr(CTCFusion, "keeps_prefixes", False)  # the scorer keeps nothing to collect
     tokens, options = CTCTokens(LETTERS), BeamOptions(beam_size=beam_size)
     utterances = [log_probs_of(logits_of(20, 4, seed=seed, scale=1.5)) for seed in range(5)]
-    search = CTCSearch(tokens, WordFusion(**FUSIONS[name]), options)
+    search = CTCSearch(tokens, CTCFusion(**FUSIONS[name]), options)
     found = [search(log_probs) for log_probs in utterances]
     assert [search(log_probs) for log_probs in utterances] == found
     for steps in (SmallBeam, LargeBeam):
         monkeypatch.setattr(steps, "_bar", lambda *_: -np.inf)
-    free = CTCSearch(tokens, WordFusion(**FUSIONS[name]), options)
+    free = CTCSearch(tokens, CTCFusion(**FUSIONS[name]), options)
     for log_probs, texts in zip(utterances, found, strict=True):
         expected = free(log_probs)
         assert [text.words for text in texts] == [text.words for text in expected]
@@ -86,7 +86,7 @@ def test_bounds_and_what_was_searched_before_change_no_list(name, beam_size, mon
 
 
 def test_words_and_ends_are_paid_before_the_last_hypotheses_are_dropped():
-    fusion = WordFusion(**LM, lm_weight=2.0)
+    fusion = CTCFusion(**LM, lm_weight=2.0)
     for limit in (-8.0, -2.0):
         options = BeamOptions(beam_prune_logp=limit)
         found = CTCSearch(CTCTokens(LETTERS), fusion, options)(log_probs_of(logits_of(12, 4)))

@@ -16,7 +16,7 @@ from espnet_bayeslm.bin import nbest, rescore
 from espnet_bayeslm.decoding.ctc_decoder import BeamSearchDecoderCTC
 from espnet_bayeslm.decoding.ctc_lists import CTCOptions, search_vocabulary
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
-from espnet_bayeslm.decoding.ctc_words import WordFusion
+from espnet_bayeslm.decoding.ctc_words import CTCFusion
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.nbest.formats import read_nbest
@@ -392,7 +392,7 @@ def test_threads_that_share_a_decoder(folder, hotwords, monkeypatch):
         return lambda *args: [time.sleep(0), function(*args)][1]
 
     for name in ("ahead", "complete"):
-        monkeypatch.setattr(WordFusion, name, yielding(getattr(WordFusion, name)))
+        monkeypatch.setattr(CTCFusion, name, yielding(getattr(CTCFusion, name)))
     searches = property(
         yielding(lambda self: self.kept), lambda self, value: setattr(self, "kept", value)
     )

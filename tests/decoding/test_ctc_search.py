@@ -18,8 +18,8 @@ from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
 from espnet_bayeslm.decoding.ctc_words import (
     LETTER_COST,
     LN_10,
+    CTCFusion,
     Vocabulary,
-    WordFusion,
 )
 from espnet_bayeslm.decoding.hotwords import hotword_list
 from espnet_bayeslm.decoding.logits import log_probs_of
@@ -68,7 +68,7 @@ def test_unpruned_scores_are_sums_over_all_alignments(tokens):
     known = CTCTokens(tokens)
     log_probs = log_probs_of(logits_of(5, len(known.tokens)))
     expected = all_texts(log_probs, known.blank, known.words.opens, known.words.texts)
-    found = CTCSearch(known, WordFusion(), WIDE)(log_probs)
+    found = CTCSearch(known, CTCFusion(), WIDE)(log_probs)
     assert {text.words for text in found} == expected.keys()
     for text in found:
         assert text.am_score == pytest.approx(expected[text.words], abs=1e-9)
@@ -79,7 +79,7 @@ def test_unpruned_scores_are_sums_over_all_alignments(tokens):
 def test_unpruned_scores_are_torchs_loss():
     tokens = CTCTokens(SYMBOLS)  # a text has one sequence of tokens
     log_probs = log_probs_of(logits_of(7, 3, seed=1))
-    for text in CTCSearch(tokens, WordFusion(), WIDE)(log_probs):
+    for text in CTCSearch(tokens, CTCFusion(), WIDE)(log_probs):
         target = torch.tensor([tokens.tokens.index(word) for word in text.words])
         loss = torch.nn.functional.ctc_loss(
             torch.tensor(log_probs)[:, None],
@@ -104,7 +104,7 @@ def test_log_probabilities_and_probabilities_are_read_as_logits():
 def test_a_narrow_beam_finds_the_best_text_of_clear_logits():
     tokens = CTCTokens(LETTERS)
     log_probs = log_probs_of(spoken("ab a bb", LETTERS, margin=9.0))
-    found = CTCSearch(tokens, WordFusion(), BeamOptions(beam_size=3))(log_probs)
+    found = CTCSearch(tokens, CTCFusion(), BeamOptions(beam_size=3))(log_probs)
     assert found[0].words == ("ab", "a", "bb") == tuple(best_path(log_probs, tokens))
     assert len(found) <= 3
 
@@ -113,7 +113,7 @@ def test_tokens_that_are_no_text_are_never_found():
     tokens = CTCTokens(["<s>", "<blank>", "</s>", "a", " "])
     logits = logits_of(6, 5)
     logits[:, [0, 2]] += 9.0
-    for text in CTCSearch(tokens, WordFusion(), BeamOptions())(log_probs_of(logits)):
+    for text in CTCSearch(tokens, CTCFusion(), BeamOptions())(log_probs_of(logits)):
         assert set("".join(text.words)) <= {"a"}
 
 
@@ -130,7 +130,7 @@ def expected_score(words, am, scorer, fusion):
 def test_scores_with_an_ngram_are_those_of_whole_texts(arpa, tokens, known):
     columns = CTCTokens(tokens)
     scorer, vocabulary = NgramScorer(arpa), Vocabulary(known) if known else None
-    fusion = WordFusion(mixture=mixture_of(scorer), lm_weight=0.7, vocabulary=vocabulary)
+    fusion = CTCFusion(mixture=mixture_of(scorer), lm_weight=0.7, vocabulary=vocabulary)
     log_probs = log_probs_of(logits_of(5, len(columns.tokens), seed=3))
     expected = all_texts(log_probs, columns.blank, columns.words.opens, columns.words.texts)
     found = CTCSearch(columns, fusion, WIDE)(log_probs)
@@ -158,13 +158,13 @@ class CountingScorer(WordScorer):
 def test_each_word_is_paid_once_and_only_where_it_may_survive():
     logits = spoken("ab a bb ab", LETTERS, margin=5.0)
     scorer = CountingScorer()
-    fusion = WordFusion(mixture=mixture_of(scorer))
+    fusion = CTCFusion(mixture=mixture_of(scorer))
     found = CTCSearch(CTCTokens(LETTERS), fusion, BeamOptions(beam_size=20))(log_probs_of(logits))
     assert len(scorer.pairs) == len(set(scorer.pairs)) and scorer.calls <= len(logits) + 2
     for text in found:
         assert text.lm_score == -2.0 * len(text.words) - 1.0
     few = CountingScorer()
-    fusion = WordFusion(mixture=mixture_of(few))
+    fusion = CTCFusion(mixture=mixture_of(few))
     CTCSearch(CTCTokens(LETTERS), fusion, BeamOptions(beam_size=2))(log_probs_of(logits))
     assert len(few.pairs) < len(scorer.pairs)
 
@@ -185,16 +185,16 @@ def test_words_are_not_paid_where_no_lm_could_save_them():
 
     log_probs = log_probs_of(spoken("ab a bb", LETTERS, margin=2.0))
     how = dict(word_bonus=0.0, vocabulary=AllWords(()))
-    sure = WordFusion(mixture=mixture_of(SureScorer()), **how)
+    sure = CTCFusion(mixture=mixture_of(SureScorer()), **how)
     options = BeamOptions(beam_size=10)
     with_lm = CTCSearch(CTCTokens(LETTERS), sure, options)(log_probs)
-    without = CTCSearch(CTCTokens(LETTERS), WordFusion(), options)(log_probs)
+    without = CTCSearch(CTCTokens(LETTERS), CTCFusion(), options)(log_probs)
     assert [(t.words, t.am_score) for t in with_lm] == [(t.words, t.am_score) for t in without]
 
 
 def test_a_mixture_is_a_linear_interpolation(arpa):
     ngram, other = NgramScorer(arpa), CountingScorer()
-    fusion = WordFusion(mixture=mixture_of(ngram, other, weights=[0.3, 0.7]))
+    fusion = CTCFusion(mixture=mixture_of(ngram, other, weights=[0.3, 0.7]))
     log_probs = log_probs_of(logits_of(4, 4, seed=5))
     for text in CTCSearch(CTCTokens(LETTERS), fusion, WIDE)(log_probs):
         (scores,) = ngram.word_scores([text.words])
@@ -207,9 +207,9 @@ def test_the_vocabulary_rules_out_words_that_begin_none():
     logits = spoken("ab", LETTERS, margin=5.0, noise=0.1)
     logits[2, LETTERS.index("b")] = logits[2].max() + 0.5  # `bb` is nearer
     log_probs = log_probs_of(logits)
-    free = CTCSearch(CTCTokens(LETTERS), WordFusion(), BeamOptions())(log_probs)
+    free = CTCSearch(CTCTokens(LETTERS), CTCFusion(), BeamOptions())(log_probs)
     assert free[0].words == ("bb",)
-    bound = WordFusion(vocabulary=Vocabulary(["ab", "abba"]))
+    bound = CTCFusion(vocabulary=Vocabulary(["ab", "abba"]))
     assert CTCSearch(CTCTokens(LETTERS), bound, BeamOptions())(log_probs)[0].words == ("ab",)
 
 
@@ -228,7 +228,7 @@ def test_no_word_without_end_gains_where_all_words_are_known(cost, monkeypatch):
     logits = spoken(" ".join(text), LETTERS, margin=8.0, noise=0.1)
     for place in np.flatnonzero(logits.argmax(1) == LETTERS.index("|")):
         logits[place, 0] = logits[place].max() + 1.5
-    fusion = WordFusion(mixture=mixture_of(FewWords()))
+    fusion = CTCFusion(mixture=mixture_of(FewWords()))
     search = CTCSearch(CTCTokens(LETTERS), fusion, BeamOptions(beam_size=4))
     assert (search(log_probs_of(logits))[0].words == text) == bool(cost)
 
@@ -252,9 +252,9 @@ def test_a_hotword_that_the_logits_nearly_support_wins(arpa, phrase, with_lm):
     log_probs = log_probs_of(logits)
     tokens, options = CTCTokens(ALPHABET), BeamOptions(beam_size=20)
     lm = dict(mixture=mixture_of(NgramScorer(arpa))) if with_lm else {}
-    (without, *_) = CTCSearch(tokens, WordFusion(**lm), options)(log_probs)
+    (without, *_) = CTCSearch(tokens, CTCFusion(**lm), options)(log_probs)
     assert without.words != (*phrase.split(), "dig")
-    fusion = WordFusion(**lm, bias=hotwords_of({phrase: 2.0}, ALPHABET))
+    fusion = CTCFusion(**lm, bias=hotwords_of({phrase: 2.0}, ALPHABET))
     (best, *_) = CTCSearch(tokens, fusion, options)(log_probs)
     assert best.words == (*phrase.split(), "dig")
     assert best.phrase_score == 2.0 * len(phrase.split())
@@ -271,16 +271,16 @@ def test_letters_of_hotwords_guide_the_search(text, first):
         logits[place, ALPHABET.index("j")] = logits[place].max() + 1.2
     log_probs, tokens = log_probs_of(logits), CTCTokens(ALPHABET)
     options = BeamOptions(beam_size=4)
-    without = CTCSearch(tokens, WordFusion(), options)(log_probs)
+    without = CTCSearch(tokens, CTCFusion(), options)(log_probs)
     assert tuple(text.split()) not in [found.words for found in without]
-    fusion = WordFusion(bias=hotwords_of({text: 12.0}, ALPHABET))
+    fusion = CTCFusion(bias=hotwords_of({text: 12.0}, ALPHABET))
     assert CTCSearch(tokens, fusion, options)(log_probs)[0].words == tuple(text.split())
 
 
 def test_whole_texts_with_hotwords_have_their_scores(arpa):
     weights = {"a": 0.8, "ab a": 1.5}
     scorer = NgramScorer(arpa)
-    fusion = WordFusion(mixture=mixture_of(scorer), bias=hotwords_of(weights, LETTERS))
+    fusion = CTCFusion(mixture=mixture_of(scorer), bias=hotwords_of(weights, LETTERS))
     log_probs = log_probs_of(logits_of(5, 4, seed=7))
     tokens = CTCTokens(LETTERS)
     expected = all_texts(log_probs, 0, tokens.words.opens, tokens.words.texts)
@@ -303,10 +303,10 @@ def test_beams_are_those_of_pyctcdecode(arpa, with_lm, hotwords):
     labels = ["", " ", *"ab"]
     lm = str(arpa) if with_lm else None
     theirs = pyctcdecode.build_ctcdecoder(labels, lm)
-    fusion = WordFusion(bias=hotwords_of(dict.fromkeys(hotwords, 10.0), labels))
+    fusion = CTCFusion(bias=hotwords_of(dict.fromkeys(hotwords, 10.0), labels))
     if with_lm:
         vocabulary = Vocabulary(["a", "b", "ab", "abb"])
-        fusion = WordFusion(
+        fusion = CTCFusion(
             mixture=mixture_of(NgramScorer(arpa)),
             vocabulary=vocabulary,
             bias=fusion.bias,
@@ -342,7 +342,7 @@ def test_a_search_is_the_same_after_others(kept, monkeypatch):
     """Also where the first letters of words are forgotten, since there are too many."""
     if kept is not None:
         monkeypatch.setattr(ctc_search, "KEPT_BEGUN", kept)
-    search = CTCSearch(CTCTokens(LETTERS), WordFusion(), BeamOptions(beam_size=9))
+    search = CTCSearch(CTCTokens(LETTERS), CTCFusion(), BeamOptions(beam_size=9))
     first, second = (log_probs_of(logits_of(20, 4, seed=seed)) for seed in (1, 2))
     once = search(first)
     search(second)

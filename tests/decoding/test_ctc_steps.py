@@ -11,7 +11,7 @@ from espnet_bayeslm.decoding import ctc_search
 from espnet_bayeslm.decoding.ctc_frames import FrameStep, steps_of
 from espnet_bayeslm.decoding.ctc_search import BeamOptions, CTCSearch
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
-from espnet_bayeslm.decoding.ctc_words import WordFusion
+from espnet_bayeslm.decoding.ctc_words import CTCFusion
 from espnet_bayeslm.decoding.logits import log_probs_of
 from espnet_bayeslm.decoding.word_times import WordTimes
 
@@ -32,8 +32,8 @@ def framed(found, tokens):
 @pytest.mark.parametrize("prune_history", [False, True])
 @pytest.mark.parametrize("name", [None, *FUSIONS])
 def test_few_and_many_hypotheses_are_moved_alike(name, prune_history, monkeypatch):
-    monkeypatch.setattr(WordFusion, "keeps_prefixes", False)  # the scorer keeps nothing to collect
-    fusion = WordFusion(**FUSIONS.get(name, {}), context_words=1)
+    monkeypatch.setattr(CTCFusion, "keeps_prefixes", False)  # the scorer keeps nothing to collect
+    fusion = CTCFusion(**FUSIONS.get(name, {}), context_words=1)
     options = BeamOptions(beam_size=9)
     for tokens in (CTCTokens(LETTERS), CTCTokens(PIECES)):
         utterances = [
@@ -74,7 +74,7 @@ def test_frames_in_a_row_are_one_step(margin, monkeypatch):
     steps = list(steps_of(log_probs, ~np.array(tokens.spoken), -5.0))
     assert [step.end for step in steps[:-1]] == [step.start for step in steps[1:]]
     assert (len(steps) < len(log_probs)) == (margin > 5)
-    search = CTCSearch(tokens, WordFusion(), BeamOptions())
+    search = CTCSearch(tokens, CTCFusion(), BeamOptions())
     texts, scores = framed(search(log_probs), tokens)
     monkeypatch.setattr(ctc_search, "steps_of", frame_by_frame)
     expected, theirs = framed(search(log_probs), tokens)
@@ -91,7 +91,7 @@ def test_frames_of_words_are_those_of_the_best_alignment(labels, limit, monkeypa
     rules = tokens.words
     log_probs = log_probs_of(logits_of(5, len(labels), seed=4))
     times = WordTimes(range(5), rules)
-    found = CTCSearch(tokens, WordFusion(), WIDE)(log_probs)
+    found = CTCSearch(tokens, CTCFusion(), WIDE)(log_probs)
     assert len(found) > 20
     for text in found[:20]:
         frames = times.of(text)
@@ -102,5 +102,5 @@ def test_frames_of_words_are_those_of_the_best_alignment(labels, limit, monkeypa
 def test_a_token_of_probability_one_that_is_never_found_ends_no_search():
     tokens = CTCTokens(["<pad>", "<s>", "a", "|"])
     probabilities = np.array([[0.0, 0, 1, 0], [0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0]])
-    found = CTCSearch(tokens, WordFusion(), BeamOptions())(log_probs_of(probabilities))
+    found = CTCSearch(tokens, CTCFusion(), BeamOptions())(log_probs_of(probabilities))
     assert found[0].words == ("aa",)
