@@ -6,6 +6,7 @@ import unicodedata
 import pytest
 
 from espnet_bayeslm.decoding.token_words import BBPE_CODE, GPT2_CODE, TokenWords
+from espnet_bayeslm.utils.words import lower_case
 
 MARK = "\u2581"
 TEXT = "the café 灯 naïve Ελλάς 😀 they're x"
@@ -51,6 +52,18 @@ def test_bytes_make_the_words_that_they_stand_for(pieces, size):
         assert words.letters(word) == "".join(words.texts[n] for n in own)
         assert words.word(words.letters(word)) == word and words.missing_letters(word) == ""
     assert words.missing_letters("étz") == "z"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_cut_letters_in_lower_case(size):
+    """Wherever a letter is cut; the sharp s stays, the dotted capital I is i."""
+    text = "STRAẞE Straße ÉTÉ İzmir ΆΛΦΑ"
+    cuts = [gpt2(word, size) for word in text.split()]
+    tokens = ["<pad>", *dict.fromkeys(token for own in cuts for token in own)]
+    words = TokenWords(tokens, lower=True)
+    ids = [tokens.index(token) for own in cuts for token in own]
+    assert words.words(ids) == [*map(lower_case, text.split())]
+    assert words.words(ids)[1] == "straße"
 
 
 def test_letters_of_icefalls_bytes():
