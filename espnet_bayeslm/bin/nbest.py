@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, Dict, Iterator, Optional, Sequence
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from espnet_bayeslm.decoding.ctc_lists import CTCOptions, ctc_lists
 from espnet_bayeslm.evaluation.bias_lists import BiasLists
+from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.loading.component_options import GPUOptions, MixtureOptions
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.types import NBest
@@ -19,7 +21,7 @@ from espnet_bayeslm.recognisers.recordings import (
     find_recordings,
     read_samples,
 )
-from espnet_bayeslm.recognisers.whisper import WhisperSearch
+from espnet_bayeslm.recognisers.whisper import FEWEST_TOKENS, TOKEN_RATE, WhisperSearch
 from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.utils.cli import Tool, device_of, progress
 from espnet_bayeslm.utils.errors import InputError
@@ -54,19 +56,21 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
     )
     lms: Sequence[Any] = option(
         "The LM of the first pass: an experiment for ESPnet's beam search, an ARPA file for"
-        " pocketsphinx; for ctc as in rescore (repeatable)",
+        " pocketsphinx; for ctc and whisper as in rescore (repeatable)",
         (),
         name="lm",
     )
     lm_weight: Optional[float] = option(
-        "Weight of the LM in the search; default: 0.3 of ESPnet's, 0.5 of ctc", None, least=0
+        "Weight of the LM in the search; default: 0.3 of ESPnet's and Whisper's, 0.5 of ctc",
+        None,
+        least=0,
     )
     ctc_weight: float = option("Weight of CTC in ESPnet's beam search", 0.3)
     penalty: float = option("Bonus of each token in ESPnet's beam search", 0.0)
     bias: Optional[str] = option(
-        "Words and phrases that an utterance may hold, such as names, for the search of ESPnet or"
-        ' ctc: JSON lines {"utt": .., "words": [..]}, a Kaldi archive, or plain text for all'
-        " utterances, a phrase on each line, perhaps with a tab and its weight",
+        "Words and phrases that an utterance may hold, such as names, for the search of ESPnet,"
+        ' Whisper or ctc: JSON lines {"utt": .., "words": [..]}, a Kaldi archive, or plain text for'
+        " all utterances, a phrase on each line, perhaps with a tab and its weight",
         None,
     )
     bias_weight: Optional[float] = option(
@@ -77,8 +81,16 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
     )
     normalize: str = option(
         "Steps that words and phrases of --bias go through before they are compared, as of `bayeslm"
-        " rescore`, without those that read several words; a fusion has its own, ctc --lower",
+        " rescore`, without those that read several words; a fusion has its own, ctc --lower. With"
+        " whisper, also words before LMs read them, and hypotheses that are one text after them are"
+        " one",
         "",
+    )
+    token_rate: float = option(
+        f"Tokens of a hypothesis of Whisper for each second, at most, beside {FEWEST_TOKENS}: more"
+        " are a loop",
+        TOKEN_RATE,
+        least=0,
     )
     language: str = option("Language of a multilingual Whisper model", "en")
     nbest: int = option(
@@ -96,16 +108,12 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
         self._check_bias()
         if self.recogniser == "ctc":
             return
-        for name in ("hotwords", "unigrams", "blank", "ngrams", "weights", "ctm"):
+        mixed = ("ngrams", "weights") if self.recogniser != "whisper" else ()
+        for name in ("hotwords", "unigrams", "blank", "ctm", *mixed):
             if getattr(self, name):
                 problem = f"--{name.removesuffix('s') if name == 'ngrams' else name}"
                 raise InputError(f"{problem} has no meaning with --recogniser {self.recogniser}")
-        if self.lms and self.recogniser == "whisper":
-            raise InputError(
-                "--lm with --recogniser whisper, whose search takes none",
-                remedy="Rescore the lists with it: bayeslm rescore --lm.",
-            )
-        if len(self.lms) > 1:
+        if len(self.lms) > 1 and self.recogniser != "whisper":
             problem = f"{len(self.lms)} LMs with --recogniser {self.recogniser}, which takes one"
             raise InputError(problem, remedy="Rescore the lists with the others.")
 
@@ -113,31 +121,38 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
         """Raise an InputError where options of bias lists have no meaning."""
         problem = ""
         if self.bias is None:
-            given = {"--bias_weight": self.bias_weight, "--normalize": self.normalize or None}
+            given: Dict[str, Any] = {"--bias_weight": self.bias_weight}
+            if self.recogniser != "whisper":
+                given["--normalize"] = self.normalize or None
             names = [name for name, value in given.items() if value is not None]
             problem = f"{names[0]} without --bias" if names else ""
-        elif self.recogniser not in ("espnet", "ctc"):
+        elif self.recogniser == "pocketsphinx":
             problem = f"--bias with --recogniser {self.recogniser}, whose search takes none"
         elif self.hotwords is not None:
             problem = "--bias and --hotwords"
-        elif self.normalize and (self.lms or self.recogniser == "ctc"):
-            other = "--lower" if self.recogniser == "ctc" else "a fusion, which has its own"
-            problem = f"--normalize with {other}"
+        elif self.normalize and self.recogniser == "ctc":
+            problem = "--normalize with --lower"
+        elif self.normalize and self.recogniser == "espnet" and self.lms:
+            problem = "--normalize with a fusion, which has its own"
         if problem:
             raise InputError(problem, remedy="Leave it out, or rescore the lists with --bias.")
 
 
 def recogniser_of(options: NbestOptions) -> Any:
     """The recogniser that the options ask for: samples in, hypotheses out."""
+    how: Dict[str, Any]
     size, model = options.nbest, options.model or ""
     lm = next(iter(options.lms), None)
     if options.recogniser == "pocketsphinx":
         return SphinxSearch(lm, size=size)
     device = device_of(options.ngpu)
     if options.recogniser == "whisper":
-        return WhisperSearch(model, language=options.language, size=size, device=device)
+        steps = Normalization(options.normalize)
+        steps.check_by_word("--recogniser whisper")
+        how = {"language": options.language, "token_rate": options.token_rate}
+        return WhisperSearch(model, size=size, normalization=steps, device=device, **how)
     lm_weight = 0.3 if options.lm_weight is None else options.lm_weight
-    how: Dict[str, Any] = {name: getattr(options, name) for name in ("ctc_weight", "penalty")}
+    how = {name: getattr(options, name) for name in ("ctc_weight", "penalty")}
     how.update(bias_weight=options.bias_weight, size=size, device=device)
     if options.bias is None or lm is not None:
         search = BeamSearch(model, lm=lm, lm_weight=lm_weight, **how)
@@ -161,7 +176,10 @@ def recognised(options: NbestOptions) -> Iterator[NBest]:
     recogniser = recogniser_of(options)
     left_out = LeftOut(len(recordings))
     usable = checked_recordings(recordings, recogniser, left_out)
+    if options.recogniser == "whisper" and (options.lms or options.ngrams or options.bias):
+        recogniser.lm = _fusion(options, recogniser, usable)
     bias: Optional[BiasLists] = None
+    best: List[Sequence[str]] = []
     if options.bias is not None:
         bias = recogniser.lm.payments.read_bias(options.bias, [*usable])
     for utt, path in progress(usable.items(), desc="recognise", unit="utt"):
@@ -171,8 +189,32 @@ def recognised(options: NbestOptions) -> Iterator[NBest]:
         except Exception as error:  # a recogniser may raise any
             left_out.add(utt, path, error)
         else:
+            best += [hypothesis.words for hypothesis in found.hypotheses[:1]]
             yield found
     left_out.warn()
+    mixture = getattr(recogniser.lm, "mixture", None) if options.recogniser == "whisper" else None
+    if mixture is not None:
+        words = [recogniser.lm.payments.normalised(text) for text in best]
+        mixture.check_words(
+            words, remedy="Write words as the LM has them: --normalize lower,punct."
+        )
+
+
+def _fusion(options: NbestOptions, search: WhisperSearch, usable: Mapping[str, Path]) -> Any:
+    """LMs and bias lists of Whisper's search."""
+    from espnet_bayeslm.decoding.generate_lists import fusion_of
+
+    weights = {"lm_weight": options.lm_weight, "bias_weight": options.bias_weight}
+    return fusion_of(
+        search,
+        part_of(MixtureOptions, options),
+        usable.values(),
+        device=device_of(options.ngpu),
+        normalize=options.normalize,
+        word_bonus=options.word_bonus if options.lms or options.ngrams else 0.0,
+        bias=None if options.bias is None else [],
+        **{name: value for name, value in weights.items() if value is not None},
+    )
 
 
 def searched(options: NbestOptions) -> Iterator[NBest]:

@@ -74,7 +74,10 @@ class CTCOptions(BeamOptions):
         most=0,
     )
     word_bonus: float = option(
-        "Score of each word of a hypothesis, with an LM", 1.5, group=GROUP, least=-1e9
+        "Score of each word of a hypothesis, with an LM, by ctc and whisper",
+        1.5,
+        group=GROUP,
+        least=-1e9,
     )
     ctm: Optional[str] = option(
         "A file to write: the times of the words of each best hypothesis, with --frame_shift",

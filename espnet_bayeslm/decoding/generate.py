@@ -101,6 +101,11 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
 
     Raises:
         InputError: The tokens make no words, or nothing is to be paid.
+
+    Attributes:
+        mixture: The LMs and n-grams.
+        has_bias: True if it takes bias lists.
+        payments: Words of the tokens, and what they are paid.
     """
 
     def __init__(
@@ -127,7 +132,7 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
         self.payments = WordPayments(self._own, self.normalization)
         if mixture is not None:
             mixture.prepare([])
-        self._mixture, self._weights = mixture, weights
+        self.mixture, self.has_bias, self._weights = mixture, bias is not None, weights
         self._words: Any = _WeightedWords(mixture, lm_weight, word_bonus)
         ends = tokenizer.eos_token_id
         if ends is None:
@@ -138,14 +143,16 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
 
     def _checked(self, bias: Any) -> BiasList:
         """Bias list, normalised as words are."""
+        if isinstance(bias, BiasList):
+            return bias
         return checked_bias(bias, self._own, self.normalization)
 
     def set_bias(self, lists: Optional[Sequence[Any]]) -> None:
         """Set the bias lists of the next searches.
 
         Args:
-            lists: Phrases of each utterance of a batch, in the order of the batch; None: the list
-                of the constructor, for every utterance.
+            lists: Phrases of each utterance of a batch, in the order of the batch; a `BiasList` is
+                normalised already. None: the list of the constructor, for every utterance.
 
         Raises:
             InputError: A list is none, or no token has the letters of its phrases.
@@ -171,8 +178,8 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
         words = self.normalization.words(text.split())
         bias = self._weights["bias_weight"] * self._lists[utterance].total(words)
         total, lm_score = bias + self._weights["word_bonus"] * len(words), None
-        if self._mixture is not None:
-            lm_score = float(self._mixture.word_scores([words])[0].log_probs.sum())
+        if self.mixture is not None:
+            lm_score = float(self.mixture.word_scores([words])[0].log_probs.sum())
             total += self._weights["lm_weight"] * lm_score
         return FusedScore(lm_score, bias, total)
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import TYPE_CHECKING, Dict, List, Tuple
+import inspect
+import math
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
+from espnet_bayeslm.evaluation.bias_lists import BiasList
+from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.recognisers.recordings import installed
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import (
-    PathLike,
-)
+from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.log import LOG
 
 if TYPE_CHECKING:
     import torch
+
+FEWEST_TOKENS = 8
+"""Tokens that a hypothesis may have beside those of `token_rate`."""
+TOKEN_RATE = 4.0
+"""Tokens of a hypothesis for each second; fluent English has three."""
 
 
 class WhisperSearch:
@@ -23,10 +30,27 @@ class WhisperSearch:
 
     Args:
         model: Folder of the model, or its name where the hub's files are in the cache.
+        language: Language of a multilingual model.
         size: Hypotheses of a list, at most, and the beam.
+        token_rate: Tokens of a hypothesis for each second, at most, beside a few.
+        normalization: Hypotheses that are one text after it are one.
+        device: Device of the weights.
+
+    Attributes:
+        lm: `WordFusion` of the search, to be set; None: there is none.
+        tokenizer: The model's tokenizer.
     """
 
-    def __init__(self, model: PathLike, *, language: str, size: int, device: str = "cpu"):
+    def __init__(
+        self,
+        model: PathLike,
+        *,
+        language: str,
+        size: int,
+        token_rate: float = TOKEN_RATE,
+        normalization: Normalization = AS_IT_IS,
+        device: str = "cpu",
+    ):
         import torch
 
         package = installed("transformers", "'espnet_bayeslm[pretrained]'")
@@ -40,7 +64,9 @@ class WhisperSearch:
             remedy = "Give the folder of its config.json, weights and tokenizer."
             raise InputError(problem, path=model, remedy=remedy) from error
         self._model.eval().requires_grad_(False).to(device)
-        self._size = size
+        self._size, self._token_rate, self._normalization = size, token_rate, normalization
+        self.lm: Any = None
+        self.tokenizer = self._processor.tokenizer
         self.rate = self._processor.feature_extractor.sampling_rate
         self.max_seconds = float(self._processor.feature_extractor.chunk_length)
         chosen: Dict[str, str] = {}
@@ -54,40 +80,122 @@ class WhisperSearch:
         # tokens that a transcription begins with, (1, P)
         self._prompt = torch.tensor([[start, *(token for _, token in forced)]], device=device)
 
-    def __call__(self, samples: np.ndarray) -> List[Hypothesis]:
-        """Hypotheses of a recording, each text once; `am_score` is ln P.
+    def __call__(self, samples: np.ndarray, bias: Optional[BiasList] = None) -> List[Hypothesis]:
+        """Hypotheses of a recording, each text once, in the order of their totals.
 
-        The order is that of the beam search, by ln P per token.
+        `am_score` is ln P of the text. With LMs and bias lists `lm_score` is ln P of its words, and
+        `bias_score` the weight of its phrases.
+
+        Args:
+            samples: The recording.
+            bias: Its bias list, normalised, where `lm` takes any.
+        """
+        hidden = self._encoded(samples)
+        if self.lm is not None:
+            self.lm.set_bias(None if bias is None else [bias])
+        room = self._model.config.max_target_positions - self._prompt.shape[1]
+        limit = FEWEST_TOKENS + math.ceil(self._token_rate * len(samples) / self.rate)
+        tokens = self._searched(hidden, min(limit, room))
+        ended = (tokens[:, self._prompt.shape[1] :] == self._model.config.eos_token_id).any(-1)
+        if ended.any():
+            tokens = tokens[ended]
+        elif limit < room:
+            LOG.warning(
+                f"no hypothesis of a recording of {len(samples) / self.rate:.1f} s ends within"
+                f" {limit} tokens. If its text has more, give a higher --token_rate."
+            )
+        return self._hypotheses(tokens, self._log_probs(hidden, tokens))
+
+    def _encoded(self, samples: np.ndarray) -> torch.Tensor:
+        """Output of the encoder, (1, T, D)."""
+        features = self._processor(samples, sampling_rate=self.rate, return_tensors="pt")
+        encode = self._model.get_encoder()
+        hidden: torch.Tensor = encode(features.input_features.to(self._prompt.device))[0]
+        return hidden
+
+    def _hypotheses(self, tokens: torch.Tensor, log_probs: List[float]) -> List[Hypothesis]:
+        """Hypotheses of token sequences, as the likeliest sequence writes each text."""
+        texts = self._processor.batch_decode(tokens, skip_special_tokens=True)
+        found: Dict[Tuple[str, ...], Tuple[str, float]] = {}
+        for log_prob, text in sorted(zip(log_probs, texts, strict=True), reverse=True):
+            words = tuple(self._normalization.words(text.split()))
+            written, known = found.get(words, (text, -np.inf))
+            found[words] = written, float(np.logaddexp(known, log_prob))
+        rows = [self._scored(text, log_prob) for text, log_prob in found.values()]
+        return [hypothesis for _, hypothesis in sorted(rows, key=lambda row: -row[0])]
+
+    def _scored(self, text: str, log_prob: float) -> Tuple[float, Hypothesis]:
+        """Total of a text, and the hypothesis."""
+        words = tuple(text.split())
+        if self.lm is None:
+            return log_prob, Hypothesis(words, log_prob)
+        score = self.lm.text_score(text)
+        extra = {"bias_score": score.bias_score} if self.lm.has_bias else {}
+        return log_prob + score.total, Hypothesis(words, log_prob, score.lm_score, extra=extra)
+
+    def _searched(self, hidden: torch.Tensor, max_tokens: int) -> torch.Tensor:
+        """Token sequences that a beam search finds with the prompt, (N, L).
+
+        Args:
+            hidden: Output of the encoder, (1, T, D).
+            max_tokens: Tokens of a hypothesis, at most.
         """
         from transformers import GenerationMixin
+        from transformers.modeling_outputs import BaseModelOutput
 
-        features = self._processor(samples, sampling_rate=self.rate, return_tensors="pt")
-        features = features.input_features.to(self._prompt.device)
-        room = self._model.config.max_target_positions - self._prompt.shape[1]
+        size = max(self._size, 2)  # one is no beam
         # Whisper's own `generate` returns copies of the best hypothesis in place of the others
-        found = GenerationMixin.generate(
+        found: torch.Tensor = GenerationMixin.generate(
             self._model,
-            features,
+            encoder_outputs=BaseModelOutput(last_hidden_state=hidden),
             decoder_input_ids=self._prompt,
-            num_beams=self._size,
+            num_beams=size,
             num_return_sequences=self._size,
-            max_new_tokens=room,
+            max_length=self._prompt.shape[1] + max_tokens,
+            length_penalty=0.0,
             do_sample=False,
+            logits_processor=[] if self.lm is None else [self.lm],
+            **self._heard(hidden, size),
         )
-        texts = self._processor.batch_decode(found, skip_special_tokens=True)
-        log_probs: Dict[Tuple[str, ...], float] = {}
-        for text, log_prob in zip(texts, self._log_probs(features, found), strict=True):
-            words = tuple(text.split())
-            log_probs[words] = float(np.logaddexp(log_probs.get(words, -np.inf), log_prob))
-        return list(itertools.starmap(Hypothesis, log_probs.items()))
+        return found
 
-    def _log_probs(self, features: torch.Tensor, tokens: torch.Tensor) -> List[float]:
+    def _log_probs(self, hidden: torch.Tensor, tokens: torch.Tensor) -> List[float]:
         """Log-probabilities of sequences after the prompt, their ends included; (N, L) -> N."""
-        hidden = self._model.get_encoder()(features)[0].expand(len(tokens), -1, -1)
-        logits = self._model(encoder_outputs=(hidden,), decoder_input_ids=tokens[:, :-1]).logits
-        size = self._prompt.shape[1]
+        size, count = self._prompt.shape[1], len(tokens)
+        logits = self._model(
+            encoder_outputs=(hidden.expand(count, -1, -1),),
+            decoder_input_ids=tokens[:, :-1],
+            **self._heard(hidden, count),
+        ).logits
         said, logits = tokens[:, size:], logits[:, size - 1 :]
         log_probs = logits.float().log_softmax(-1).gather(-1, said.unsqueeze(-1)).squeeze(-1)
         ends = said == self._model.config.eos_token_id
         counted = (ends.cumsum(-1) - ends.long()) == 0  # after the first end there is padding
         return (log_probs * counted).sum(-1).tolist()
+
+    def _heard(self, hidden: torch.Tensor, count: int) -> Dict[str, Any]:
+        """Keys and values of the attention to a recording, once for all of its hypotheses.
+
+        `generate` would compute them for each hypothesis, and copy them at each step.
+
+        Args:
+            hidden: Output of the encoder, (1, T, D).
+            count: Number of hypotheses.
+        """
+        from transformers import DynamicCache, EncoderDecoderCache
+
+        said, heard = DynamicCache(), DynamicCache()
+        if not hasattr(heard, "layers"):  # transformers before 4.54
+            return {}
+        for n, layer in enumerate(self._model.get_decoder().layers):
+            attention = layer.encoder_attn
+            shape = 1, -1, attention.num_heads, attention.head_dim
+            projections = attention.k_proj, attention.v_proj
+            pair = [project(hidden).view(shape).transpose(1, 2) for project in projections]
+            heard.update(*pair, n)
+            own: Any = heard.layers[n]
+            own.keys, own.values = (part.expand(count, -1, -1, -1) for part in pair)
+        cache: Any = EncoderDecoderCache(said, heard)
+        cache.reorder_cache = said.reorder_cache
+        options = inspect.signature(self._model.forward).parameters
+        return {"cache" if "cache" in options else "past_key_values": cache}
