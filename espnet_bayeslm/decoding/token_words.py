@@ -25,6 +25,8 @@ CONTINUATIONS = bytes(range(0x80, 0xC0))
 """Bytes of UTF-8 that continue a letter."""
 NO_LETTER = "\ufffd"
 """Sign that stands for bytes that are no letter."""
+WITHIN = "0"
+"""Stands for the letters around a token; no accent joins it."""
 LEAD = 0xC2
 """First byte of UTF-8 that begins a letter of several bytes."""
 MARKS = frozenset(
@@ -112,13 +114,23 @@ class TokenWords:
     def normalised(self, steps: Callable[[Sequence[str]], Sequence[str]]) -> TokenWords:
         """Rules whose tokens add letters as some steps leave them, each token by itself.
 
-        Parts of a letter stay as they are.
+        Tokens that go on with a word keep what stays within words, as the sign of `'s`. Parts of a
+        letter stay as they are.
         """
+
+        def within(word: str) -> str:
+            return "".join(steps([f"{WITHIN}{word}{WITHIN}"])).removeprefix(WITHIN)[:-1]
+
         other = copy.copy(self)
-        texts = [(text, self.word(text)) for text in self.texts]
+        rows = [
+            (text, self.word(text), opens)
+            for text, opens in zip(self.texts, self.opens, strict=True)
+        ]
         other.texts = [
-            text if NO_LETTER in word else self._coded("".join(steps([word])))
-            for text, word in texts
+            text
+            if NO_LETTER in word
+            else self._coded("".join(steps([word])) if opens else within(word))
+            for text, word, opens in rows
         ]
         other._letters = frozenset("".join(other.texts))
         return other

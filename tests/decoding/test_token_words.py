@@ -6,6 +6,7 @@ import unicodedata
 import pytest
 
 from espnet_bayeslm.decoding.token_words import BBPE_CODE, GPT2_CODE, TokenWords
+from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.utils.words import lower_case
 
 MARK = "\u2581"
@@ -133,3 +134,12 @@ def test_words_are_written_in_the_tokens_letters(tokens, word):
     assert set(letters) <= set(tokens) and words.missing_letters(word) == ""
     assert unicodedata.normalize("NFC", letters) == unicodedata.normalize("NFC", word)
     assert words.missing_letters(word + "ñò").endswith("ñò")
+
+
+def test_signs_that_stay_within_words():
+    words = TokenWords(
+        ["<pad>", "\u0120Castro", "'", "s", "'S", "\u0120'", ",", ".\u0120", "Ã", "-"]
+    )
+    spelled = words.normalised(Normalization("lower,punct").words)
+    assert spelled.texts == ["", "castro", "'", "s", "'s", "", "", "", "\udcc3", ""]
+    assert spelled.missing_letters("castro's") == ""
