@@ -134,17 +134,14 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
             mixture.prepare([])
         self.mixture, self.has_bias, self._weights = mixture, bias is not None, weights
         self._words: Any = _WeightedWords(mixture, lm_weight, word_bonus)
-        ends = tokenizer.eos_token_id
-        if ends is None:
+        self._end = tokenizer.eos_token_id
+        if self._end is None:
             raise InputError("the tokenizer has no token of the end (eos_token)")
-        self._ends = [ends]
         self._bias = self._checked(bias or ())
         self.set_bias(None)
 
     def _checked(self, bias: Any) -> BiasList:
         """Bias list, normalised as words are."""
-        if isinstance(bias, BiasList):
-            return bias
         return checked_bias(bias, self._own, self.normalization)
 
     def set_bias(self, lists: Optional[Sequence[Any]]) -> None:
@@ -159,7 +156,8 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
         """
         if isinstance(lists, (str, bytes)) or any(isinstance(x, str) for x in lists or ()):
             raise InputError("phrases, and a list of them for each utterance was expected")
-        self._lists = [self._bias] if not lists else [self._checked(each) for each in lists]
+        given = lists or [self._bias]
+        self._lists = [x if isinstance(x, BiasList) else self._checked(x) for x in given]
         self._trees = [BiasTree(x, self.payments.spelled) if len(x) else None for x in self._lists]
         self._num_beams = 0
         self._texts: Dict[Row, PaidText] = {}
@@ -192,10 +190,12 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
         place = {row: n for n, row in enumerate(rows)}  # equal hypotheses are paid once
         texts = self._moved([*place], tokens[[*place.values()]])
         if texts is None:
-            self._check_log_probs(scores)
+            if bool((scores.logsumexp(-1) > ROUNDING).any()):
+                problem = "WordFusion has logits in place of ln P: greedy search, or sampling"
+                raise InputError(problem, remedy=BEAMS)
             begun = self._words.begin()
             texts = [self.payments.begin(begun, self._trees[utt]) for utt, _ in place]
-        ends = scores[:, self._ends].amax(-1)
+        ends = scores[:, self._end]
         near = (ends >= scores.amax(-1) - END_MARGIN) & ~ends.isneginf()
         can_end: List[bool] = near[[*place.values()]].tolist()
         paid = self.payments.pay(texts, can_end, self._words)
@@ -216,9 +216,9 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
             if gains is not None:
                 size = min(len(gains), found.shape[1])  # tokens after the tokenizer's are marks
                 row = scores.new_tensor(weight * gains[:size])
-                row[self._ends] = 0.0
+                row[self._end] = 0.0
                 found[n, :size] += row
-        found[:, self._ends] += scores.new_tensor(ends)[of, None]
+        found[:, self._end] += scores.new_tensor(ends)[of]
         return found
 
     def _moved(self, rows: Sequence[Row], tokens: np.ndarray) -> Optional[List[PaidText]]:
@@ -244,10 +244,3 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
             raise InputError("WordFusion in a search without beams (num_beams=1)", remedy=BEAMS)
         self._num_beams = num_beams
         return [n // num_beams for n in range(num_rows)]
-
-    @staticmethod
-    def _check_log_probs(scores: torch.Tensor) -> None:
-        """Raise an InputError where scores are logits, as greedy search and sampling have them."""
-        if bool((scores.logsumexp(-1) > ROUNDING).any()):
-            problem = "WordFusion has logits in place of ln P: greedy search, or sampling"
-            raise InputError(problem, remedy=BEAMS)
