@@ -61,7 +61,7 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
         name="lm",
     )
     lm_weight: Optional[float] = option(
-        "Weight of the LM in the search; default: 0.3 of ESPnet's and Whisper's, 0.5 of ctc",
+        "Weight of the LM in the search; default: 0.3 of ESPnet's, 0.2 of Whisper's, 0.5 of ctc",
         None,
         least=0,
     )
@@ -204,14 +204,13 @@ def _fusion(options: NbestOptions, search: WhisperSearch, usable: Mapping[str, P
     """LMs and bias lists of Whisper's search."""
     from espnet_bayeslm.decoding.generate_lists import fusion_of
 
-    weights = {"lm_weight": options.lm_weight, "bias_weight": options.bias_weight}
+    weights = {n: getattr(options, n) for n in ("lm_weight", "word_bonus", "bias_weight")}
     return fusion_of(
         search,
         part_of(MixtureOptions, options),
         usable.values(),
         device=device_of(options.ngpu),
         normalize=options.normalize,
-        word_bonus=options.word_bonus if options.lms or options.ngrams else 0.0,
         bias=None if options.bias is None else [],
         **{name: value for name, value in weights.items() if value is not None},
     )

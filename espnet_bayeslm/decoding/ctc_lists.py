@@ -73,9 +73,9 @@ class CTCOptions(BeamOptions):
         least=-1e9,
         most=0,
     )
-    word_bonus: float = option(
-        "Score of each word of a hypothesis, with an LM, by ctc and whisper",
-        1.5,
+    word_bonus: Optional[float] = option(
+        "Score of each word of a hypothesis, with an LM; default: 1.5 of ctc, 1 of whisper",
+        None,
         group=GROUP,
         least=-1e9,
     )
@@ -230,7 +230,7 @@ def ctc_lists(
     fusion = CTCFusion(
         mixture=mixture,
         lm_weight=lm_weight,
-        word_bonus=options.word_bonus,
+        word_bonus=1.5 if options.word_bonus is None else options.word_bonus,
         vocabulary=search_vocabulary(read_unigrams(options.unigrams), mixture, tokens),
         unk_score_offset=options.unk_score_offset,
         bias=_hotwords(options, tokens),

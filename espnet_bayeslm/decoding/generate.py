@@ -29,6 +29,7 @@ END_MARGIN = 8.0
 # The ln of the sum of a row's probabilities, at most, but for rounding
 ROUNDING = 1e-2
 NO_TEXT = "<pad>"
+LM_WEIGHT, WORD_BONUS = 0.2, 1.0
 BEAMS = "Search with beams: generate(num_beams=5, do_sample=False, length_penalty=0.0, ..)."
 
 Row = Tuple[int, bytes]
@@ -61,21 +62,15 @@ class FusedScore(NamedTuple):
 
 
 class _WeightedWords:
-    """Weighted ln P of words by a mixture, if there is one, and the bonus of each word."""
+    """Weighted ln P of words by a mixture, and the bonus of each word."""
 
-    def __init__(self, mixture: Optional[Mixture], lm_weight: float, word_bonus: float):
-        self._mixture = mixture if lm_weight else None
-        self._weight, self._bonus = lm_weight, word_bonus
-
-    def begin(self) -> Any:
-        return None if self._mixture is None else self._mixture.begin()
-
-    def after(self, state: Any, word: str) -> Any:
-        return None if self._mixture is None else self._mixture.after(state, word)
+    def __init__(self, mixture: Mixture, lm_weight: float, word_bonus: float):
+        self.begin, self.after = mixture.begin, mixture.after
+        self._mixture, self._weight, self._bonus = mixture, lm_weight, word_bonus
 
     def next_words(self, states: Sequence[Any], words: Sequence[str]) -> np.ndarray:
         bonus = np.array([0.0 if word == END else self._bonus for word in words])
-        if self._mixture is None:
+        if not self._weight:  # ln P may have no end
             return bonus
         return self._weight * self._mixture.next_words(states, words) + bonus
 
@@ -93,7 +88,7 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
         mixture: LMs and n-grams, prepared by sentences where pretrained LMs choose their text form
             by them; None: there are none.
         lm_weight: Weight of ln P by the mixture.
-        word_bonus: Score of each word, in nats of the model.
+        word_bonus: Score of each word, in nats of the model, where there is a mixture.
         bias: Phrases of every utterance, in a list, a mapping to weights of their own, or a file;
             an empty list: `set_bias` gives them. None: there are none.
         bias_weight: Weight of a phrase, in nats of the model.
@@ -113,8 +108,8 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
         tokenizer: Any,
         mixture: Optional[Mixture] = None,
         *,
-        lm_weight: float = 0.3,
-        word_bonus: float = 1.0,
+        lm_weight: float = LM_WEIGHT,
+        word_bonus: float = WORD_BONUS,
         bias: Any = None,
         bias_weight: float = BIAS_WEIGHT,
         normalize: str = "",
@@ -130,10 +125,11 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
         self.normalization.check_by_word("WordFusion")
         self._own = TokenWords(text_tokens(tokenizer))
         self.payments = WordPayments(self._own, self.normalization)
+        self.mixture, self.has_bias, self._weights = mixture, bias is not None, weights
+        self._words: Any = None
         if mixture is not None:
             mixture.prepare([])
-        self.mixture, self.has_bias, self._weights = mixture, bias is not None, weights
-        self._words: Any = _WeightedWords(mixture, lm_weight, word_bonus)
+            self._words = _WeightedWords(mixture, lm_weight, word_bonus)
         self._end = tokenizer.eos_token_id
         if self._end is None:
             raise InputError("the tokenizer has no token of the end (eos_token)")
@@ -175,9 +171,11 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
         """
         words = self.normalization.words(text.split())
         bias = self._weights["bias_weight"] * self._lists[utterance].total(words)
-        total, lm_score = bias + self._weights["word_bonus"] * len(words), None
-        if self.mixture is not None:
-            lm_score = float(self.mixture.word_scores([words])[0].log_probs.sum())
+        if self.mixture is None:
+            return FusedScore(None, bias, bias)
+        lm_score = float(self.mixture.word_scores([words])[0].log_probs.sum())
+        total = bias + self._weights["word_bonus"] * len(words)
+        if self._weights["lm_weight"]:
             total += self._weights["lm_weight"] * lm_score
         return FusedScore(lm_score, bias, total)
 
@@ -193,7 +191,7 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
             if bool((scores.logsumexp(-1) > ROUNDING).any()):
                 problem = "WordFusion has logits in place of ln P: greedy search, or sampling"
                 raise InputError(problem, remedy=BEAMS)
-            begun = self._words.begin()
+            begun = None if self._words is None else self._words.begin()
             texts = [self.payments.begin(begun, self._trees[utt]) for utt, _ in place]
         ends = scores[:, self._end]
         near = (ends >= scores.amax(-1) - END_MARGIN) & ~ends.isneginf()

@@ -73,9 +73,10 @@ def expected_total(mixture, text, bias):
     """Return what a text adds to ln P by the model, as a rescoring has it."""
     words = generate.Normalization(STEPS).words(text.split())
     held = BiasList(bias.items() if isinstance(bias, dict) else [(p, None) for p in bias])
-    total = WEIGHTS["word_bonus"] * len(words) + WEIGHTS["bias_weight"] * held.total(words)
+    total = WEIGHTS["bias_weight"] * held.total(words)
     if mixture is not None:
         (scores,) = mixture.word_scores([words])
+        total += WEIGHTS["word_bonus"] * len(words)
         total += WEIGHTS["lm_weight"] * float(scores.log_probs.sum())
     return total, held.total(words)
 
