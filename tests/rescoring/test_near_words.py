@@ -86,7 +86,7 @@ def test_features_are_those_of_the_hypothesis_it_comes_from():
     features = hypothesis_features(found, {}) | bias_features(bias, found)
     for place, hyp in enumerate(found.hypotheses):
         origin = place if hyp.rewriting is None else hyp.rewriting.origin
-        for name in ("am_score", "rank", "is_first", "bias"):
+        for name in ("am_score", "rank", "is_first", "bias", "words", "chars"):
             assert features[name][place] == features[name][origin]
         assert features["rewritten"][place] == (hyp.rewriting is not None)
     # without a weight of near words they are never chosen
