@@ -25,6 +25,11 @@ KEPT = Path("data") / "train.txt"
 LARGE = 300_000_000
 
 
+def ngpu_option() -> Any:
+    """Field of the option `--ngpu` of tools that load LMs."""
+    return option("The number of gpus. 0: CPU mode", 0, group=GROUP)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LMOptions(ToolOptions):
     """LMs, and how they score."""
@@ -165,14 +170,7 @@ class RecordingOptions(ToolOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GPUOptions:
-    """Device of a command line."""
-
-    ngpu: int = option("The number of gpus. 0: CPU mode", 0, group=GROUP)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainTextOptions:
+class TrainTextOptions(ToolOptions):
     """Training texts that are compared with the test text."""
 
     train_texts: Sequence[PathLike] = option(

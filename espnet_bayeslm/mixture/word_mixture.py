@@ -83,6 +83,7 @@ class Mixture(WordScorer):
         tuned: MixtureFacts = NO_FACTS,
         tunes: bool = False,
         context: int = 0,
+        alone: bool = False,
         **reading: Any,
     ) -> Mixture:
         """Mixture of the LMs and n-grams that options name.
@@ -94,13 +95,14 @@ class Mixture(WordScorer):
             tuned: Facts of the mixture in the tuning of `--scales`.
             tunes: True if the weights of subtracted LMs are yet to be tuned.
             context: Sentences of a text that LMs read before each sentence.
+            alone: True if without weights each component stands by itself.
             **reading: `max_context` and `unit`, as `load_components` has them.
         """
         every = load_components(options, device, context=context, **reading)
         count = len(options.lms) + len(options.ngrams)
         facts = [ComponentFacts(c.name, fingerprint=c.fingerprint) for c in every]
         weights, own, given = None, facts[:count], getattr(options, "weights", None)
-        if hasattr(options, "weights"):
+        if hasattr(options, "weights") and not (alone and given is None):
             names, digests = [row.name for row in own], [row.fingerprint for row in own]
             weights = read_weights(given, names, fingerprints=digests)
         signs, less = getattr(options, "subtract_weights", ()), []
