@@ -163,10 +163,11 @@ class RecordingOptions(ToolOptions):
 
     @property
     def place_of(self) -> Optional[PlaceOf]:
-        """Function of a list that says where it is; None where no option says it."""
-        if self.segments is None and self.recording_of is None and self.utt2spk is None:
+        """Function of a list that says where it is; None where no option asks for it."""
+        sources = (self.segments, self.recording_of, self.utt2spk)
+        if self.context == "none" and sources == (None, None, None):
             return None
-        return place_finder(self.segments, self.recording_of, self.utt2spk)
+        return place_finder(*sources)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

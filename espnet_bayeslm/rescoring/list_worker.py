@@ -26,7 +26,7 @@ from espnet_bayeslm.engine.work import Blocks
 from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.mixture.mixture_worker import MixtureWorker, scored_blocks, with_words_checked
-from espnet_bayeslm.nbest.segments import PlaceOf, Recording, place_finder, read_utt2lm, recordings
+from espnet_bayeslm.nbest.segments import PlaceOf, Recording, read_utt2lm, recordings
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.pretrained.text_forms import best_first
 from espnet_bayeslm.rescoring.bias import bias_features
@@ -200,7 +200,7 @@ def by_lm(
         path = "--utt2lm" if isinstance(named, Mapping) else named
         raise InputError(problem, path=path, remedy="Give their utterance ids.")
     in_context = options.recordings.context != "none"
-    place_of = (options.recordings.place_of or place_finder()) if in_context else None
+    place_of = options.recordings.place_of if in_context else None
     of: Dict[Any, Set[str]] = {}
     for item in lists:
         of.setdefault(known.get(item.utt, lms[0]), set()).add(item.utt)
@@ -276,7 +276,7 @@ def scored_lists(
         unbiased: Any = dict(bias=BiasLists(), bias_weight=None, near_words=False)
         options = dataclasses.replace(options, **unbiased)
     kept = dataclasses.replace(options, mixture=dataclasses.replace(options.mixture, cache=None))
-    todo = blocks(lists, options.recordings.place_of or (place_finder() if in_context else None))
+    todo = blocks(lists, options.recordings.place_of)
     # taken only where recordings are to be known before LMs are loaded: lists are read as they are
     # asked for
     ready = list(itertools.islice(todo, int(in_context)))

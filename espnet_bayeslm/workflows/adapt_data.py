@@ -20,7 +20,7 @@ from espnet_bayeslm.evaluation.transcripts import has_words, read_transcripts
 from espnet_bayeslm.evaluation.wer import Counting, CountingOptions, check_same_utterances
 from espnet_bayeslm.loading.component_options import RecordingOptions
 from espnet_bayeslm.nbest.formats import CheckedLists, format_option
-from espnet_bayeslm.nbest.segments import PlaceOf, place_finder, recordings
+from espnet_bayeslm.nbest.segments import PlaceOf, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest, Units, whole_units
 from espnet_bayeslm.rescoring.feature_tuning import LISTS_PER_WEIGHT, folds
 from espnet_bayeslm.utils.errors import InputError
@@ -169,8 +169,6 @@ def checked_data(options: AdaptOptions) -> Data:
     refs, items = read_input(options)
     how = options.normalization, options.errors.counting
     place_of, in_context = options.recordings.place_of, options.recordings.context != "none"
-    if in_context and place_of is None:
-        place_of = place_finder()
     parts = divide([*refs], whole_units(items, place_of))
     if options.bias is not None:
         bias = read_bias(options.bias, options.normalization, utts=refs)
