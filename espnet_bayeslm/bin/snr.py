@@ -13,20 +13,17 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     summarize,
     summarize_weights,
 )
-from espnet_bayeslm.loading.component_options import ComponentOptions, LMOptions, ngpu_option
+from espnet_bayeslm.loading.component_options import GROUP, ComponentOptions, ngpu_option
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
 from espnet_bayeslm.report.weight_noise import LocationRow, location_table, pruning_table, write_snr
-from espnet_bayeslm.scoring.perplexity import (
-    Sentences,
-    read_sentences,
-    text_perplexities,
-)
+from espnet_bayeslm.scoring import MAX_TOKENS
+from espnet_bayeslm.scoring.perplexity import Sentences, read_sentences, text_perplexities
 from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.cli import Tool, device_of, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import ToolOptions, nested, option
+from espnet_bayeslm.utils.options import ToolOptions, option
 
 STEPS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.95"
 
@@ -36,7 +33,18 @@ class SnrOptions(ToolOptions):
     """Options of `bayeslm snr`."""
 
     ngpu: int = ngpu_option()
-    of_lms: LMOptions = nested(LMOptions)
+    lms: Sequence[Any] = option(
+        "An LM with `uncertainty`: its experiment folder or checkpoint (repeatable)",
+        (),
+        name="lm",
+        group=GROUP,
+    )
+    max_tokens: int = option(
+        "Largest number of tokens in a batch", MAX_TOKENS, group=GROUP, least=1
+    )
+    max_oov_rate: float = option(
+        "Largest share of unknown words; more are an error", 0.2, group=GROUP, least=0
+    )
     text: Optional[str] = option(
         "A text, one sentence per line: for --prune, latent variables", None
     )
@@ -51,17 +59,16 @@ def load_uncertain(options: SnrOptions) -> Sequence[Component]:
     # with it comes torch, which the help needs not
     from espnet_bayeslm.lm import UncertainLM
 
-    given = options.of_lms
-    if not given.lms:
+    if not options.lms:
         raise InputError("no LM", remedy="Give --lm EXP, repeatable.")
-    for lm in given.lms:
+    for lm in options.lms:
         if is_pretrained(lm) or is_adapted(lm):
             raise InputError(
                 "a pretrained LM or an adapter, where an LM of this package was expected",
                 path=lm,
                 remedy="Give an LM that was trained with `uncertainty`, not from a pretrained LM.",
             )
-    of_lms = ComponentOptions(lms=given.lms, max_tokens=given.max_tokens, base=given.base)
+    of_lms = ComponentOptions(lms=options.lms, max_tokens=options.max_tokens)
     components = Mixture.load(of_lms, device_of(options.ngpu)).components
     for component in components:
         model = trained_lm(component).lm
@@ -107,7 +114,7 @@ def snr(options: SnrOptions) -> None:
     if options.text is not None:
         sentences = read_sentences(options.text, keyed=options.keyed)
     components = load_uncertain(options)
-    limit = options.of_lms.max_tokens
+    limit = options.max_tokens
     rows = {c.name: location_rows(c, sentences, max_tokens=limit) for c in components}
     steps: Dict[str, List[PruningStep]] = {}
     if sentences is not None and options.prune:
@@ -133,7 +140,7 @@ def prune_component(
 
     # pruning does not change which words are unknown: they are counted, and told, once
     lines = list(sentences.values())
-    alone = Mixture([component], max_oov_rate=options.of_lms.max_oov_rate)
+    alone = Mixture([component], max_oov_rate=options.max_oov_rate)
     scores = alone.each(lines, checked=True)
     if not options.keyed:
         alone.check_no_ids(lines, scores)

@@ -31,8 +31,8 @@ def ngpu_option() -> Any:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LMOptions(ToolOptions):
-    """LMs, and how they score."""
+class ComponentOptions(ToolOptions):
+    """LMs and n-grams, and how they score."""
 
     # in Python also what `espnet_bayeslm.load` returns
     lms: Sequence[Any] = option(
@@ -66,19 +66,12 @@ class LMOptions(ToolOptions):
         choices=("float32", "bfloat16"),
         group=GROUP,
     )
-
     base: Optional[str] = option(
         "Base model of the adapters among the LMs, as of --lm, where it is not at the path that"
         " they name",
         None,
         group=GROUP,
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ComponentOptions(LMOptions):
-    """LMs and n-grams, and how they score."""
-
     ngrams: Sequence[PathLike] = option(
         "An ARPA file or KenLM binary (repeatable; after the LMs in the order of weights)",
         (),
