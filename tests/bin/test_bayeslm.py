@@ -1,5 +1,6 @@
 """The tools' front doors: command lines, `load`, `rescore`, and what each imports."""
 
+import importlib
 import inspect
 import itertools
 import json
@@ -30,7 +31,7 @@ from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
 from espnet_bayeslm.utils.imports import stand_in_for
-from espnet_bayeslm.utils.options import described_fields
+from espnet_bayeslm.utils.options import ToolOptions, described_fields
 
 
 @pytest.mark.parametrize(
@@ -137,6 +138,17 @@ OF_FILES = {
     "token_scores": "nothing is written; each result has `word_log_probs`",
     "write_best": "nothing is written; each result has all hypotheses and their scores",
 }
+
+
+def test_options_that_go_together_are_nested():
+    """No class of options has more than four classes of the package, itself among them."""
+    for name in TOOLS:
+        importlib.import_module(f"espnet_bayeslm.bin.{name}")
+    classes = [ToolOptions]
+    for cls in classes:
+        classes += cls.__subclasses__()
+    assert rescore.RescoreCommand in classes
+    assert max(len(cls.__mro__) for cls in classes) <= 4 + 1  # `object`
 
 
 def test_functions_have_the_options_of_their_tools():
