@@ -23,6 +23,7 @@ from typing import (
     Sequence,
     Tuple,
     TypeVar,
+    Union,
 )
 
 import numpy as np
@@ -144,16 +145,16 @@ class Rescoring:
         own["errors"] = dataclasses.replace(options.errors, ignore_words=ignored)
         self.options = dataclasses.replace(options, **own)
 
-    def _with_near_words(self, bias: BiasLists) -> Optional[NearWords]:
-        """Odds of near words; the lists have got their hypotheses. None: nothing tells the odds."""
+    def _with_near_words(self, bias: BiasLists) -> Union[bool, NearWords]:
+        """Odds of near words, whose hypotheses the lists have; False: nothing tells the odds."""
         lists, refs = self.lists, self.refs
         known = None if self.scales is None else self.scales.near_words
         if not self.options.near_words:
-            return None
+            return False
         if refs is None:
             if known is not None:
                 self.lists = (with_near_words(x, bias.of(x.utt), known) for x in lists)
-            return known
+            return known or False
         lists = list(lists)
         odds = OddsTuning(lists, refs, bias, self.options.errors.counting).odds()
         said = [bias.of(x.utt).said(refs[x.utt]) for x in lists]

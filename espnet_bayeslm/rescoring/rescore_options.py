@@ -24,6 +24,7 @@ from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
 from espnet_bayeslm.rescoring.features import BIAS, LM, SUBTRACTED
+from espnet_bayeslm.rescoring.near_odds import NearWords
 from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.utils.errors import InputError
@@ -93,7 +94,7 @@ class RescoreOptions(ToolOptions):
         least=0,
     )
     # once the odds are known, `NearWords`
-    near_words: Any = option(
+    near_words: Union[bool, NearWords] = option(
         "Make further hypotheses, in which a phrase of the bias list stands for words that are"
         " spelled nearly so; their weight is tuned, or comes with --scales",
         True,

@@ -9,6 +9,7 @@ import yaml
 from scipy.optimize import minimize
 
 import espnet_bayeslm
+from espnet_bayeslm.bin.rescore import get_parser
 from espnet_bayeslm.evaluation.bias_lists import BiasList, BiasLists
 from espnet_bayeslm.evaluation.near_spellings import Near
 from espnet_bayeslm.evaluation.wer import ALL_WORDS
@@ -86,7 +87,7 @@ def test_features_are_those_of_the_hypothesis_it_comes_from():
     features = hypothesis_features(found, {}) | bias_features(bias, found)
     for place, hyp in enumerate(found.hypotheses):
         origin = place if hyp.rewriting is None else hyp.rewriting.origin
-        for name in ("am_score", "rank", "is_first", "bias"):
+        for name in ("am_score", "rank", "is_first", "bias", "words", "chars"):
             assert features[name][place] == features[name][origin]
         assert features["rewritten"][place] == (hyp.rewriting is not None)
     # without a weight of near words they are never chosen
@@ -176,6 +177,12 @@ def test_names_that_no_hypothesis_has_are_found(tmp_path):
         assert item.words == item.nbest.hypotheses[0].words
     off = espnet_bayeslm.rescore(rest, bias=bias, scales=path, near_words=False)
     assert all(item.words == item.nbest.hypotheses[0].words for item in off)
+
+
+def test_the_command_line_takes_true_and_false():
+    given = ["--nbest", "n", "--output", "o", "--near_words"]
+    assert get_parser().parse_args([*given, "false"]).near_words is False
+    assert get_parser().parse_args([*given, "true"]).near_words is True
 
 
 def test_odds_in_a_file():
