@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, Optional, Sequence
 
 from espnet_bayeslm.decoding.ctc_lists import CTCOptions, ctc_lists
 from espnet_bayeslm.evaluation.bias_lists import BiasLists
-from espnet_bayeslm.loading.component_options import GPUOptions, MixtureOptions
+from espnet_bayeslm.loading.component_options import MixtureOptions, ngpu_option
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.recognisers.espnet_asr import BeamSearch
@@ -24,7 +24,7 @@ from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.utils.cli import Tool, device_of, progress
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option, part_of
+from espnet_bayeslm.utils.options import ToolOptions, nested, option
 
 # Recogniser -> the inputs that it needs; the others it does not take
 NEEDED = {
@@ -37,9 +37,24 @@ RECOGNISERS = tuple(NEEDED)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
+class SearchLMs(MixtureOptions):
+    """LMs and n-grams of a search."""
+
+    lms: Sequence[Any] = option(
+        "The LM of the first pass: an experiment for ESPnet's beam search, an ARPA file for"
+        " pocketsphinx; for ctc as in rescore (repeatable)",
+        (),
+        name="lm",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NbestOptions(ToolOptions):
     """Options of `bayeslm nbest`."""
 
+    ngpu: int = ngpu_option()
+    mixture: SearchLMs = nested(SearchLMs)
+    ctc: CTCOptions = nested(CTCOptions)
     recogniser: str = option("The recogniser", choices=RECOGNISERS)
     output: str = option("The folder to write, or for jsonl a file")
     audio: Optional[str] = option(
@@ -51,12 +66,6 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
         "ESPnet's experiment folder or checkpoint, or the folder of a Whisper model; pocketsphinx"
         " has its own",
         None,
-    )
-    lms: Sequence[Any] = option(
-        "The LM of the first pass: an experiment for ESPnet's beam search, an ARPA file for"
-        " pocketsphinx; for ctc as in rescore (repeatable)",
-        (),
-        name="lm",
     )
     lm_weight: Optional[float] = option(
         "Weight of the LM in the search; default: 0.3 of ESPnet's, 0.5 of ctc", None, least=0
@@ -88,25 +97,25 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        needed = NEEDED[self.recogniser]
+        needed, given, lms = NEEDED[self.recogniser], self.values(), self.mixture.lms
         for name in ("audio", "model", "logits", "tokens"):
-            if (getattr(self, name) is None) == (name in needed):
+            if (given[name] is None) == (name in needed):
                 problem = "is needed" if name in needed else "has no meaning"
                 raise InputError(f"--{name} {problem} with --recogniser {self.recogniser}")
         self._check_bias()
         if self.recogniser == "ctc":
             return
         for name in ("hotwords", "unigrams", "blank", "ngrams", "weights", "ctm"):
-            if getattr(self, name):
+            if given[name]:
                 problem = f"--{name.removesuffix('s') if name == 'ngrams' else name}"
                 raise InputError(f"{problem} has no meaning with --recogniser {self.recogniser}")
-        if self.lms and self.recogniser == "whisper":
+        if lms and self.recogniser == "whisper":
             raise InputError(
                 "--lm with --recogniser whisper, whose search takes none",
                 remedy="Rescore the lists with it: bayeslm rescore --lm.",
             )
-        if len(self.lms) > 1:
-            problem = f"{len(self.lms)} LMs with --recogniser {self.recogniser}, which takes one"
+        if len(lms) > 1:
+            problem = f"{len(lms)} LMs with --recogniser {self.recogniser}, which takes one"
             raise InputError(problem, remedy="Rescore the lists with the others.")
 
     def _check_bias(self) -> None:
@@ -118,9 +127,9 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
             problem = f"{names[0]} without --bias" if names else ""
         elif self.recogniser not in ("espnet", "ctc"):
             problem = f"--bias with --recogniser {self.recogniser}, whose search takes none"
-        elif self.hotwords is not None:
+        elif self.ctc.hotwords is not None:
             problem = "--bias and --hotwords"
-        elif self.normalize and (self.lms or self.recogniser == "ctc"):
+        elif self.normalize and (self.mixture.lms or self.recogniser == "ctc"):
             other = "--lower" if self.recogniser == "ctc" else "a fusion, which has its own"
             problem = f"--normalize with {other}"
         if problem:
@@ -130,7 +139,7 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
 def recogniser_of(options: NbestOptions) -> Any:
     """The recogniser that the options ask for: samples in, hypotheses out."""
     size, model = options.nbest, options.model or ""
-    lm = next(iter(options.lms), None)
+    lm = next(iter(options.mixture.lms), None)
     if options.recogniser == "pocketsphinx":
         return SphinxSearch(lm, size=size)
     device = device_of(options.ngpu)
@@ -178,8 +187,8 @@ def recognised(options: NbestOptions) -> Iterator[NBest]:
 def searched(options: NbestOptions) -> Iterator[NBest]:
     """Yield the N-best list of each utterance of a CTC recogniser's logits."""
     lists = ctc_lists(
-        options,
-        part_of(MixtureOptions, options),
+        options.ctc,
+        options.mixture,
         lm_weight=0.5 if options.lm_weight is None else options.lm_weight,
         bias=options.bias,
         bias_weight=BIAS_WEIGHT if options.bias_weight is None else options.bias_weight,
