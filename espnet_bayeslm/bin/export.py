@@ -5,21 +5,22 @@ from __future__ import annotations
 import dataclasses
 from typing import Optional
 
-from espnet_bayeslm.loading.component_options import MixtureOptions, SubtractOptions
+from espnet_bayeslm.loading.component_options import SubtractOptions
 from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.scoring.perplexity import read_sentences
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option, part_of
+from espnet_bayeslm.utils.options import ToolOptions, nested, option
 
 FUSION = "fusion"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportOptions(SubtractOptions):
+class ExportOptions(ToolOptions):
     """Options of `bayeslm export`."""
 
+    mixture: SubtractOptions = nested(SubtractOptions)
     format: str = option(
         "espnet: a checkpoint that ESPnet loads; fusion: LMs with tokens of their own as an LM for"
         " the search of --asr_exp; peft: the adapter of an adapted pretrained LM; hf: a pretrained"
@@ -84,25 +85,26 @@ def export(options: ExportOptions) -> None:
     from espnet_bayeslm.loading.export import export_adapter, export_folder, export_lm
     from espnet_bayeslm.mixture.mixture_export import write_mixture
 
-    lms, ngrams, output = options.lms, options.ngrams, options.output
+    mixture, output = options.mixture, options.output
+    lms, ngrams, weights = mixture.lms, mixture.ngrams, mixture.weights
     if options.bias is not None and options.format != "fusion":
         raise InputError("--bias, and no --format fusion", remedy="Leave it out.")
     if not (lms or ngrams or options.bias):
         raise InputError("no LM", remedy="Give --lm EXP.")
-    if options.base and options.format != "peft":
+    if mixture.base and options.format != "peft":
         raise InputError("--base, and no --format peft", remedy="Leave it out.")
-    subtracts = options.subtract_lms or options.subtract_weights
+    subtracts = mixture.subtract_lms or mixture.subtract_weights
     if options.format == "fusion":
         _export_fusion(options)
     elif options.format != "espnet":
-        if len(lms) != 1 or ngrams or subtracts or options.weights is not None:
+        if len(lms) != 1 or ngrams or subtracts or weights is not None:
             raise InputError(f"--format {options.format}: expected one pretrained LM and no more")
         if options.format == "peft":
-            export_adapter(lms[0], output, options.base)
+            export_adapter(lms[0], output, mixture.base)
         else:
             export_folder(lms[0], output)
     elif len(lms) == 1 and not (ngrams or subtracts):
-        if options.weights is not None:
+        if weights is not None:
             raise InputError("--weights are for several LMs, and there is one")
         export_lm(lms[0], output)
     else:
@@ -110,9 +112,9 @@ def export(options: ExportOptions) -> None:
             output,
             lms=lms,
             ngrams=ngrams,
-            weights=options.weights,
-            subtract_lms=options.subtract_lms,
-            subtract_weights=options.subtract_weights,
+            weights=weights,
+            subtract_lms=mixture.subtract_lms,
+            subtract_weights=mixture.subtract_weights,
         )
     LOG.info(f"Wrote {output}")
 
@@ -121,24 +123,25 @@ def _export_fusion(options: ExportOptions) -> None:
     """Write LMs with tokens of their own as an LM for the search of a recogniser."""
     from espnet_bayeslm.decoding.fusion_export import LookAhead, write_fusion
 
+    mixture = options.mixture
     if options.asr_exp is None:
         raise InputError(
             "--format fusion without --asr_exp",
             remedy="Give the recogniser's experiment: it has the tokens.",
         )
     ahead = options.ahead and LookAhead(options.ahead, options.ahead_weight, options.ahead_stays)
-    if not ahead and (options.lms or options.ngrams):
+    if not ahead and (mixture.lms or mixture.ngrams):
         raise InputError(
             "--format fusion without --ahead: hypotheses that complete no word would cost nothing",
             remedy="Make one in seconds: bayeslm ngram --asr_exp EXP --text TEXT --arpa FILE.",
         )
-    if options.subtract_lms or options.subtract_weights:
+    if mixture.subtract_lms or mixture.subtract_weights:
         raise InputError("--subtract_lm with --format fusion", remedy="Leave it out.")
     sentences = options.text and read_sentences(options.text, keyed=False).values()
     write_fusion(
         options.output,
         asr_exp=options.asr_exp,
-        options=part_of(MixtureOptions, options),
+        options=mixture,
         ahead=ahead or None,
         interval=options.interval,
         normalize=options.normalize,

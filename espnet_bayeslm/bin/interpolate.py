@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from espnet_bayeslm.bin.perplexity import ScoredTextOptions, print_table
-from espnet_bayeslm.loading.component_options import TrainTextOptions
+from espnet_bayeslm.loading.component_options import ComponentOptions, TrainTextOptions, ngpu_option
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.nbest.segments import read_utt2lm
 from espnet_bayeslm.scoring.interpolation import estimate_weights
@@ -16,13 +16,17 @@ from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, write_yaml
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import ToolOptions, nested, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InterpolateOptions(ScoredTextOptions, TrainTextOptions):
+class InterpolateOptions(ToolOptions):
     """Options of `bayeslm interpolate`."""
 
+    trained: TrainTextOptions = nested(TrainTextOptions)
+    ngpu: int = ngpu_option()
+    mixture: ComponentOptions = nested(ComponentOptions)
+    scored: ScoredTextOptions = nested(ScoredTextOptions)
     unit: str = option(
         "Unit that is scored and mixed; token: the tokens of the LMs, which are the same, for a"
         " recogniser's search, with n-grams of `bayeslm ngram --asr_exp`",
@@ -39,25 +43,26 @@ class InterpolateOptions(ScoredTextOptions, TrainTextOptions):
 
 def interpolate(options: InterpolateOptions) -> None:
     """Write the weights that are best for a text."""
-    text, context = options.text, options.context
-    sentences: Sentences = read_sentences(text, keyed=options.keyed, normalize=options.normalize)
+    scored, lms, ngrams = options.scored, options.mixture.lms, options.mixture.ngrams
+    text, keyed = scored.text, scored.keyed
+    sentences: Sentences = read_sentences(text, keyed=keyed, normalize=scored.normalize)
     LOG.info("read %d sentences from %s", len(sentences), text)
-    seen_by = options.lms if options.utt2lm is None else options.lms[1:]
-    options.warn_leakage(seen_by, sentences.values(), what=text)
+    seen_by = lms if options.utt2lm is None else lms[1:]
+    options.trained.warn_leakage(seen_by, sentences.values(), what=text)
     if options.unit == "token":
         sentences = in_tokens(options, sentences)
     lines, device = list(sentences.values()), device_of(options.ngpu)
     if options.utt2lm is not None:
         mixture, scores = scored_by_utt2lm(options, sentences, device)
     else:
-        mixture = Mixture.load(options, device, context=context, unit=options.unit)
+        mixture = Mixture.load(options.mixture, device, context=scored.context, unit=options.unit)
         scores = mixture.each(lines, checked=options.unit != "token")
     if options.unit == "token":
         from espnet_bayeslm.loading.token_text import check_knows
 
-        for path, found in zip(options.ngrams, scores[len(options.lms) :], strict=True):
+        for path, found in zip(ngrams, scores[len(lms) :], strict=True):
             check_knows(path, lines, found)
-    elif not options.keyed:
+    elif not keyed:
         mixture.check_no_ids(lines, scores)
     weights, components = estimate_weights(scores), [*mixture.facts.components]
     if options.utt2lm is not None:  # LMs of one name have no digest in common
@@ -85,7 +90,8 @@ def scored_by_utt2lm(
     options: InterpolateOptions, sentences: Sentences, device: str
 ) -> Tuple[Mixture, List[List[WordScores]]]:
     """Mixture of one of the LMs, and scores of sentences, each by its own LM."""
-    if not (options.keyed and options.lms and options.unit == "word") or options.context:
+    scored, lms = options.scored, options.mixture.lms
+    if not (scored.keyed and lms and options.unit == "word") or scored.context:
         raise InputError(
             "--utt2lm is for a --keyed text, whose words an --lm scores without --context",
             remedy="Give --keyed true and --lm, and leave out --unit and --context.",
@@ -93,10 +99,10 @@ def scored_by_utt2lm(
     known = read_utt2lm(options.utt2lm or "")
     of_lms: Dict[Any, List[str]] = {}
     for key in sentences:
-        of_lms.setdefault(known.get(key, options.lms[0]), []).append(key)
+        of_lms.setdefault(known.get(key, lms[0]), []).append(key)
     rows: Dict[str, List[WordScores]] = {}
     for lm, keys in of_lms.items():
-        own = dataclasses.replace(options, lms=[lm, *options.lms[1:]])
+        own = dataclasses.replace(options.mixture, lms=[lm, *lms[1:]])
         mixture, lines = Mixture.load(own, device), [sentences[key] for key in keys]
         scores = mixture.each(lines, checked=True)
         rows.update(zip(keys, map(list, zip(*scores, strict=True)), strict=True))
@@ -108,11 +114,12 @@ def in_tokens(options: InterpolateOptions, sentences: Sentences) -> Sentences:
     """Sentences in the tokens of the LMs, which the n-grams have too."""
     from espnet_bayeslm.loading.token_text import check_ngram, shared_tokens  # imports torch
 
-    tokens = shared_tokens(options.lms)
+    mixture = options.mixture
+    tokens = shared_tokens(mixture.lms)
     cut = {key: tokens.cut(words) for key, words in sentences.items()}
-    tokens.check(options.text, max_unknown=options.max_oov_rate)
+    tokens.check(options.scored.text, max_unknown=mixture.max_oov_rate)
     if tokens.token_type != "word":
-        for path in options.ngrams:
+        for path in mixture.ngrams:
             check_ngram(path, tokens.token_list, whose=tokens.config)
     return cut
 

@@ -19,7 +19,7 @@ from espnet_bayeslm.evaluation.wer import (
     read_transcripts,
     word_errors,
 )
-from espnet_bayeslm.loading.component_options import PRELOAD, GPUOptions, SubtractOptions
+from espnet_bayeslm.loading.component_options import PRELOAD, SubtractOptions, ngpu_option
 from espnet_bayeslm.nbest.biased_lattice import biased_lattice
 from espnet_bayeslm.nbest.formats import (
     LATTICE_READERS,
@@ -50,7 +50,7 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_seekable, write_json
 from espnet_bayeslm.utils.folders import check_output, files_in, staged
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option, part_of
+from espnet_bayeslm.utils.options import ToolOptions, nested, option
 
 if TYPE_CHECKING:
     from espnet_bayeslm.scoring.lattices import MergeOptions
@@ -62,9 +62,12 @@ MANIFEST = "lattice.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
+class LatticeOptions(ToolOptions):
     """Options of `bayeslm lattice`."""
 
+    work: EngineOptions = nested(EngineOptions)
+    ngpu: int = ngpu_option()
+    mixture: SubtractOptions = nested(SubtractOptions)
     lattices: str = option("A folder, or a file")
     lattice_format: Optional[str] = option(
         "Format of --lattices (default: as names or contents of the files say, else htk)",
@@ -120,7 +123,7 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
         lmwt, penalty = self.lmwt, self.word_penalty
         if self.output is None and self.ref is None:
             raise InputError("nothing to do", remedy="Give --output DIR, --ref TEXT, or both.")
-        if self.subtract_lms and not self.rescored:
+        if self.mixture.subtract_lms and not self.rescored:
             raise InputError("--subtract_lm without --lm or --ngram", remedy="Give one of them.")
         if self.bias_weight is not None and self.bias is None:
             raise InputError("--bias_weight without --bias", remedy="Give the bias list.")
@@ -132,7 +135,7 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
     @property
     def rescored(self) -> bool:
         """True if LMs or n-grams rescore the lattices."""
-        return bool(self.lms or self.ngrams)
+        return bool(self.mixture.lms or self.mixture.ngrams)
 
     def merging(self) -> MergeOptions:
         """Merging and pruning of hypotheses."""
@@ -149,7 +152,7 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
 def lattice(options: LatticeOptions) -> None:
     """Rescore lattices and take their N best."""
     # 1. Whatever can be wrong is found before the long work
-    workers = options.pool(preload=PRELOAD)
+    workers = options.work.pool(preload=PRELOAD)
     inputs = {"--lattices": options.lattices, "--ref": options.ref, "--words": options.words}
     replaces: List[str] = []
     if options.output is not None:
@@ -194,7 +197,7 @@ def lattice(options: LatticeOptions) -> None:
 
             pool = stack.enter_context(workers)
             rescoring = rescored_lattices(
-                *(pool, every, part_of(SubtractOptions, options), options.merging(), scales),
+                *(pool, every, options.mixture, options.merging(), scales),
                 ngpu=options.ngpu,
                 output=options.output,
                 total=total,

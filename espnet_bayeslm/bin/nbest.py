@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 from espnet_bayeslm.decoding.ctc_lists import CTCOptions, ctc_lists
 from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.loading.component_options import GPUOptions, MixtureOptions
+from espnet_bayeslm.loading.component_options import MixtureOptions, ngpu_option
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.recognisers.espnet_asr import BeamSearch
@@ -26,7 +26,7 @@ from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.utils.cli import Tool, device_of, progress
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option, part_of
+from espnet_bayeslm.utils.options import ToolOptions, nested, option
 
 # Recogniser -> the inputs that it needs; the others it does not take
 NEEDED = {
@@ -39,9 +39,24 @@ RECOGNISERS = tuple(NEEDED)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
+class SearchLMs(MixtureOptions):
+    """LMs and n-grams of a search."""
+
+    lms: Sequence[Any] = option(
+        "The LM of the first pass: an experiment for ESPnet's beam search, an ARPA file for"
+        " pocketsphinx; for ctc and whisper as in rescore (repeatable)",
+        (),
+        name="lm",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NbestOptions(ToolOptions):
     """Options of `bayeslm nbest`."""
 
+    ngpu: int = ngpu_option()
+    mixture: SearchLMs = nested(SearchLMs)
+    ctc: CTCOptions = nested(CTCOptions)
     recogniser: str = option("The recogniser", choices=RECOGNISERS)
     output: str = option("The folder to write, or for jsonl a file")
     audio: Optional[str] = option(
@@ -53,12 +68,6 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
         "ESPnet's experiment folder or checkpoint, or the folder of a Whisper model; pocketsphinx"
         " has its own",
         None,
-    )
-    lms: Sequence[Any] = option(
-        "The LM of the first pass: an experiment for ESPnet's beam search, an ARPA file for"
-        " pocketsphinx; for ctc and whisper as in rescore (repeatable)",
-        (),
-        name="lm",
     )
     lm_weight: Optional[float] = option(
         "Weight of the LM in the search; default: 0.3 of ESPnet's, 0.2 of Whisper's, 0.5 of ctc",
@@ -100,9 +109,9 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        needed = NEEDED[self.recogniser]
+        needed, given, lms = NEEDED[self.recogniser], self.values(), self.mixture.lms
         for name in ("audio", "model", "logits", "tokens"):
-            if (getattr(self, name) is None) == (name in needed):
+            if (given[name] is None) == (name in needed):
                 problem = "is needed" if name in needed else "has no meaning"
                 raise InputError(f"--{name} {problem} with --recogniser {self.recogniser}")
         self._check_bias()
@@ -110,11 +119,11 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
             return
         mixed = ("ngrams", "weights") if self.recogniser != "whisper" else ()
         for name in ("hotwords", "unigrams", "blank", "ctm", *mixed):
-            if getattr(self, name):
+            if given[name]:
                 problem = f"--{name.removesuffix('s') if name == 'ngrams' else name}"
                 raise InputError(f"{problem} has no meaning with --recogniser {self.recogniser}")
-        if len(self.lms) > 1 and self.recogniser != "whisper":
-            problem = f"{len(self.lms)} LMs with --recogniser {self.recogniser}, which takes one"
+        if len(lms) > 1 and self.recogniser != "whisper":
+            problem = f"{len(lms)} LMs with --recogniser {self.recogniser}, which takes one"
             raise InputError(problem, remedy="Rescore the lists with the others.")
 
     def _check_bias(self) -> None:
@@ -128,11 +137,11 @@ class NbestOptions(CTCOptions, MixtureOptions, GPUOptions):
             problem = f"{names[0]} without --bias" if names else ""
         elif self.recogniser == "pocketsphinx":
             problem = f"--bias with --recogniser {self.recogniser}, whose search takes none"
-        elif self.hotwords is not None:
+        elif self.ctc.hotwords is not None:
             problem = "--bias and --hotwords"
         elif self.normalize and self.recogniser == "ctc":
             problem = "--normalize with --lower"
-        elif self.normalize and self.recogniser == "espnet" and self.lms:
+        elif self.normalize and self.recogniser == "espnet" and self.mixture.lms:
             problem = "--normalize with a fusion, which has its own"
         if problem:
             raise InputError(problem, remedy="Leave it out, or rescore the lists with --bias.")
@@ -142,7 +151,7 @@ def recogniser_of(options: NbestOptions) -> Any:
     """The recogniser that the options ask for: samples in, hypotheses out."""
     how: Dict[str, Any]
     size, model = options.nbest, options.model or ""
-    lm = next(iter(options.lms), None)
+    lm = next(iter(options.mixture.lms), None)
     if options.recogniser == "pocketsphinx":
         return SphinxSearch(lm, size=size)
     device = device_of(options.ngpu)
@@ -176,7 +185,8 @@ def recognised(options: NbestOptions) -> Iterator[NBest]:
     recogniser = recogniser_of(options)
     left_out = LeftOut(len(recordings))
     usable = checked_recordings(recordings, recogniser, left_out)
-    if options.recogniser == "whisper" and (options.lms or options.ngrams or options.bias):
+    parts = options.mixture.lms, options.mixture.ngrams, options.bias
+    if options.recogniser == "whisper" and any(parts):
         recogniser.lm = _fusion(options, recogniser, usable)
     bias: Optional[BiasLists] = None
     best: List[Sequence[str]] = []
@@ -204,10 +214,11 @@ def _fusion(options: NbestOptions, search: WhisperSearch, usable: Mapping[str, P
     """LMs and bias lists of Whisper's search."""
     from espnet_bayeslm.decoding.generate_lists import fusion_of
 
-    weights = {n: getattr(options, n) for n in ("lm_weight", "word_bonus", "bias_weight")}
+    weights = {"lm_weight": options.lm_weight, "bias_weight": options.bias_weight}
+    weights["word_bonus"] = options.ctc.word_bonus
     return fusion_of(
         search,
-        part_of(MixtureOptions, options),
+        options.mixture,
         usable.values(),
         device=device_of(options.ngpu),
         normalize=options.normalize,
@@ -219,8 +230,8 @@ def _fusion(options: NbestOptions, search: WhisperSearch, usable: Mapping[str, P
 def searched(options: NbestOptions) -> Iterator[NBest]:
     """Yield the N-best list of each utterance of a CTC recogniser's logits."""
     lists = ctc_lists(
-        options,
-        part_of(MixtureOptions, options),
+        options.ctc,
+        options.mixture,
         lm_weight=0.5 if options.lm_weight is None else options.lm_weight,
         bias=options.bias,
         bias_weight=BIAS_WEIGHT if options.bias_weight is None else options.bias_weight,

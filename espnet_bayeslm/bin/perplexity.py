@@ -7,12 +7,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.evaluation.normalization import normalize_option
-from espnet_bayeslm.loading.component_options import (
-    PRELOAD,
-    ComponentOptions,
-    GPUOptions,
-    MixtureOptions,
-)
+from espnet_bayeslm.loading.component_options import PRELOAD, MixtureOptions, ngpu_option
 from espnet_bayeslm.mixture.mixture_worker import score_text
 from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.scoring.perplexity import (
@@ -31,14 +26,14 @@ from espnet_bayeslm.scoring.perplexity import (
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.files import atomic_write, write_json
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option, part_of
+from espnet_bayeslm.utils.options import ToolOptions, nested, option
 
 KEYED = "Lines begin with an utterance id, as in a Kaldi `text`"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScoredTextOptions(ComponentOptions, GPUOptions):
-    """A text, and the LMs and n-grams that score it."""
+class ScoredTextOptions(ToolOptions):
+    """A text that LMs and n-grams score."""
 
     text: str = option("The text, one sentence per line")
     keyed: bool = option(KEYED, False)
@@ -51,9 +46,13 @@ class ScoredTextOptions(ComponentOptions, GPUOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PerplexityOptions(ScoredTextOptions, MixtureOptions, EngineOptions):
+class PerplexityOptions(ToolOptions):
     """Options of `bayeslm perplexity`."""
 
+    work: EngineOptions = nested(EngineOptions)
+    ngpu: int = ngpu_option()
+    mixture: MixtureOptions = nested(MixtureOptions)
+    scored: ScoredTextOptions = nested(ScoredTextOptions)
     per_sentence: Optional[str] = option("Write a table of the sentences here", None)
     output: Optional[str] = option("Write the figures here, as JSON", None)
 
@@ -89,23 +88,21 @@ def print_table(summaries: Sequence[Mapping[str, Any]], *, unit: str = "word") -
 
 def perplexity(options: PerplexityOptions) -> None:
     """Print the perplexity of a text under LMs, n-grams and their mixture."""
-    workers = options.pool(preload=PRELOAD)
-    text, keyed = options.text, options.keyed
-    sentences = read_sentences(text, keyed=keyed, normalize=options.normalize)
+    workers, mixture, scored = options.work.pool(preload=PRELOAD), options.mixture, options.scored
+    text, keyed = scored.text, scored.keyed
+    sentences = read_sentences(text, keyed=keyed, normalize=scored.normalize)
     LOG.info("read %d sentences from %s", len(sentences), text)
     lines = list(sentences.values())
-    # a worker may not have this module, which may be the program
-    mixture = part_of(MixtureOptions, options)
-    where: Any = dict(ngpu=options.ngpu, context=options.context, output=options.output)
+    where: Any = dict(ngpu=options.ngpu, context=scored.context, output=options.output)
     with workers as pool:
         facts, scores, tokens = score_text(pool, mixture, lines, **where)
-    counts = [UnknownWords(name, options.max_oov_rate) for name, *_ in facts.components]
+    counts = [UnknownWords(name, mixture.max_oov_rate) for name, *_ in facts.components]
     for count, of_component in zip(counts, scores, strict=True):
         count.add(lines, of_component)
         count.check(lambda words: [], report=True)
     if not keyed:
         check_no_ids(lines, lambda word: any(word not in c.words for c in counts), remedy=NO_IDS)
-    weights = None if options.weights is None else facts.weights
+    weights = None if mixture.weights is None else facts.weights
     texts = text_perplexities(facts.components, lines, scores, tokens, weights)
     if options.per_sentence is not None:
         write_per_sentence(options.per_sentence, list(sentences), texts)

@@ -17,7 +17,6 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
-    cast,
 )
 
 import yaml
@@ -63,13 +62,15 @@ from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.folders import check_output, files_in, staged
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import ToolOptions, nested, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RescoreCommand(SharedRescoreOptions, TrainTextOptions):
+class RescoreCommand(ToolOptions):
     """Options of `bayeslm rescore`: those of a rescoring, and the files it reads and writes."""
 
+    trained: TrainTextOptions = nested(TrainTextOptions)
+    job: SharedRescoreOptions = nested(SharedRescoreOptions)
     nbest: str = option("The N-best lists")
     nbest_format: Optional[str] = format_option()
     nbest_size: int = option("Hypotheses taken of each lattice, at most", NBEST_SIZE)
@@ -185,7 +186,7 @@ class Inputs(NamedTuple):
 
 def prepared(job: Rescoring, options: RescoreCommand) -> Inputs:
     """Inputs of a rescoring: whatever can be wrong is found before the long work."""
-    inputs = {"--nbest": options.nbest}
+    inputs, given = {"--nbest": options.nbest}, job.options
     replaces = check_output(options.output, SCALES, tool="rescore", inputs=inputs)
     how: Any = dict(size=options.nbest_size, normalization=job.normalization)
     lists = CheckedLists(options.nbest, options.nbest_format, **how)
@@ -193,7 +194,7 @@ def prepared(job: Rescoring, options: RescoreCommand) -> Inputs:
     if lists.written_format != lists.format:
         LOG.info("lists of the format %s are written as %s", lists.format, lists.written_format)
     tuning_refs = references_of(options.tune_ref, lists) if job.scales is None else None
-    if lists.scales and options.word_penalty is not None and options.lmwt is None:
+    if lists.scales and given.word_penalty is not None and given.lmwt is None:
         raise InputError(NO_LMWT, remedy="Give both.")
     if lists.scales and job.scales is None and tuning_refs is None:
         job.scales = lattice_scales(lists)
@@ -204,29 +205,29 @@ def prepared(job: Rescoring, options: RescoreCommand) -> Inputs:
     # a pipe is read once
     is_same = options.ref is None and tuning_refs is not None
     refs = tuning_refs if is_same else references_of(options.ref, lists)
-    warn_without_blanks(refs or {}, options.counting)
+    warn_without_blanks(refs or {}, given.errors.counting)
     job.prepare(lists, tuning_refs, utts=lists.utts, firsts=lists.firsts.texts, known=refs)
     if refs is not None:
-        lms = options.lms if options.utt2lm is None else options.lms[1:]
-        options.warn_leakage(lms, refs.values(), what=options.ref or "the references")
+        lms = given.mixture.lms if given.utt2lm is None else given.mixture.lms[1:]
+        options.trained.warn_leakage(lms, refs.values(), what=options.ref or "the references")
     return Inputs(lists, refs, replaces)
 
 
 def rescore(options: RescoreCommand) -> None:
     """Rescore N-best lists and write the result."""
-    job = Rescoring(options, *["--tune_ref"] * (options.tune_ref is not None))
-    options = cast(RescoreCommand, job.options)
-    workers = options.pool(preload=PRELOAD)
+    job = Rescoring(options.job, *["--tune_ref"] * (options.tune_ref is not None))
+    workers = options.job.work.pool(preload=PRELOAD)
     lists, refs, replaces = prepared(job, options)
-    where: Any = dict(ngpu=options.ngpu, output=options.output, total=len(lists.utts))
-    tally = ListTally(refs, options.counting, job.options.bias)
+    errors = job.options.errors
+    where: Any = dict(ngpu=options.job.ngpu, output=options.output, total=len(lists.utts))
+    tally = ListTally(refs, errors.counting, job.options.bias)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(workers)
         found = stack.enter_context(job.run(pool, **where))
         mixture, scales = found.mixture, found.scales
         here = options.tune_ref or options.nbest
         counted = Counted(
-            *(options.unit, lists.normalization.steps, tuple(sorted(options.counting.ignored))),
+            *(errors.unit, lists.normalization.steps, tuple(sorted(errors.counting.ignored))),
             text_forms=mixture.text_forms,
             tuned_on=scales.tuned_on if found.tuned is None else here,
         )

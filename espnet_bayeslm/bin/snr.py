@@ -13,28 +13,38 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     summarize,
     summarize_weights,
 )
-from espnet_bayeslm.loading.component_options import ComponentOptions, GPUOptions, LMOptions
+from espnet_bayeslm.loading.component_options import GROUP, ComponentOptions, ngpu_option
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
 from espnet_bayeslm.report.weight_noise import LocationRow, location_table, pruning_table, write_snr
-from espnet_bayeslm.scoring.perplexity import (
-    Sentences,
-    read_sentences,
-    text_perplexities,
-)
+from espnet_bayeslm.scoring import MAX_TOKENS
+from espnet_bayeslm.scoring.perplexity import Sentences, read_sentences, text_perplexities
 from espnet_bayeslm.scoring.word_scores import Component
 from espnet_bayeslm.utils.cli import Tool, device_of, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import ToolOptions, option
 
 STEPS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.95"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SnrOptions(LMOptions, GPUOptions):
+class SnrOptions(ToolOptions):
     """Options of `bayeslm snr`."""
 
+    ngpu: int = ngpu_option()
+    lms: Sequence[Any] = option(
+        "An LM with `uncertainty`: its experiment folder or checkpoint (repeatable)",
+        (),
+        name="lm",
+        group=GROUP,
+    )
+    max_tokens: int = option(
+        "Largest number of tokens in a batch", MAX_TOKENS, group=GROUP, least=1
+    )
+    max_oov_rate: float = option(
+        "Largest share of unknown words; more are an error", 0.2, group=GROUP, least=0
+    )
     text: Optional[str] = option(
         "A text, one sentence per line: for --prune, latent variables", None
     )
@@ -58,7 +68,7 @@ def load_uncertain(options: SnrOptions) -> Sequence[Component]:
                 path=lm,
                 remedy="Give an LM that was trained with `uncertainty`, not from a pretrained LM.",
             )
-    of_lms = ComponentOptions(lms=options.lms, max_tokens=options.max_tokens, base=options.base)
+    of_lms = ComponentOptions(lms=options.lms, max_tokens=options.max_tokens)
     components = Mixture.load(of_lms, device_of(options.ngpu)).components
     for component in components:
         model = trained_lm(component).lm

@@ -12,7 +12,7 @@ from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.evaluation.transcripts import has_words
 from espnet_bayeslm.evaluation.wer import Counted, read_transcripts
 from espnet_bayeslm.lm import FUSION
-from espnet_bayeslm.loading.component_options import GPUOptions
+from espnet_bayeslm.loading.component_options import ngpu_option
 from espnet_bayeslm.loading.experiment import find_files
 from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.utils.cli import Tool, device_of, progress
@@ -24,9 +24,10 @@ from espnet_bayeslm.utils.options import ToolOptions, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TuneFusionOptions(GPUOptions, ToolOptions):
+class TuneFusionOptions(ToolOptions):
     """Options of `bayeslm tune_fusion`."""
 
+    ngpu: int = ngpu_option()
     asr_exp: str = option("ESPnet's recogniser: its experiment folder or checkpoint")
     lm: Optional[str] = option(
         "An LM of the recogniser's tokens: the folder that `bayeslm export --format fusion` has"

@@ -144,7 +144,7 @@ class Start(NamedTuple):
         return self.node.follow(f" {letters}" if self.words else letters)
 
 
-class BiasState:
+class HeardPhrases:
     """Phrases of some words.
 
     Args:
@@ -159,7 +159,7 @@ class BiasState:
 
     def __init__(self, tree: BiasTree, starts: Sequence[Start]):
         self._tree, self.starts, self.total = tree, starts, starts[-1].total
-        self._after: Dict[str, BiasState] = {}
+        self._after: Dict[str, HeardPhrases] = {}
         self._ahead: Dict[str, float] = {}
         self.opening: Optional[np.ndarray] = None
 
@@ -176,7 +176,7 @@ class BiasState:
             marks |= 1 << row % MARKS
         return marks
 
-    def after(self, word: str) -> BiasState:
+    def after(self, word: str) -> HeardPhrases:
         """State after one more word."""
         if word not in self._after:
             state = self
@@ -185,12 +185,12 @@ class BiasState:
             self._after[word] = state
         return self._after[word]
 
-    def _with(self, letters: str) -> BiasState:
+    def _with(self, letters: str) -> HeardPhrases:
         """State after the letters of one more word."""
         first = self.starts[0]
         if len(self.starts) == 1 and first.node.follow(letters) is None:
             return self
-        return BiasState(self._tree, self._tree.starts(first, (*first.words, letters)))
+        return HeardPhrases(self._tree, self._tree.starts(first, (*first.words, letters)))
 
     def ahead(self, letters: str) -> float:
         """Gain of a word that has begun with some letters, of which a phrase may yet become."""
@@ -228,9 +228,9 @@ class BiasTree:
         self._phrases, self.most = columns, max(columns.weights, default=0.0)
         self._root = PhraseNode(columns, range(len(rows)))
 
-    def begin(self) -> BiasState:
+    def begin(self) -> HeardPhrases:
         """State before the first word; what it and those after it keep goes with them."""
-        return BiasState(self, [Start((), self._root, NO_PHRASES, 0.0)])
+        return HeardPhrases(self, [Start((), self._root, NO_PHRASES, 0.0)])
 
     @functools.cached_property
     def openings(self) -> Dict[str, Opening]:
@@ -333,7 +333,7 @@ class BiasTokens:
         for token, (opens, text) in enumerate(zip(words.opens, words.texts, strict=True)):
             self._trees[opens].add(text, token)
 
-    def totals(self, state: BiasState, letters: str, after: BiasState) -> np.ndarray:
+    def totals(self, state: HeardPhrases, letters: str, after: HeardPhrases) -> np.ndarray:
         """Weight of the phrases of a hypothesis with each next token, (V,).
 
         Args:

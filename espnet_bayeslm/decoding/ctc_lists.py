@@ -24,7 +24,7 @@ from espnet_bayeslm.pretrained.text_forms import WORDS_TO_CHOOSE
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option, part_of
+from espnet_bayeslm.utils.options import option
 
 DIGITS = 6  # of scores, after the point
 
@@ -237,7 +237,7 @@ def ctc_lists(
         bias_weight=1.0 if lists is None else bias_weight,
     )
     traced = options.ctm is not None
-    search = CTCSearch(tokens, fusion, part_of(BeamOptions, options), traced=traced)
+    search = CTCSearch(tokens, fusion, options, traced=traced)
     score = "" if lists is None else "bias_score"
     score = "hotword_score" if options.hotwords is not None else score
     best: List[Sequence[str]] = []

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.decoding.bias_search import BiasState, BiasTree
+from espnet_bayeslm.decoding.bias_search import BiasTree, HeardPhrases
 from espnet_bayeslm.decoding.token_words import TokenWords
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.scoring.word_scores import END
@@ -287,7 +287,7 @@ class WordHistories:
         self.scores, self.has_begun = np.zeros(1), np.zeros(1, bool)
         self.marks = np.zeros(1, np.int64)
         self.log_probs = [0.0]
-        self.heard: List[Optional[BiasState]] = [fusion.bias.begin() if fusion.bias else None]
+        self.heard: List[Optional[HeardPhrases]] = [fusion.bias.begin() if fusion.bias else None]
         self._last: List[Tuple[int, str]] = [(0, "")]
         self._numbers: Dict[Tuple[int, str], int] = {}
         self._states: List[Any] = [fusion.begin() if start is None else start]
@@ -329,12 +329,12 @@ class WordHistories:
         self.marks = with_values(self.marks, start, marks)
         return [self._numbers[word] for word in words]
 
-    def heard_after(self, history: int, letters: str) -> Optional[BiasState]:
+    def heard_after(self, history: int, letters: str) -> Optional[HeardPhrases]:
         """Phrases of a sequence and one more word; None without a bias list."""
         state = self.heard[history]
         return state.after(self._tokens.word(letters)) if state and letters else state
 
-    def phrase_gain(self, history: int, heard: Optional[BiasState]) -> float:
+    def phrase_gain(self, history: int, heard: Optional[HeardPhrases]) -> float:
         """Gain of phrases that are heard after one more word, weighted."""
         before = self.heard[history]
         return self.fusion.bias_weight * (heard.total - before.total) if heard and before else 0.0

@@ -12,7 +12,7 @@ from typing import Any, Collection, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.decoding.bias_search import BiasState, BiasTokens, BiasTree, read_search_bias
+from espnet_bayeslm.decoding.bias_search import BiasTokens, BiasTree, HeardPhrases, read_search_bias
 from espnet_bayeslm.decoding.token_words import TokenWords
 from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.evaluation.normalization import Normalization
@@ -46,7 +46,7 @@ class PaidText(NamedTuple):
     piece: str = ""
     spent: float = 0.0
     length: int = 0
-    bias: Optional[BiasState] = None
+    bias: Optional[HeardPhrases] = None
     spelled: str = ""
     given: float = 0.0
     gains: Optional[np.ndarray] = None
@@ -189,7 +189,7 @@ class WordPayments:
         return (*last, (_after(text.words, last, mixture), END))
 
 
-def _heard(bias: Optional[BiasState], words: Sequence[str]) -> Any:
+def _heard(bias: Optional[HeardPhrases], words: Sequence[str]) -> Any:
     """Phrases after some words."""
     if bias is not None:
         for word in words:

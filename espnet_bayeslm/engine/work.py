@@ -36,7 +36,7 @@ from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write
 from espnet_bayeslm.utils.folders import leftover_prefix
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import ToolOptions, option
 
 Block = TypeVar("Block", bound=Sequence)
 GROUP = "Engine"
@@ -52,7 +52,7 @@ def local_pool(workers: int, preload: Sequence[str], *, num_threads: int) -> Ite
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EngineOptions:
+class EngineOptions(ToolOptions):
     """Options that say where work is done."""
 
     engine: str = option(

@@ -53,19 +53,20 @@ class SpellingIndex:
             most: The most edits, at most one for each letter.
         """
         from rapidfuzz.distance import Levenshtein
+        from rapidfuzz.process import cdist
 
         pairs = sorted(_pairs(letters), key=lambda pair: len(self._places.get(pair, ())))
         looked_up = pairs[: 1 + min(2 * most, len(pairs) - 1)]
-        places: Set[int] = set().union(*(self._places.get(pair, ()) for pair in looked_up))
+        places = [*set().union(*(self._places.get(pair, ()) for pair in looked_up))]
+        if not places:
+            return []
+        others = [self._letters[place] for place in places]
+        edits = cdist([letters], others, scorer=Levenshtein.distance, score_cutoff=most)[0]
         found = []
-        for place in sorted(places):
-            other = self._letters[place]
-            limit = min(most, int(FARTHEST * max(len(letters), len(other))))
-            if abs(len(letters) - len(other)) > limit:
-                continue
-            edits = Levenshtein.distance(letters, other, score_cutoff=limit)
-            if edits <= limit:
-                found.append(Near(self._phrases[place], len(other), edits))
+        for n in (edits <= most).nonzero()[0].tolist():
+            size, number = len(others[n]), int(edits[n])
+            if number <= FARTHEST * max(len(letters), size):
+                found.append(Near(self._phrases[places[n]], size, number))
         return found
 
 

@@ -28,7 +28,7 @@ from espnet_bayeslm.evaluation.transcripts import read_transcripts as read_trans
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import ToolOptions, option
 
 FIRST_PASS, ORACLE = "first pass", "oracle"
 """Names of a list's hypotheses in tables: the recogniser's best, and the one with least errors."""
@@ -318,7 +318,7 @@ def warn_without_blanks(texts: Mapping[str, Sequence[str]], counting: Counting) 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CountingOptions:
+class CountingOptions(ToolOptions):
     """Options of counting errors: the unit and the words that are ignored."""
 
     unit: str = option(

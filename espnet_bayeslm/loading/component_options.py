@@ -25,9 +25,14 @@ KEPT = Path("data") / "train.txt"
 LARGE = 300_000_000
 
 
+def ngpu_option() -> Any:
+    """Field of the option `--ngpu` of tools that load LMs."""
+    return option("The number of gpus. 0: CPU mode", 0, group=GROUP)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LMOptions(ToolOptions):
-    """LMs, and how they score."""
+class ComponentOptions(ToolOptions):
+    """LMs and n-grams, and how they score."""
 
     # in Python also what `espnet_bayeslm.load` returns
     lms: Sequence[Any] = option(
@@ -61,19 +66,12 @@ class LMOptions(ToolOptions):
         choices=("float32", "bfloat16"),
         group=GROUP,
     )
-
     base: Optional[str] = option(
         "Base model of the adapters among the LMs, as of --lm, where it is not at the path that"
         " they name",
         None,
         group=GROUP,
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ComponentOptions(LMOptions):
-    """LMs and n-grams, and how they score."""
-
     ngrams: Sequence[PathLike] = option(
         "An ARPA file or KenLM binary (repeatable; after the LMs in the order of weights)",
         (),
@@ -158,21 +156,15 @@ class RecordingOptions(ToolOptions):
 
     @property
     def place_of(self) -> Optional[PlaceOf]:
-        """Function of a list that says where it is; None where no option says it."""
-        if self.segments is None and self.recording_of is None and self.utt2spk is None:
+        """Function of a list that says where it is; None where no option asks for it."""
+        sources = (self.segments, self.recording_of, self.utt2spk)
+        if self.context == "none" and sources == (None, None, None):
             return None
-        return place_finder(self.segments, self.recording_of, self.utt2spk)
+        return place_finder(*sources)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GPUOptions:
-    """Device of a command line."""
-
-    ngpu: int = option("The number of gpus. 0: CPU mode", 0, group=GROUP)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainTextOptions:
+class TrainTextOptions(ToolOptions):
     """Training texts that are compared with the test text."""
 
     train_texts: Sequence[PathLike] = option(

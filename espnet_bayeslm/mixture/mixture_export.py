@@ -69,7 +69,8 @@ def write_mixture(
     own = names[: len(lms) + len(ngrams)]
     _check_subtraction(names[len(own) :], subtract_weights)
     digests = [*(lm.fingerprint for lm in trained), *map(ngram_fingerprint, ngrams)]
-    values: List[float] = read_weights(weights, own, fingerprints=digests).tolist()
+    found, _ = read_weights(weights, own, fingerprints=digests)
+    values: List[float] = found.tolist()
     every = list(zip(names, [*values, *subtract_weights], sources, strict=True))
     # what is subtracted with weight 0 would not be computed
     parts = [mixture_part(*item) for n, item in enumerate(every) if n < len(own) or item[1]]

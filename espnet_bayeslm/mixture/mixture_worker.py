@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import sys
 from collections import Counter
@@ -24,7 +25,7 @@ import numpy as np
 
 from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.engine.work import Blocks
-from espnet_bayeslm.loading.component_options import ComponentOptions, MixtureOptions
+from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.facts import Forms, MixtureFacts
 from espnet_bayeslm.mixture.word_mixture import Mixture, Sentences
 from espnet_bayeslm.pretrained.text_forms import first_sentences
@@ -32,7 +33,6 @@ from espnet_bayeslm.scoring.perplexity import BLOCK_SIZE, UnknownWords
 from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.files import PathLike
-from espnet_bayeslm.utils.options import part_of
 
 Block = TypeVar("Block", bound=Sequence)
 T = TypeVar("T")
@@ -41,10 +41,9 @@ ENOUGH = 1000
 
 
 class MixtureWorker:
-    """A mixture that a worker has loaded; a subclass scores blocks by it."""
+    """A worker with a mixture, which a subclass loads and scores blocks by."""
 
-    def __init__(self, mixture: Mixture):
-        self.mixture = mixture
+    mixture: Mixture
 
     def facts(self, sentences: Optional[Sentences] = None) -> Optional[MixtureFacts]:
         """Facts of the mixture; None if a form is open, and sentences are wanted."""
@@ -129,17 +128,11 @@ def _mends(workers: Blocks, index: int, words: Counter[str]) -> List[str]:
     return lines
 
 
-def _mixture(options: MixtureOptions, ngpu: int, context: int) -> Mixture:
-    """Mixture of options; without weights each component stands by itself."""
-    own = part_of(ComponentOptions, options) if options.weights is None else options
-    return Mixture.load(own, device_of(ngpu), context=context)
-
-
 class TextWorker(MixtureWorker):
     """A mixture that scores blocks of sentences."""
 
     def __init__(self, options: MixtureOptions, ngpu: int, context: int):
-        super().__init__(_mixture(options, ngpu, context))
+        self.mixture = Mixture.load(options, device_of(ngpu), context=context, alone=True)
 
     def score(self, block: Sentences) -> Tuple[List[List[WordScores]], List[List[np.ndarray]]]:
         """Scores of a block by each component, and the tokens of its words."""
@@ -174,7 +167,7 @@ def score_text(
     Finished blocks are kept beside the output, if there is one, until all are finished.
     """
     if pool is None and output is None:
-        mixture = _mixture(options, ngpu, context)
+        mixture = Mixture.load(options, device_of(ngpu), context=context, alone=True)
         if not mixture.prepare(None):
             mixture.prepare(first_sentences(sentences))
         facts = mixture.facts
@@ -189,7 +182,7 @@ def score_text(
         workers,
         [sentences[n : n + size] for n in range(0, len(sentences), size)],
         sentences=functools.partial(first_sentences, sentences),
-        identity=f"{part_of(ComponentOptions, options)!r} {context}",
+        identity=f"{dataclasses.replace(options, weights=None)!r} {context}",
         output=output,
         desc="scoring",
         unit="sentence",

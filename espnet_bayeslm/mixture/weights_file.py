@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import Any, List, Mapping, Sequence, Union
+from typing import Any, List, Mapping, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -16,11 +16,6 @@ from espnet_bayeslm.utils.options import check_weights
 
 Weights = Union[PathLike, Sequence[float], None]
 """A file of weights, `W,W,..` or numbers, or nothing."""
-
-
-def is_file(weights: Weights) -> bool:
-    """True if weights are in a file."""
-    return isinstance(weights, (str, os.PathLike)) and Path(weights).is_file()
 
 
 def read_weights_file(path: PathLike) -> List[ComponentFacts]:
@@ -48,8 +43,8 @@ def _rows(content: Mapping[str, Any]) -> List[ComponentFacts]:
 
 def read_weights(
     weights: Weights, names: Sequence[str], *, fingerprints: Sequence[str] = ()
-) -> np.ndarray:
-    """Weights of the components, (K,).
+) -> Tuple[np.ndarray, Sequence[ComponentFacts]]:
+    """Weights of the components, (K,), and what their file holds, if they are in one.
 
     They come from a file of `bayeslm interpolate`, from `W,W,..` or numbers, or are 1 for a single
     component.
@@ -60,13 +55,14 @@ def read_weights(
             remedy="Estimate them with `bayeslm interpolate`, and give its file.",
         )
     if weights is None:
-        return np.ones(1)
+        return np.ones(1), ()
     if isinstance(weights, (str, os.PathLike)) and Path(weights).is_file():
         known = read_weights_file(weights)
         try:
-            return check_weights(match_weights(known, names, fingerprints), len(names))
+            found = check_weights(match_weights(known, names, fingerprints), len(names))
         except InputError as error:
             raise InputError(str(error), path=weights) from None
+        return found, known
     if isinstance(weights, (str, os.PathLike)):
         try:
             weights = [float(value) for value in str(weights).split(",")]
@@ -75,7 +71,7 @@ def read_weights(
                 f"--weights {weights}: neither a file nor numbers with commas",
                 remedy="Give the weights.yaml of `bayeslm interpolate`, or W,W,...",
             ) from None
-    return check_weights(weights, len(names))
+    return check_weights(weights, len(names)), ()
 
 
 def check_subtracted(weights: Mapping[str, float]) -> None:

@@ -13,12 +13,7 @@ from numpy.typing import ArrayLike
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.mixture.facts import ComponentFacts, Forms, MixtureFacts, forms_for
-from espnet_bayeslm.mixture.weights_file import (
-    is_file,
-    read_weights,
-    read_weights_file,
-    subtracted_weights,
-)
+from espnet_bayeslm.mixture.weights_file import read_weights, subtracted_weights
 from espnet_bayeslm.scoring.interpolation import combined
 from espnet_bayeslm.scoring.perplexity import (
     BLOCK_SIZE,
@@ -83,6 +78,7 @@ class Mixture(WordScorer):
         tuned: MixtureFacts = NO_FACTS,
         tunes: bool = False,
         context: int = 0,
+        alone: bool = False,
         **reading: Any,
     ) -> Mixture:
         """Mixture of the LMs and n-grams that options name.
@@ -94,28 +90,28 @@ class Mixture(WordScorer):
             tuned: Facts of the mixture in the tuning of `--scales`.
             tunes: True if the weights of subtracted LMs are yet to be tuned.
             context: Sentences of a text that LMs read before each sentence.
+            alone: True if without weights each component stands by itself.
             **reading: `max_context` and `unit`, as `load_components` has them.
         """
         every = load_components(options, device, context=context, **reading)
         count = len(options.lms) + len(options.ngrams)
         facts = [ComponentFacts(c.name, fingerprint=c.fingerprint) for c in every]
         weights, own, given = None, facts[:count], getattr(options, "weights", None)
-        if hasattr(options, "weights"):
+        rows: Sequence[ComponentFacts] = ()
+        if hasattr(options, "weights") and not (alone and given is None):
             names, digests = [row.name for row in own], [row.fingerprint for row in own]
-            weights = read_weights(given, names, fingerprints=digests)
+            weights, rows = read_weights(given, names, fingerprints=digests)
         signs, less = getattr(options, "subtract_weights", ()), []
         if facts[count:] or tuned.subtracted or signs:
             less = subtracted_weights(facts[count:], tuned.subtracted, signs, tunes=tunes)
         readers = {c.name: c.fingerprint for c in every if c.scorer.reads_in_forms}
-        kept = {"--scales": (*tuned.components, *tuned.subtracted)} if readers else {}
-        if readers and given is not None and is_file(given):
-            kept["--weights"] = tuple(read_weights_file(given))
+        kept = {"--scales": (*tuned.components, *tuned.subtracted), "--weights": rows}
         return cls(
             every[:count],
             weights,
             subtracted=every[count:],
             subtracted_weights=less,
-            kept={source: forms_for(rows, readers) for source, rows in kept.items() if rows},
+            kept={name: forms_for(of, readers) for name, of in kept.items() if readers and of},
             max_oov_rate=options.max_oov_rate,
             context=context,
         )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, TypeVar
+from typing import Any, Dict, List, Mapping, Sequence
 
 from espnet_bayeslm.pretrained.names import PREFIX
-from espnet_bayeslm.rescoring.scales import NOT_USED, Scales, read_scales
+from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
+from espnet_bayeslm.rescoring.scales import NOT_USED, read_scales
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_yaml_as, write_yaml
+from espnet_bayeslm.utils.files import PathLike, read_yaml_as, write_yaml
 from espnet_bayeslm.utils.log import LOG
 
 OPTIONS_FILE = "adapted.yaml"
@@ -18,11 +19,9 @@ FILES = ("weights", "scales", "ignore_words")
 PLAIN = ("normalize", "unit", "precision", "context", "recording_of")
 TOLD = ("used", "note")
 """Option -> its field: those of LMs, which may be several, of files, and of plain values."""
-BROUGHT = {"tune_ref": "tune_ref", "subtract_lm": "subtract_lms", "utt2lm": "utt2lm"}
+BROUGHT = {"subtract_lm": "subtract_lms", "utt2lm": "utt2lm"}
 BROUGHT.update((name, name) for name in ("text_form", "tune_lms", "lmwt", "word_penalty"))
 """Further options that say what the folder says."""
-
-Options = TypeVar("Options")
 
 
 def write_adapted(folder: Path, options: Mapping[str, Any]) -> None:
@@ -49,10 +48,9 @@ def _from(folder: Path, name: str) -> str:
     return f"{PREFIX * name.startswith(PREFIX)}{place}"
 
 
-def with_adapted(options: Options) -> Options:
-    """Options of a rescoring with those that their folder `adapted` brings."""
-    given: Any = options
-    folder = Path(given.adapted)
+def with_adapted(options: RescoreOptions, adapted: PathLike, *tunes: str) -> RescoreOptions:
+    """Options of a rescoring with those that a folder brings, in place of a tuning."""
+    folder = Path(adapted)
     path = folder / OPTIONS_FILE
     if not path.is_file():
         raise InputError(
@@ -60,7 +58,7 @@ def with_adapted(options: Options) -> Options:
         )
     filled = read_yaml_as(
         path,
-        lambda content: _filled(given, folder, content),
+        lambda content: _filled(options, folder, content, tunes),
         problem="not as `bayeslm adapt` writes it",
         remedy="Give the --output of `bayeslm adapt`.",
     )
@@ -72,7 +70,9 @@ def with_adapted(options: Options) -> Options:
     return without_unused_lms(filled)
 
 
-def _filled(given: Any, folder: Path, content: Mapping[str, Any]) -> Any:
+def _filled(
+    options: RescoreOptions, folder: Path, content: Mapping[str, Any], tunes: Sequence[str]
+) -> RescoreOptions:
     """Options with the content of a folder's file."""
     known = {**LMS, **{name: name for name in (*FILES, *PLAIN)}}
     told = [str(content[name]) for name in TOLD if name in content]
@@ -81,29 +81,31 @@ def _filled(given: Any, folder: Path, content: Mapping[str, Any]) -> Any:
         raise InputError(f"unknown: {', '.join(unknown)[:80]}; expected {', '.join(known)}")
     if told:
         (LOG.info if len(told) == 1 else LOG.warning)("%s: used: %s", folder, "; ".join(told))
-    usual = {field.name: field.default for field in dataclasses.fields(given)}
+    given, usual = options.values(), RescoreOptions().values()
     fields = {**known, **BROUGHT}
     twice = [
         f"--{name}"
         for name, field in fields.items()
-        if field in usual and (getattr(given, field) or None) != (usual[field] or None)
+        if (given[field] or None) != (usual[field] or None)
     ]
+    twice += tunes
     if twice:
         raise InputError(
             f"--adapted brings its own LM, weights and form of text: {', '.join(twice)}",
             remedy="Leave out one or the other.",
         )
-    return dataclasses.replace(given, adapted=None, **_values(folder, content))
+    return RescoreOptions.of(**{**given, **_values(folder, content)})
 
 
-def without_unused_lms(options: Any) -> Any:
+def without_unused_lms(options: RescoreOptions) -> RescoreOptions:
     """Options without their LMs where the scales give these no weight: none is read and scored."""
     known = options.scales
-    if known is None or (known if isinstance(known, Scales) else read_scales(known)).uses_lm:
+    if known is None or read_scales(known).uses_lm:
         return options
-    if options.lms:
+    if options.mixture.lms:
         LOG.warning(NOT_USED)
-    return dataclasses.replace(options, lms=(), ngrams=(), weights=None, context="none")
+    none: Any = dict(lms=(), ngrams=(), weights=None, context="none")
+    return RescoreOptions.of(**{**options.values(), **none})
 
 
 def _values(folder: Path, content: Mapping[str, Any]) -> Dict[str, Any]:

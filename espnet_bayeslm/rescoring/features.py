@@ -15,7 +15,7 @@
 | `is_first` | 1 for the recogniser's best, else 0 |
 
 A hypothesis with the words and scores of an earlier one has its rank, too. One that was made from
-another (`Rewriting`) has its rank, its scores and its `bias`, and is chosen by weights of
+another (`Rewriting`) has its rank, scores, length and `bias`, and is chosen by weights of
 `near_words` alone.
 """
 
@@ -61,7 +61,9 @@ def hypothesis_features(nbest: NBest, log_probs: Mapping[str, np.ndarray]) -> Fe
     `log_probs` are `log_prob` and others of that kind, (N,), in nats.
     """
     hyps = nbest.hypotheses
-    words = np.array([len(hyp.words) for hyp in hyps], dtype=float)
+    origins = [hyp.rewriting.origin if hyp.rewriting else n for n, hyp in enumerate(hyps)]
+    texts = [hyps[origin].words for origin in origins]
+    words = np.array(list(map(len, texts)), dtype=float)
     features: Features = {}
     for name in SCORES:
         if (scores := nbest.scores(name)) is None:
@@ -84,8 +86,7 @@ def hypothesis_features(nbest: NBest, log_probs: Mapping[str, np.ndarray]) -> Fe
         lowest = values[finite].min() if finite.any() else 0.0
         features[name] = np.where(finite, values, lowest - IMPOSSIBLE)
     features["words"] = words
-    features["chars"] = np.array([sum(map(len, hyp.words)) for hyp in hyps], dtype=float)
-    origins = [hyp.rewriting.origin if hyp.rewriting else n for n, hyp in enumerate(hyps)]
+    features["chars"] = np.array([sum(map(len, text)) for text in texts], dtype=float)
     ranks = (nbest.numbered() + 1.0)[origins]
     features["rank"] = -np.log(ranks)
     features["is_first"] = (ranks == 1).astype(float)

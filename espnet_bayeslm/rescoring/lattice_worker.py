@@ -35,7 +35,7 @@ class LatticeWorker(MixtureWorker):
         scales: Optional[PathScales],
         ngpu: int,
     ):
-        super().__init__(Mixture.load(options, device_of(ngpu)))
+        self.mixture = Mixture.load(options, device_of(ngpu))
         self._merging, self._scales = merging, scales
 
     def score(self, block: Sequence[Lattice]) -> Tuple[List[Lattice], List[UnknownWords]]:

@@ -26,7 +26,7 @@ from espnet_bayeslm.engine.work import Blocks
 from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.mixture.mixture_worker import MixtureWorker, scored_blocks, with_words_checked
-from espnet_bayeslm.nbest.segments import PlaceOf, Recording, place_finder, read_utt2lm, recordings
+from espnet_bayeslm.nbest.segments import PlaceOf, Recording, read_utt2lm, recordings
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.pretrained.text_forms import best_first
 from espnet_bayeslm.rescoring.bias import bias_features
@@ -37,7 +37,6 @@ from espnet_bayeslm.scoring.word_scores import WordScores
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
-from espnet_bayeslm.utils.options import part_of
 
 Block = List[Recording]
 # Hypotheses of a block: enough for full batches, few enough for the memory of any list.
@@ -64,9 +63,9 @@ class ListWorker(MixtureWorker):
         tunes: bool,
         histories: Optional[Histories],
     ):
-        super().__init__(options.mixture(device or device_of(ngpu), tunes=tunes))
+        self.mixture = options.load_mixture(device or device_of(ngpu), tunes=tunes)
         self._options, self._histories = options, histories
-        self._in_context = options.context != "none"
+        self._in_context = options.recordings.context != "none"
         self._bias = options.bias
         self._scorers = [component.scorer for component in self.mixture.every]
         self._uncertain: Any = None
@@ -80,7 +79,7 @@ class ListWorker(MixtureWorker):
 
     def score(self, block: Block) -> Tuple[List[Rows], List[UnknownWords]]:
         """Scores of the lists of a block, and the words that each component does not know."""
-        mixture, counting = self.mixture, self._options.counting
+        mixture, counting = self.mixture, self._options.errors.counting
         unknown = [UnknownWords(c.name, mixture.max_oov_rate, counting) for c in mixture.every]
         if self._in_context and self._histories is None:
             self._weighed = mixture.facts, self._options.scales_for(mixture.facts)
@@ -192,19 +191,19 @@ def by_lm(
 
     In context an LM reads the whole recordings of the utterances.
     """
-    named = options.utt2lm
+    named, lms = options.utt2lm, options.mixture.lms
     known = named if isinstance(named, Mapping) else read_utt2lm(named or "")
-    if not options.lms:
+    if not lms:
         raise InputError("--utt2lm without --lm", remedy="Give the LM of all other utterances.")
     if not any(item.utt in known for item in lists):
         problem = f"none of its {len(known)} utterances is in the lists"
         path = "--utt2lm" if isinstance(named, Mapping) else named
         raise InputError(problem, path=path, remedy="Give their utterance ids.")
-    in_context = options.context != "none"
-    place_of = (options.place_of or place_finder()) if in_context else None
+    in_context = options.recordings.context != "none"
+    place_of = options.recordings.place_of if in_context else None
     of: Dict[Any, Set[str]] = {}
     for item in lists:
-        of.setdefault(known.get(item.utt, options.lms[0]), set()).add(item.utt)
+        of.setdefault(known.get(item.utt, lms[0]), set()).add(item.utt)
     whole = [[item] for item in lists] if place_of is None else [*recordings(lists, place_of)]
     return {
         lm: ([i for own in whole if any(o.utt in utts for o in own) for i in own], utts)
@@ -223,7 +222,8 @@ def scored_by_own_lms(
     scored: Dict[str, ScoredList] = {}
     mixtures: List[MixtureFacts] = []
     for number, (lm, (items, utts)) in enumerate(by_lm(lists, options).items()):
-        own = dataclasses.replace(options, utt2lm=None, lms=(lm, *options.lms[1:]))
+        mixed = dataclasses.replace(options.mixture, lms=(lm, *options.mixture.lms[1:]))
+        own = dataclasses.replace(options, utt2lm=None, mixture=mixed)
         where["output"] = None if output is None else f"{os.fspath(output)}.{number}"
         with scored_lists(pool, items, own, **where, total=len(items)) as (found, mixture):
             scored.update((item.nbest.utt, item) for item in found if item.nbest.utt in utts)
@@ -265,21 +265,22 @@ def scored_lists(
     """
     if not tunes:
         options.check_untuned()
-    own = part_of(RescoreOptions, options)
-    bias = own.bias
-    if own.utt2lm is not None:
+    if options.utt2lm is not None:
         where: Any = dict(tunes=tunes, histories=histories, ngpu=ngpu, device=device)
-        yield scored_by_own_lms(pool, list(lists), own, output, **where)
+        yield scored_by_own_lms(pool, list(lists), options, output, **where)
         return
-    in_context = own.context != "none"
+    in_context = options.recordings.context != "none"
     # workers that choose the histories need them; elsewhere scores do not depend on them
+    bias = options.bias
     if bias is not None and not in_context:
-        own = dataclasses.replace(own, bias=BiasLists(), bias_weight=None, near_words=False)
-    todo = blocks(lists, own.place_of or (place_finder() if in_context else None))
+        unbiased: Any = dict(bias=BiasLists(), bias_weight=None, near_words=False)
+        options = dataclasses.replace(options, **unbiased)
+    kept = dataclasses.replace(options, mixture=dataclasses.replace(options.mixture, cache=None))
+    todo = blocks(lists, options.recordings.place_of)
     # taken only where recordings are to be known before LMs are loaded: lists are read as they are
     # asked for
     ready = list(itertools.islice(todo, int(in_context)))
-    workers = Blocks(pool, ListWorker, own, ngpu, device, tunes, histories)
+    workers = Blocks(pool, ListWorker, options, ngpu, device, tunes, histories)
     # the next lists are read while the workers load the LMs
     ready += itertools.islice(todo, int(pool is not None and not ready))
 
@@ -292,7 +293,7 @@ def scored_lists(
         workers,
         itertools.chain(ready, todo),
         sentences=first_hypotheses,
-        identity=f"{dataclasses.replace(own, cache=None)} {histories}",
+        identity=f"{kept} {histories}",
         output=output,
         sent=sent_part,
         desc="rescoring",

@@ -120,7 +120,7 @@ class NearWords:
     @staticmethod
     def offset(num_phrases: int) -> float:
         """Part of the ln odds that has no weight: that of a list's length."""
-        return -PER_LIST * math.log(num_phrases)
+        return -PER_LIST * math.log(max(1, num_phrases))
 
 
 class WordRun(NamedTuple):

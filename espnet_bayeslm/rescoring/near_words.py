@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import heapq
 import operator
 import unicodedata
@@ -111,6 +112,12 @@ class NearList:
         return found
 
 
+@functools.lru_cache(maxsize=2)
+def near_list(bias: BiasList) -> NearList:
+    """A bias list in which near spellings are looked up; that of the last utterance is kept."""
+    return NearList(bias)
+
+
 def hyp_has(words: Words) -> Callable[[AbstractSet[str]], bool]:
     """Test if a hypothesis has some words, wherever they stand."""
     return frozenset(words).issubset
@@ -177,7 +184,7 @@ def with_near_words(
             hypotheses of each.
         is_counted: True if the list is among those whose words the odds have counted.
     """
-    near = NearList(bias)
+    near = near_list(bias)
     candidates = near.candidates(nbest, odds, own_counts(nbest) if is_counted else {})
     known = {hyp.words for hyp in nbest.hypotheses}
     source = nbest.source or nbest
@@ -280,7 +287,7 @@ class OddsTuning:
 
     def _pairs(self, nbest: NBest, bias: BiasList) -> Tuple[List[Pair], List[Pair]]:
         """Pairs of a list, and those of its decoy."""
-        near, words = NearList(bias), nbest.hypotheses[0].words
+        near, words = near_list(bias), nbest.hypotheses[0].words
         candidates = near.candidates(nbest, self._known, own_counts(nbest))
         offset = self._known.offset(len(bias))
         pairs = [

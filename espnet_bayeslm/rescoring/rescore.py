@@ -23,15 +23,17 @@ from typing import (
     Sequence,
     Tuple,
     TypeVar,
+    Union,
 )
 
 import numpy as np
 
 from espnet_bayeslm.engine.pool import Pool
+from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.evaluation.bias_lists import BiasLists, warn_if_common
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.text_checks import Subset, warn_of_spelling
-from espnet_bayeslm.loading.component_options import PRELOAD
+from espnet_bayeslm.loading.component_options import PRELOAD, SubtractOptions
 from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.formats import normalized
@@ -58,7 +60,6 @@ from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import with_options
 
 T = TypeVar("T")
-Options = TypeVar("Options", bound=RescoreOptions)
 
 
 @dataclasses.dataclass(eq=False)
@@ -88,23 +89,24 @@ class Rescoring:
     scales tuned where there are references, then the best hypotheses chosen.
 
     Args:
-        options: The options; those that `adapted` brings are added.
+        job: The options; those that `adapted` brings are added.
         *tunes: Names of arguments that ask for a tuning, for messages.
 
     Attributes:
-        options: The options.
+        options: What scores and choices depend on.
         normalization: Normalisation of hypotheses, references and bias lists.
         scales: Scales that are given; None: they are tuned, or the defaults.
     """
 
-    def __init__(self, options: SharedRescoreOptions, *tunes: str):
-        if options.adapted is not None:
+    def __init__(self, job: SharedRescoreOptions, *tunes: str):
+        options = job.rescoring
+        if job.adapted is not None:
             from espnet_bayeslm.rescoring.adapted_folder import with_adapted
 
-            options = with_adapted(options)
+            options = with_adapted(options, job.adapted, *tunes)
         self.options = options
         self.scales = options.given_scales(*tunes)
-        self.normalization = Normalization(options.normalize, kept=options.counting.ignored)
+        self.normalization = Normalization(options.normalize, kept=options.errors.counting.ignored)
 
     def prepare(
         self,
@@ -125,34 +127,36 @@ class Rescoring:
             known: References to count errors with; None: those to tune on.
         """
         options, self.lists, self.refs = self.options, lists, refs
+        counting = options.errors.counting
         if refs is None:
             options.check_untuned()
         elif options.bias_weight is not None:
             remedy = "Leave it out to tune the weight, or give --lmwt or --scales."
             raise InputError("--bias_weight where scales are tuned", remedy=remedy)
         spelled = refs if known is None else known
-        warn_of_spelling(spelled or {}, firsts, options.counting, given=self.normalization.steps)
+        warn_of_spelling(spelled or {}, firsts, counting, given=self.normalization.steps)
         # the lists come normalised, and there is one source of scales
         own: Any = dict(scales=self.scales, lmwt=None, word_penalty=None, normalize="")
         if options.bias is not None:
             bias = own["bias"] = bias_lists(options.bias, self.normalization, utts)
             warn_if_common(bias, (spelled or firsts).values())
             own["near_words"] = self._with_near_words(bias)
-        own["ignore_words"] = tuple(sorted(options.counting.ignored))
+        ignored = tuple(sorted(counting.ignored))
+        own["errors"] = dataclasses.replace(options.errors, ignore_words=ignored)
         self.options = dataclasses.replace(options, **own)
 
-    def _with_near_words(self, bias: BiasLists) -> Optional[NearWords]:
-        """Odds of near words; the lists have got their hypotheses. None: nothing tells the odds."""
+    def _with_near_words(self, bias: BiasLists) -> Union[bool, NearWords]:
+        """Odds of near words, whose hypotheses the lists have; False: nothing tells the odds."""
         lists, refs = self.lists, self.refs
         known = None if self.scales is None else self.scales.near_words
         if not self.options.near_words:
-            return None
+            return False
         if refs is None:
             if known is not None:
                 self.lists = (with_near_words(x, bias.of(x.utt), known) for x in lists)
-            return known
+            return known or False
         lists = list(lists)
-        odds = OddsTuning(lists, refs, bias, self.options.counting).odds()
+        odds = OddsTuning(lists, refs, bias, self.options.errors.counting).odds()
         said = [bias.of(x.utt).said(refs[x.utt]) for x in lists]
         how: Any = dict(odds=odds, is_counted=True)
         pairs = zip(lists, said, strict=True)
@@ -163,7 +167,7 @@ class Rescoring:
     def run(self, pool: Optional[Pool], **where: Any) -> Iterator[RescoredLists]:
         """Lists with their new best hypotheses, to be read within the block."""
         lists, options, refs, histories = self.lists, self.options, self.refs, None
-        if refs is not None and options.context != "none":
+        if refs is not None and options.recordings.context != "none":
             options, histories = with_tuned_histories(pool, lists, options, refs=refs, **where)
         where.update(tunes=refs is not None, histories=histories)
         with scored_lists(pool, lists, options, **where) as (scored, mixture):
@@ -197,24 +201,26 @@ def rescore(
     Raises:
         InputError: Something does not fit; lists are checked as they come.
     """
-    job = Rescoring(SharedRescoreOptions(**options), *["tune=True"] * tune)
-    given, normalization = job.options, job.normalization
-    if tune or given.bias is not None:
+    given = SharedRescoreOptions.of(**options)
+    job = Rescoring(given, *["tune=True"] * tune)
+    normalization, has_bias = job.normalization, job.options.bias is not None
+    if tune or has_bias:
         lists = list(lists)
         refs = _own_refs(lists) if tune and refs is None else refs
     utts = [item.utt for item in lists] if isinstance(lists, list) else ()
     refs = normalization.text(refs) if tune and refs is not None else None
     lists = normalized(lists, normalization) if normalization.steps else lists
     firsts = Subset()
-    if refs is not None or given.bias is not None:
+    if refs is not None or has_bias:
         lists = list(lists)
         for item in lists:
             firsts.add(item.utt, item.hypotheses[0].words)
     job.prepare(lists, refs, utts=utts, firsts=firsts.texts)
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(given.pool(preload=PRELOAD, in_program=True))
+        pool = stack.enter_context(given.work.pool(preload=PRELOAD, in_program=True))
         if pool is not None:
-            _check_on_workers(given, device)
+            on_gpu = bool(given.ngpu) or (device or "cpu") != "cpu"
+            _check_on_workers(job.options.mixture, given.work, on_gpu=on_gpu)
         where: Any = dict(ngpu=given.ngpu, device=device)
         found = stack.enter_context(job.run(pool, **where))
         held = stack.pop_all()
@@ -227,12 +233,12 @@ def rescore(
 def with_tuned_histories(
     pool: Optional[Pool],
     lists: Iterable[NBest],
-    options: Options,
+    options: RescoreOptions,
     *,
     refs: Refs,
     output: Optional[PathLike] = None,
     **where: Any,
-) -> Tuple[Options, Optional[Histories]]:
+) -> Tuple[RescoreOptions, Optional[Histories]]:
     """Options whose scales, tuned in a first pass over the lists, choose the histories of a second.
 
     The first pass reads each list by itself, whose scores a cache may have. With folds it chooses
@@ -244,7 +250,8 @@ def with_tuned_histories(
         " histories"
     )
     kept = None if output is None else f"{os.fspath(output)}.untuned"
-    apart = dataclasses.replace(options, context="none")
+    by_itself = dataclasses.replace(options.recordings, context="none")
+    apart = dataclasses.replace(options, recordings=by_itself)
     with scored_lists(pool, lists, apart, tunes=True, output=kept, **where) as (scored, mixture):
         first = tune_and_choose(scored, mixture, apart, refs=refs)
         scales, histories = first.scales, None
@@ -278,7 +285,7 @@ def tune_and_choose(
         chosen = (choose(item, mixture, given, **how) for item in scored)
         return RescoredLists(chosen, mixture, given)
     lists = list(scored)
-    groups = whole_units([item.nbest for item in lists], options.place_of).of
+    groups = whole_units([item.nbest for item in lists], options.recordings.place_of).of
     if all(item.nbest.scores(name) is None for item in lists for name in SCORES):
         LOG.info("the lists have no scores: the rank stands in for them")
     tuned = tune(lists, refs, mixture, options, groups=groups)
@@ -314,7 +321,7 @@ def rescored_in_folds(
 ) -> Tuple[Tuple[Fold, ...], List[RescoredList]]:
     """Errors of the folds, and the lists, each rescored with scales tuned on the other folds."""
     nbests = [item.nbest for item in lists]
-    errors = hypothesis_errors(nbests, refs, options.counting)
+    errors = hypothesis_errors(nbests, refs, options.errors.counting)
     rescored: Dict[int, RescoredList] = {}
     folds = []
     for places in map(np.ndarray.tolist, fold_lists(nbests, options.folds or 0, groups)):
@@ -336,17 +343,16 @@ def rescored_in_folds(
     return tuple(folds), [rescored[k] for k in range(len(lists))]
 
 
-def _check_on_workers(options: SharedRescoreOptions, device: Optional[str]) -> None:
+def _check_on_workers(mixture: SubtractOptions, work: EngineOptions, *, on_gpu: bool) -> None:
     """Raise an InputError where workers cannot have the LMs of this process, or its GPU."""
-    lms = [*options.lms, *options.subtract_lms]
+    lms = [*mixture.lms, *mixture.subtract_lms]
     if not all(isinstance(lm, (str, os.PathLike)) for lm in lms):
         raise InputError(
             "workers cannot share an LM that is loaded here",
             remedy="Give the LM's folder or file, or workers=1.",
         )
-    on_gpu = options.ngpu or (device or "cpu") != "cpu"
     torch = sys.modules.get("torch")
-    if on_gpu and options.engine == "local" and torch and torch.cuda.is_initialized():
+    if on_gpu and work.engine == "local" and torch and torch.cuda.is_initialized():
         raise InputError(
             "processes of this machine cannot use a GPU that this program uses already",
             remedy="Give workers=1, or rescore before anything else is on the GPU.",

@@ -14,18 +14,23 @@ from typing import (
 from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.evaluation.normalization import normalize_option
 from espnet_bayeslm.evaluation.wer import CountingOptions
-from espnet_bayeslm.loading.component_options import GPUOptions, RecordingOptions, SubtractOptions
+from espnet_bayeslm.loading.component_options import (
+    RecordingOptions,
+    SubtractOptions,
+    ngpu_option,
+)
 from espnet_bayeslm.mixture.facts import MixtureFacts
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
 from espnet_bayeslm.rescoring.features import BIAS, LM, SUBTRACTED
+from espnet_bayeslm.rescoring.near_odds import NearWords
 from espnet_bayeslm.rescoring.scales import Scales, read_scales
 from espnet_bayeslm.scoring import MAX_CONTEXT
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import ToolOptions, nested, option
 
 BIAS_WEIGHT = 3.0
 """Weight of a phrase that is not tuned, in nats."""
@@ -33,9 +38,12 @@ NO_LMWT = "--word_penalty without --lmwt, and lattices have scales of their own"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
+class RescoreOptions(ToolOptions):
     """Options that scores and choices of a rescoring depend on."""
 
+    mixture: SubtractOptions = nested(SubtractOptions)
+    recordings: RecordingOptions = nested(RecordingOptions)
+    errors: CountingOptions = nested(CountingOptions)
     normalize: str = normalize_option("hypotheses and references")
     scales: Union[PathLike, Scales, None] = option("scales.yaml of a tuned run", None)
     lmwt: Optional[float] = option(
@@ -86,7 +94,7 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         least=0,
     )
     # once the odds are known, `NearWords`
-    near_words: Any = option(
+    near_words: Union[bool, NearWords] = option(
         "Make further hypotheses, in which a phrase of the bias list stands for words that are"
         " spelled nearly so; their weight is tuned, or comes with --scales",
         True,
@@ -110,9 +118,9 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.uncertainty and self.num_samples < 2:
+        if self.uncertainty and (count := self.mixture.num_samples) < 2:
             raise InputError(
-                f"--uncertainty needs several weight samples, --num_samples is {self.num_samples}",
+                f"--uncertainty needs several weight samples, --num_samples is {count}",
                 remedy="Give --num_samples 10, say.",
             )
         if self.bias_weight is not None and self.bias is None:
@@ -135,15 +143,15 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
                 " --word_penalty.",
             )
         if self.scales is not None:
-            return self.scales if isinstance(self.scales, Scales) else read_scales(self.scales)
+            return read_scales(self.scales)
         return Scales(**known) if known else None
 
     def scales_for(self, mixture: MixtureFacts) -> Scales:
         """Scales for the scores of a mixture, with the decision that is wanted."""
-        known = self.scales
-        if known is None:  # one score of a recogniser, and no LM, is as it is
+        if self.scales is not None:
+            known = read_scales(self.scales)
+        else:  # one score of a recogniser, and no LM, is as it is
             known = Scales() if mixture.components or self.bias is None else Scales(lmwt=1.0)
-        known = known if isinstance(known, Scales) else read_scales(known)
         if self.bias is None and self.scales is not None and known.uses_bias:
             problem = "--scales weigh the phrases of a bias list, and there is none"
             raise InputError(problem, remedy="Give it by --bias.")
@@ -160,19 +168,19 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
         decision = self.decision or known.decision
         return dataclasses.replace(known, added=added, decision=decision)
 
-    def mixture(self, device: str, *, tunes: bool) -> Mixture:
+    def load_mixture(self, device: str, *, tunes: bool) -> Mixture:
         """LMs and n-grams, loaded; none where scales give them no weight."""
         how: Any = {"max_context": self.max_context, "tunes": tunes}
-        known, needs_lm = self.scales, self.bias is None
-        if known is not None:
-            known = known if isinstance(known, Scales) else read_scales(known)
+        given, needs_lm = self.mixture, self.bias is None
+        if self.scales is not None:
+            known = read_scales(self.scales)
             # a bias list alone may have the weights of any formula
             needs_lm = known.uses_lm and bool(needs_lm or known.lms.components)
             # scales that choose the histories have the weights of subtracted LMs
             how.update(tuned=known.facts, tunes=False)
-        if not (needs_lm or self.lms or self.ngrams or self.subtract_lms):
+        if not (needs_lm or given.lms or given.ngrams or given.subtract_lms):
             return Mixture(())
-        return Mixture.load(self, device, **how)
+        return Mixture.load(given, device, **how)
 
     def check_untuned(self) -> None:
         """Check options of tuning where none is done: scales of a tuned run hold its weights."""
@@ -189,9 +197,12 @@ class RescoreOptions(CountingOptions, RecordingOptions, SubtractOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SharedRescoreOptions(RescoreOptions, GPUOptions, EngineOptions):
+class SharedRescoreOptions(ToolOptions):
     """Options of `espnet_bayeslm.rescore`, which `bayeslm rescore` has beside those of files."""
 
+    work: EngineOptions = nested(EngineOptions)
+    ngpu: int = ngpu_option()
+    rescoring: RescoreOptions = nested(RescoreOptions)
     adapted: Optional[PathLike] = option(
         "The folder of `bayeslm adapt`: the LM with its weights, scales, normalisation and context",
         None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Container, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Container, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 from espnet_bayeslm.mixture.facts import ComponentFacts, MixtureFacts, checked_form
 from espnet_bayeslm.mixture.weights_file import check_subtracted
@@ -213,8 +213,10 @@ def scales_of(
     return kaldi if same else dataclasses.replace(kaldi, features=features)
 
 
-def read_scales(path: PathLike) -> Scales:
-    """Scales of a yaml file that `bayeslm rescore` wrote."""
+def read_scales(path: Union[PathLike, Scales]) -> Scales:
+    """Scales of a yaml file that `bayeslm rescore` wrote; read ones are as they are."""
+    if isinstance(path, Scales):
+        return path
     return read_yaml_as(
         path,
         _scales_of,

@@ -175,7 +175,7 @@ def tune(
     the lists.
     """
     nbests = [item.nbest for item in lists]
-    errors = hypothesis_errors(nbests, refs, options.counting)
+    errors = hypothesis_errors(nbests, refs, options.errors.counting)
     of = groups or whole_units(nbests).of
     how: Any = dict(groups=[of[item.utt] for item in nbests], num_folds=options.tune_folds)
     each = options.tune_lms
@@ -190,7 +190,7 @@ def tune(
     guard = (
         None
         if bias is None
-        else guarded(chosen, every, nbests, refs, bias, options.counting.ignored)
+        else guarded(chosen, every, nbests, refs, bias, options.errors.counting.ignored)
     )
     if guard is not None:
         chosen, every = guard.chosen, guard.every
@@ -212,7 +212,7 @@ def tune(
     if chosen.kept != AS_IT_CAME and picture.at_edge:
         LOG.warning("the errors are fewest at the edge of the sweep: see sweep.png")
     # words or characters of the references, as the first pass is compared with them
-    units = options.counting.units
+    units = options.errors.counting.units
     firsts = ((refs[nbest.utt], nbest.hypotheses[0].words) for nbest in nbests)
     num_words = sum(len(closest_reading(units(ref), units(first))) for ref, first in firsts)
     scales = dataclasses.replace(scales, decision=decision, control=own, lms=mixture)
@@ -224,7 +224,7 @@ def tune(
     if isinstance(near, NearWords) and scales.uses_near_words:
         scales = dataclasses.replace(scales, near_words=near.at_least(guard.least))
     scales = dataclasses.replace(scales, unbiased=unbiased)
-    rest: Any = (nbests, refs, bias, dict(chosen.weights), options.counting.ignored)
+    rest: Any = (nbests, refs, bias, dict(chosen.weights), options.errors.counting.ignored)
     own_sweep = bias_sweep(every, *rest)
     found = found._replace(scales=scales, decoys=guard.decoys, bias=own_sweep)
     if mixture.components:

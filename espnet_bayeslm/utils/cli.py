@@ -222,7 +222,7 @@ class Tool:
                 fields = described_fields(self.options)
                 own = {field.name: values[name] for name, field in fields.items()}
                 rest = {"espnet_options": unknown} if self.trains else {}
-                self.function(self.options(**own, **rest))
+                self.function(self.options.of(**own, **rest))
             if self.signed and values[self.signed] is not None:
                 write_text(command_file(values[self.signed]), command_line(parser, cmd) + "\n")
         except (ValueError, OSError) as error:

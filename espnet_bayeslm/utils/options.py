@@ -7,6 +7,9 @@ The dataclass of a tool makes the parser, the object, and the Python signature, 
         exp: Path = option("The search's folder")
         top: int = option("How many architectures to write", 3, least=1)
 
+Options that go together are a dataclass of their own, `nested` in that of each tool which has them.
+The parser and the signature have its fields in its place, and `SearchOptions.of(..)` takes them.
+
 The annotation says how a word of the command line is read: `bool` as true|false, `Optional[int]`
 and `Optional[float]` also as `none`, a sequence as an option that may be repeated. Numbers and
 paths are read as such, and any other type as a string.
@@ -27,9 +30,11 @@ from typing import (
     Any,
     Callable,
     Dict,
+    Iterator,
     Mapping,
     Optional,
     Sequence,
+    Tuple,
     Type,
     TypeVar,
     get_args,
@@ -85,9 +90,21 @@ def option(
     return dataclasses.field(default=default, metadata={**metadata, **limits, **shown})
 
 
+def nested(cls: Type) -> Any:
+    """Field of a dataclass of options that holds other ones, an object of their dataclass."""
+    return dataclasses.field(default_factory=cls, metadata={"nested": cls})
+
+
+def _fields(cls: Type) -> Iterator[Tuple[Type, dataclasses.Field]]:
+    """Yield the fields of a dataclass, nested ones in their place, each with its class."""
+    for field in dataclasses.fields(cls):
+        inner = field.metadata.get("nested")
+        yield from [(cls, field)] if inner is None else _fields(inner)
+
+
 def described_fields(cls: Type) -> Dict[str, dataclasses.Field]:
     """{name on the command line: field} of a dataclass's options, required ones first."""
-    described = [field for field in dataclasses.fields(cls) if "help" in field.metadata]
+    described = [field for _, field in _fields(cls) if "help" in field.metadata]
     described.sort(key=lambda field: field.default is not dataclasses.MISSING)
     return {field.metadata["name"] or field.name: field for field in described}
 
@@ -99,7 +116,9 @@ def add_options(parser: argparse.ArgumentParser, cls: Type) -> argparse.Argument
     # type in an annotation -> function that reads a word, and one that also reads `none`
     readers = {bool: (str2bool, str2bool), int: (int, int_or_none), float: (float, float_or_none)}
     readers[Path] = (Path, Path)
-    hints = get_type_hints(cls)
+    hints: Dict[str, Any] = {}
+    for owner in {owner for owner, _ in _fields(cls)}:
+        hints.update(get_type_hints(owner))
     groups: Dict[str, Any] = {"": parser}
     for name, field in described_fields(cls).items():
         hint, described = hints[field.name], field.metadata
@@ -128,19 +147,13 @@ def add_options(parser: argparse.ArgumentParser, cls: Type) -> argparse.Argument
     return parser
 
 
-def part_of(cls: Type[T], options: Any) -> T:
-    """Options of a base class, with the values of an object of its subclass."""
-    fields: Sequence[dataclasses.Field] = dataclasses.fields(cls)  # type: ignore[arg-type]
-    return cls(**{field.name: getattr(options, field.name) for field in fields})
-
-
 def with_options(cls: Type) -> Callable[[F], F]:
     """Decorate a function of `**options`: signature and Args get a `kw_only` dataclass's fields."""
 
     def decorate(function: F) -> F:
         own = inspect.signature(function)
         parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        parameters += inspect.signature(cls).parameters.values()
+        parameters += [inspect.signature(o).parameters[field.name] for o, field in _fields(cls)]
         function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         fields = described_fields(cls).values()
         lines = [f"{field.name}: {field.metadata['help']}" for field in fields]
@@ -188,15 +201,35 @@ class ToolOptions:
     """
 
     def __post_init__(self) -> None:
-        for name, field in described_fields(type(self)).items():
+        for field in dataclasses.fields(self):
             value, limits = getattr(self, field.name), field.metadata
-            known, least = limits["choices"], limits["least"]
+            if "help" not in limits:
+                continue
+            name, known, least = limits["name"] or field.name, limits["choices"], limits["least"]
             if known is not None and value is not None and value not in known:
                 raise InputError(f"--{name} {value}: expected one of {', '.join(known)}")
             if least is not None:
                 check_least(least, limits["most"], **{f"--{name}": value})
             if limits["check"] is not None and value != field.default:
                 limits["check"](value)
+
+    @classmethod
+    def of(cls: Type[T], **values: Any) -> T:
+        """Options with these values of their fields, nested ones among them."""
+        inner_options: Dict[str, Any] = {}
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+            if inner := field.metadata.get("nested"):
+                own = {f.name for _, f in _fields(inner)} & values.keys()
+                inner_options[field.name] = inner.of(**{name: values.pop(name) for name in own})
+        return cls(**values, **inner_options)
+
+    def values(self) -> Dict[str, Any]:
+        """Value of each field, nested ones in their place."""
+        found: Dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            found.update(value.values() if "nested" in field.metadata else {field.name: value})
+        return found
 
 
 def check_least(

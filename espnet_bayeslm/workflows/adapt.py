@@ -67,7 +67,7 @@ def adapt(options: AdaptOptions, tool: Tool) -> None:
     begin, folder = time.monotonic(), Path(options.output)
     plan = planned(options)
     check_folder(folder)
-    workers = options.pool(trains=True, preload=HEAVY)
+    workers = options.work.pool(trains=True, preload=HEAVY)
     data = checked_data(options)
     with folder_lock(folder), contextlib.ExitStack() as stack:
         write_texts(plan, data)
@@ -166,8 +166,9 @@ def planned(options: AdaptOptions) -> Plan:
             remedy="Give hf:FOLDER, hf:NAME, a .gguf file or a peft adapter; an LM of ESPnet is"
             " adapted by `bayeslm train --config adapt_transformer`.",
         )
-    given = {"unit": options.unit, "ignore_words": options.ignore_words}
-    sources = {name: getattr(options, name) for name in SOURCES}
+    recordings, errors = options.recordings, options.errors
+    given = {"unit": errors.unit, "ignore_words": errors.ignore_words}
+    sources = {name: getattr(recordings, name) for name in SOURCES}
     return Plan(
         folder=Path(options.output),
         lm=whole_name(options.source),
@@ -181,7 +182,7 @@ def planned(options: AdaptOptions) -> Plan:
         precision=options.precision or fast_precision(),
         counting={**given, "normalize": options.normalize or None},
         bias=options.bias and str(Path(options.bias).resolve()),
-        context={} if options.context == "none" else {"context": options.context, **sources},
+        context={} if recordings.context == "none" else {"context": recordings.context, **sources},
     )
 
 
@@ -272,8 +273,8 @@ def finish(
         "used": used.name if biased is None or biased.row.unused else biased.row.name,
         "scales": plan.folder / SCALES,
         "normalize": options.normalize,
-        "unit": options.unit,
-        "ignore_words": options.ignore_words,
+        "unit": options.errors.unit,
+        "ignore_words": options.errors.ignore_words,
     }
     if system is None:
         adapted["note"] = why_none(results)
@@ -286,7 +287,7 @@ def finish(
             precision=plan.precision,
         )
     if system is not None and system.in_context:
-        adapted.update(context="previous", recording_of=options.recording_of)
+        adapted.update(context="previous", recording_of=options.recordings.recording_of)
     if used.config is not None:
         from espnet_bayeslm.loading.pretrained_lm import adapted_digest
 

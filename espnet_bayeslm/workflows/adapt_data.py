@@ -20,13 +20,13 @@ from espnet_bayeslm.evaluation.transcripts import has_words, read_transcripts
 from espnet_bayeslm.evaluation.wer import Counting, CountingOptions, check_same_utterances
 from espnet_bayeslm.loading.component_options import RecordingOptions
 from espnet_bayeslm.nbest.formats import CheckedLists, format_option
-from espnet_bayeslm.nbest.segments import PlaceOf, place_finder, recordings
+from espnet_bayeslm.nbest.segments import PlaceOf, recordings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest, Units, whole_units
 from espnet_bayeslm.rescoring.feature_tuning import LISTS_PER_WEIGHT, folds
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, write_text
 from espnet_bayeslm.utils.log import LOG
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import ToolOptions, nested, option
 from espnet_bayeslm.workflows.adapt_systems import MAX_EPOCH, Plan
 from espnet_bayeslm.workflows.steps import keep_files
 
@@ -41,9 +41,12 @@ LEAST_LISTS = 2 * LISTS_PER_WEIGHT * 5 // 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
+class AdaptOptions(ToolOptions):
     """Options of `bayeslm adapt`."""
 
+    work: EngineOptions = nested(EngineOptions)
+    recordings: RecordingOptions = nested(RecordingOptions)
+    errors: CountingOptions = nested(CountingOptions)
     nbest: Optional[str] = option(
         "N-best lists, of some hundred utterances or more (default: none yet; the references train"
         " adapters, and the same command with lists goes on from there)",
@@ -97,12 +100,12 @@ class AdaptOptions(CountingOptions, RecordingOptions, EngineOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_bias_unit(self.bias, self.unit)
+        check_bias_unit(self.bias, self.errors.unit)
 
     @property
     def normalization(self) -> Normalization:
         """Normalisation of hypotheses and references."""
-        return Normalization(self.normalize, kept=self.counting.ignored)
+        return Normalization(self.normalize, kept=self.errors.counting.ignored)
 
 
 class Parts(NamedTuple):
@@ -164,9 +167,8 @@ class Data(NamedTuple):
 def checked_data(options: AdaptOptions) -> Data:
     """References, lists and their parts: whatever can be wrong is found before the long work."""
     refs, items = read_input(options)
-    how = options.normalization, options.counting
-    in_context = options.context != "none"
-    place_of = (options.place_of or place_finder()) if in_context else options.place_of
+    how = options.normalization, options.errors.counting
+    place_of, in_context = options.recordings.place_of, options.recordings.context != "none"
     parts = divide([*refs], whole_units(items, place_of))
     if options.bias is not None:
         bias = read_bias(options.bias, options.normalization, utts=refs)
@@ -197,7 +199,7 @@ def read_input(options: AdaptOptions) -> Tuple[Refs, List[NBest]]:
     LOG.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, lists.path)
     firsts = normalization.text(lists.firsts.texts) if normalization.steps else lists.firsts.texts
     said, given = normalization.text(refs), normalization.steps
-    warn_of_spelling(said, firsts, options.counting, given=given)
+    warn_of_spelling(said, firsts, options.errors.counting, given=given)
     by_utt = {item.utt: item for item in lists}
     return refs, [by_utt[utt] for utt in refs]
 

@@ -1,5 +1,6 @@
 """The tools' front doors: command lines, `load`, `rescore`, and what each imports."""
 
+import importlib
 import inspect
 import itertools
 import json
@@ -30,6 +31,7 @@ from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
 from espnet_bayeslm.utils.imports import stand_in_for
+from espnet_bayeslm.utils.options import ToolOptions, described_fields
 
 
 @pytest.mark.parametrize(
@@ -138,8 +140,20 @@ OF_FILES = {
 }
 
 
+def test_options_that_go_together_are_nested():
+    """No class of options has more than four classes of the package, itself among them."""
+    for name in TOOLS:
+        importlib.import_module(f"espnet_bayeslm.bin.{name}")
+    classes = [ToolOptions]
+    for cls in classes:
+        classes += cls.__subclasses__()
+    assert rescore.RescoreCommand in classes
+    assert max(len(cls.__mro__) for cls in classes) <= 4 + 1  # `object`
+
+
 def test_functions_have_the_options_of_their_tools():
-    found, expected = defaults_of(espnet_bayeslm.rescore), defaults_of(rescore.RescoreCommand)
+    fields = described_fields(rescore.RescoreCommand).values()
+    found, expected = defaults_of(espnet_bayeslm.rescore), {f.name: f.default for f in fields}
     # Python has lists and references, the tool their files
     assert found.keys() - expected.keys() == {"lists", "tune", "refs", "device"}
     assert expected.keys() - found.keys() == OF_FILES.keys()

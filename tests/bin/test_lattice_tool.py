@@ -54,7 +54,7 @@ def rates(text):
     ],
 )
 def test_how_hypotheses_are_merged(options, prune, max_hyps):
-    merging = LatticeOptions(lattices="x", output="y", **options).merging()
+    merging = LatticeOptions.of(lattices="x", output="y", **options).merging()
     assert (merging.prune, merging.max_hyps) == (prune, max_hyps)
 
 
@@ -257,4 +257,4 @@ REFUSED = [
 @pytest.mark.parametrize("options, message", REFUSED)
 def test_options_that_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        LatticeOptions(lattices="x", **options)
+        LatticeOptions.of(lattices="x", **options)

@@ -10,6 +10,7 @@ import pytest
 from oracles.lattice_paths import random_lattice, write_htk
 
 from espnet_bayeslm.bin.rescore import RescoreCommand, rescore
+from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.rescoring.scales import Scales
 
 # what each command line begins with
@@ -143,20 +144,16 @@ REFUSED_BY_RESCORE = [
 @pytest.mark.parametrize("options, message", REFUSED_BY_RESCORE)
 def test_options_that_are_refused(options, message, tmp_path):
     with pytest.raises(ValueError, match=re.escape(message)):
-        rescore(RescoreCommand(nbest="x", output=str(tmp_path / "y"), **options))
+        rescore(RescoreCommand.of(nbest="x", output=str(tmp_path / "y"), **options))
 
 
 def test_scales_and_references_of_options():
-    def command(**options):
-        return RescoreCommand(nbest="x", output="y", **options)
-
     for given, scales in (
         ({}, None),
-        ({"tune_ref": "x"}, None),
         ({"lmwt": 3.0}, Scales(3.0)),
         ({"word_penalty": 1.0}, Scales(word_penalty=1.0)),
     ):
-        assert command(**given).given_scales() == scales
+        assert RescoreOptions.of(**given).given_scales() == scales
     for name, value in {"folds": 2, "tune_lms": True}.items():
         with pytest.raises(ValueError, match=f"--{name}: no references to tune on"):
-            command(**{name: value}).check_untuned()
+            RescoreOptions.of(**{name: value}).check_untuned()

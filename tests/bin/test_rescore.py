@@ -281,7 +281,7 @@ def test_tuned_weights_choose_the_histories(tuning, point, ngram, segments, tmp_
     assert sorted(p.name for p in tmp_path.iterdir()) == ["segments", "tuned"]
     untuned = run(nbest=tuning["nbest"], **given, output=tmp_path / "untuned")
     refs = read_transcripts(tuning["tune_ref"])
-    options = RescoreOptions(
+    options = RescoreOptions.of(
         lms=[point],
         ngrams=[ngram],
         weights="0.7,0.3",
@@ -312,7 +312,7 @@ def test_with_folds_weights_of_other_recordings_choose_the_histories(
     refs, lists = read_transcripts(tuning["tune_ref"]), list(read_nbest(tuning["nbest"]))
     given = {"context": "previous", "segments": segments, "tune_folds": 2, "folds": 2}
     folder = run(**tuning, lm=point, **given, output=tmp_path / "out")
-    options = RescoreOptions(lms=[point], **{**given, "context": "none"})
+    options = RescoreOptions.of(lms=[point], **{**given, "context": "none"})
     with scored_lists(None, lists, options, tunes=True, ngpu=0) as (scored, mixture):
         first = tune_and_choose(scored, mixture, options, refs=refs)
         held_out = {item.nbest.utt: item.words for item in first.lists}

@@ -124,7 +124,7 @@ WRONG |= {"max_tokens": 0, "max_context": -1}
 def test_values_that_a_parser_refuses_are_refused_from_python(name):
     options = {"segments": {}, name: WRONG[name]}
     with pytest.raises(InputError, match=f"--{name} {WRONG[name]}: expected"):
-        SharedRescoreOptions(**options)
+        SharedRescoreOptions.of(**options)
 
 
 @pytest.mark.parametrize("num_lists", [1, 3, 7])

@@ -123,7 +123,7 @@ def test_parts_that_are_left_out():
 )
 def test_unknown_forms_are_refused_before_an_lm_is_loaded(value, message, model):
     for refuse in (
-        lambda: RescoreOptions(lms=["hf:not/there"], text_form=value),
+        lambda: RescoreOptions.of(lms=["hf:not/there"], text_form=value),
         lambda: espnet_bayeslm.load("hf:not/there", text_form=value),
         lambda: espnet_bayeslm.rescore([], lms=["hf:not/there"], text_form=value),
     ):
@@ -224,7 +224,7 @@ def test_auto_is_one_choice_for_all_workers_and_caches(model, pool, tmp_path):
 
 def test_lists_on_workers_read_text_as_one_process_does(model, pool, tmp_path):
     expected = espnet_bayeslm.rescore(lists(), lms=[f"hf:{model}"])
-    options = RescoreOptions(lms=[f"hf:{model}"])
+    options = RescoreOptions.of(lms=[f"hf:{model}"])
     how = dict(tunes=False, ngpu=0, output=tmp_path / "out")
     with list_worker.scored_lists(pool, lists(), options, **how) as (scored, mixture):
         found = tune_and_choose(scored, mixture)
@@ -261,7 +261,7 @@ def test_lattices_choose_the_form_of_the_list_of_their_paths(model, lm, pool):
 def test_a_run_that_goes_on_takes_no_block_of_another_form(model, pool, tmp_path, monkeypatch):
     """The lists at the beginning have changed, and choose another form for those behind them."""
     monkeypatch.setattr(list_worker, "BLOCK_SIZE", 1)
-    options, last = RescoreOptions(lms=[f"hf:{model}"]), NBest("last", lists()[1].hypotheses)
+    options, last = RescoreOptions.of(lms=[f"hf:{model}"]), NBest("last", lists()[1].hypotheses)
 
     def run(text, output, *, stops=False):
         first = NBest("first", (Hypothesis(tuple(text.split())),))

@@ -1,13 +1,12 @@
 """Options that `rescore --adapted FOLDER` takes of a folder, and those it refuses beside it."""
 
-import dataclasses
 import shutil
 
 import pytest
 import yaml
 
-from espnet_bayeslm.bin.rescore import RescoreCommand
 from espnet_bayeslm.rescoring.adapted_folder import with_adapted, write_adapted
+from espnet_bayeslm.rescoring.rescore_options import RescoreOptions
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -27,28 +26,28 @@ def folder(tmp_path):
     return folder
 
 
-def command(folder, **options):
-    return RescoreCommand(nbest="n", output="o", adapted=str(folder), **options)
+def filled(folder, **options):
+    return with_adapted(RescoreOptions.of(**options), str(folder))
 
 
 def test_a_folder_brings_what_was_written_wherever_it_lies(folder, tmp_path):
     copied = tmp_path / "elsewhere" / "copy"
     shutil.copytree(folder, copied)
     shutil.rmtree(folder)
-    found = with_adapted(command(copied))
-    lora, base, outside, hub = map(str, found.lms)
+    found = filled(copied)
+    lora, base, outside, hub = map(str, found.mixture.lms)
     assert (lora, base) == (str(copied / "lora"), f"hf:{copied / 'base'}")
     assert (outside, hub) == (f"hf:{(tmp_path / 'outside').resolve()}", "hf:org/name")
-    assert [*map(str, found.ngrams)] == [str(copied / "n.arpa")]
-    assert str(found.weights) == str(copied / "weights.yaml")
+    assert [*map(str, found.mixture.ngrams)] == [str(copied / "n.arpa")]
+    assert str(found.mixture.weights) == str(copied / "weights.yaml")
     assert str(found.scales) == str(copied / "scales.yaml")
-    plain = (found.normalize, found.unit, found.precision, found.context)
-    assert plain == ("lower", "char", "bfloat16", "previous") and found.adapted is None
+    plain = {"normalize": "lower", "unit": "char", "precision": "bfloat16", "context": "previous"}
+    assert plain.items() <= found.values().items()
     # a single LM by hand, without brackets
     (copied / "adapted.yaml").write_text(yaml.safe_dump({"lm": "hf:base", "ngram": "n.arpa"}))
-    found = with_adapted(command(copied))
-    assert [*map(str, found.lms)] == [f"hf:{copied / 'base'}"]
-    assert [*map(str, found.ngrams)] == [str(copied / "n.arpa")]
+    found = filled(copied)
+    assert [*map(str, found.mixture.lms)] == [f"hf:{copied / 'base'}"]
+    assert [*map(str, found.mixture.ngrams)] == [str(copied / "n.arpa")]
 
 
 def test_without_a_bias_list_the_weights_are_those_without_one(folder):
@@ -58,14 +57,14 @@ def test_without_a_bias_list_the_weights_are_those_without_one(folder):
     tuned = {"lmwt": 3.0, "word_penalty": 0.0, "bias": 2.0}
     tuned["unbiased"] = {"lmwt": 2.0, "word_penalty": 1.0}
     (folder / "scales.yaml").write_text(yaml.safe_dump({**tuned, **known, "control": control}))
-    given = with_adapted(command(folder, bias=["kite"]))
+    given = filled(folder, bias=["kite"])
     assert str(given.scales) == str(folder / "scales.yaml")
-    found = with_adapted(command(folder)).scales
+    found = filled(folder).scales
     assert (found.lmwt, found.word_penalty, found.decision, found.tuned_on) == (2, 1, "mbr", "dev")
     assert found.lms.text_forms == known["text_forms"] and found.control.lmwt == 4
     assert not found.uses_bias and found == found.without_bias
     (folder / "scales.yaml").write_text("lmwt: 1\nword_penalty: 0\n")
-    assert str(with_adapted(command(folder)).scales) == str(folder / "scales.yaml")
+    assert str(filled(folder).scales) == str(folder / "scales.yaml")
 
 
 GIVEN = {
@@ -78,7 +77,6 @@ GIVEN = {
     "precision": "bfloat16",
     "recording_of": "^(a)",
     "text_form": "lower",
-    "tune_ref": "text",
     "utt2lm": "utt2lm",
     "lmwt": 3.0,
     "word_penalty": 0.5,
@@ -90,9 +88,13 @@ NAMES = {"lms": "lm", "ngrams": "ngram", "subtract_lms": "subtract_lm"}
 @pytest.mark.parametrize("field", GIVEN)
 def test_options_for_which_the_folder_stands_are_refused(field, folder):
     """Weights and scales were tuned with what the folder brings, and with nothing else."""
-    options = dataclasses.replace(command(folder), **{field: GIVEN[field]})
     with pytest.raises(InputError, match=rf"brings its own .*--{NAMES.get(field, field)}\b"):
-        with_adapted(options)
+        filled(folder, **{field: GIVEN[field]})
+
+
+def test_a_tuning_is_refused(folder):
+    with pytest.raises(InputError, match=r"brings its own .*: --tune_ref"):
+        with_adapted(RescoreOptions(), folder, "--tune_ref")
 
 
 @pytest.mark.parametrize(
@@ -108,4 +110,4 @@ def test_other_folders_are_refused(text, problem, tmp_path):
     if text is not None:
         (tmp_path / "adapted.yaml").write_text(text)
     with pytest.raises(InputError, match=problem):
-        with_adapted(command(tmp_path))
+        filled(tmp_path)

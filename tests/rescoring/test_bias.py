@@ -57,7 +57,7 @@ def log_probs_of(hyps):
 
 
 def tuned(lists, refs, bias, **options):
-    given = RescoreOptions(bias=bias, tune_folds=2, **options)
+    given = RescoreOptions.of(bias=bias, tune_folds=2, **options)
     items = [
         ScoredList(
             item.nbest, item.log_probs, given=bias_features(bias.of(item.nbest.utt), item.nbest)
@@ -214,7 +214,7 @@ def test_options_that_do_not_fit(tmp_path):
         with pytest.raises(InputError, match="of something else than phrases"):
             espnet_bayeslm.rescore([nbest], bias=given)
     with pytest.raises(InputError, match="--bias_weight without --bias"):
-        RescoreOptions(bias_weight=1.0)
+        RescoreOptions.of(bias_weight=1.0)
     with pytest.raises(InputError, match="give no LM a weight"):
         list(espnet_bayeslm.rescore([nbest], bias=["anna"], scales=Scales(features=FIRST_WINS)))
     with pytest.raises(InputError, match="no LM"):
@@ -246,11 +246,11 @@ def test_a_tuning_that_gives_phrases_no_weight_is_kept(tmp_path):
     assert not done.scales.uses_bias and done.scales.knows_bias
     path = tmp_path / "scales.yaml"
     path.write_text(yaml.safe_dump(done.scales.settings(done.mixture)))
-    options = RescoreOptions(bias=bias, scales=str(path))
+    options = RescoreOptions.of(bias=bias, scales=str(path))
     assert not options.scales_for(facts_of()).uses_bias
-    none = RescoreOptions(bias=bias, scales=Scales(1.0).with_bias(0.0))
+    none = RescoreOptions.of(bias=bias, scales=Scales(1.0).with_bias(0.0))
     assert not none.scales_for(facts_of()).uses_bias
-    assert RescoreOptions(bias=bias, scales=Scales(1.0)).scales_for(facts_of()).uses_bias
+    assert RescoreOptions.of(bias=bias, scales=Scales(1.0)).scales_for(facts_of()).uses_bias
 
 
 def test_a_decoy_holds_no_reading_of_what_was_said():

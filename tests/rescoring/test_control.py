@@ -43,7 +43,7 @@ def simulated(num_lists=24, *, know=0.0, own=2.0, seed=0):
 
 
 def rescoring(lists, refs, *, mixture=MIXTURE, **options):
-    return tune_and_choose(lists, mixture, RescoreOptions(tune_folds=2, **options), refs=refs)
+    return tune_and_choose(lists, mixture, RescoreOptions.of(tune_folds=2, **options), refs=refs)
 
 
 def tallied(items, refs, counting=ALL_WORDS):
@@ -149,7 +149,7 @@ def test_the_folds_count_as_the_tables_do(counting):
     lists, refs = simulated(18, know=1.0)
     refs = {utt: tuple(word * 2 for word in ref) for utt, ref in refs.items()}
     done = rescoring(lists, refs, folds=3, **counting)
-    errors = tallied(done, refs, RescoreOptions(**counting).counting).errors
+    errors = tallied(done, refs, RescoreOptions.of(**counting).errors.counting).errors
     folds = done.tuned.folds
     assert sum(fold.first_pass for fold in folds) == errors["first pass"].errors
     assert sum(fold.control for fold in folds) == errors["without the LM"].errors
@@ -224,7 +224,7 @@ def test_the_gain_of_length_is_not_the_lms(know, seeds, caplog):
     for seed in seeds:
         caplog.clear()
         lists, refs = too_short(40, know=know, seed=seed)
-        done = tune_and_choose(lists, MIXTURE, RescoreOptions(tune_folds=3), refs=refs)
+        done = tune_and_choose(lists, MIXTURE, RescoreOptions.of(tune_folds=3), refs=refs)
         tally, scales = tallied(done, refs), done.scales
         errors = tally.errors
         assert errors["without the LM"].errors < 0.9 * errors["first pass"].errors

@@ -287,7 +287,7 @@ class Parrot(WordScorer):
 
 def scored(patch, lists, options, mixture):
     """Return the lists with their scores by a mixture that is loaded."""
-    patch.setattr(RescoreOptions, "mixture", lambda *_, **__: mixture)
+    patch.setattr(RescoreOptions, "load_mixture", lambda *_, **__: mixture)
     with (
         LOCAL.pool() as pool,
         scored_lists(pool, lists, options, tunes=False, ngpu=0) as (found, _),
@@ -301,7 +301,7 @@ def test_context_is_the_best_of_the_rescored_list(monkeypatch):
     following = [Hypothesis((word,), 0.0) for word in "abc"]
     recording = [NBest("u1", tuple(best)), NBest("u2", tuple(following))]
     segments = {f"u{n}": Segment("r", float(n)) for n in (1, 2)}
-    options = RescoreOptions(context="previous", segments=segments, scales=Scales(lmwt=1.0))
+    options = RescoreOptions.of(context="previous", segments=segments, scales=Scales(lmwt=1.0))
     found = scored(monkeypatch, recording, options, mixture_of(Parrot()))
     totals = [float(p.sum()) for p in found[1].log_probs]
     assert totals == [-9.0, 0.0, 0.0]
@@ -379,9 +379,9 @@ def test_recordings_that_are_not_known(tmp_path):
         with pytest.raises(InputError, match=message):
             utterances(places, **source)
     with pytest.raises(InputError, match=r"--recording_of '\(' is not a regular expression"):
-        RescoreOptions(recording_of="(")
+        RescoreOptions.of(recording_of="(")
     with pytest.raises(InputError, match="--segments and --utt2spk: two sources of the recordings"):
-        RescoreOptions(segments={}, utt2spk={})
+        RescoreOptions.of(segments={}, utt2spk={})
 
 
 @pytest.mark.parametrize("name", ["utt2dur", "utt2num_frames", "durations.txt", "utt2start"])

@@ -139,7 +139,7 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(lists, how, tmp
     num_lms = lists.get("num_lms", 1)
     lists, refs = simulated(3, 24, **lists)
     given = facts_of(*(f"lm{k}" for k in range(num_lms)))
-    tuned = tune(lists, refs, given, RescoreOptions(tune_folds=2, **how))
+    tuned = tune(lists, refs, given, RescoreOptions.of(tune_folds=2, **how))
     reported = tuned.chosen.errors["tuned"]
     assert (
         reported == errors_of(lists, refs, given, tuned.scales) <= tuned.chosen.errors["first pass"]
@@ -159,7 +159,7 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(lists, how, tmp
 
 def test_folds_are_said_and_have_no_say_in_their_scales():
     lists, refs = simulated(4, 24, present=("all", "none", "none"))
-    nbests, options = [item.nbest for item in lists], RescoreOptions(tune_folds=2, folds=3)
+    nbests, options = [item.nbest for item in lists], RescoreOptions.of(tune_folds=2, folds=3)
     tuned = tune_and_choose(lists, MIXTURE, options, refs=refs).tuned
     held_out = sum(fold.rescored for fold in tuned.folds)
     first = sum(fold.first_pass for fold in tuned.folds)
@@ -258,8 +258,8 @@ def test_recordings_stay_whole_in_folds():
         dataclasses.replace(item, nbest=dataclasses.replace(item.nbest, recording=recording))
         for item, recording in zip(lists, known, strict=True)
     ]
-    options = RescoreOptions(folds=2)
-    for items, own in ((lists, dataclasses.replace(options, segments=segments)), (held, options)):
+    options = RescoreOptions.of(folds=2)
+    for items, own in ((lists, RescoreOptions.of(folds=2, segments=segments)), (held, options)):
         tuned = tune_and_choose(items, MIXTURE, own, refs=refs).tuned
         assert sorted(fold.num_lists for fold in tuned.folds) == [10, 30]
 

@@ -18,13 +18,14 @@ from espnet_bayeslm.utils.options import (
     ToolOptions,
     add_options,
     as_numbers,
+    nested,
     option,
     with_options,
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(ToolOptions):
     number: int = option("A number", 3)
     rate: Optional[float] = option("A rate", None)
     flag: bool = option("Yes or no", False)
@@ -110,6 +111,46 @@ def test_a_function_has_the_fields_in_signature_and_docstring():
     doc = inspect.getdoc(use)
     assert "first: A thing.\n    output: The file to write\n" in doc and "**" not in doc
     assert use(0, output="o") == Options(output="o")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Middle(ToolOptions):
+    limited: Limited = nested(Limited)
+    needed: str = option("What is needed")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Nested(ToolOptions):
+    top: int = option("The first", 1, least=0)
+    middle: Middle = nested(Middle)
+    last: bool = option("The last", False)
+
+
+def test_nested_options_stand_in_their_place():
+    """Parser and signature are those of one dataclass with all fields, in their order."""
+    rows = [(f.name, f.type, f) for f in dataclasses.fields(Limited)]
+    rows += [("needed", str, option("What is needed")), ("last", bool, option("The last", False))]
+    rows = [("top", int, option("The first", 1, least=0)), *rows]
+    flat = dataclasses.make_dataclass("Flat", rows, bases=(ToolOptions,), frozen=True, kw_only=True)
+    texts = {add_options(argparse.ArgumentParser(), cls).format_help() for cls in (flat, Nested)}
+    assert len(texts) == 1
+    signatures = [inspect.signature(with_options(cls)(lambda **o: o)) for cls in (flat, Nested)]
+    assert signatures[0] == signatures[1]
+
+
+def test_values_go_where_they_are_nested():
+    values = {"top": 2, "number": 3, "share": 0.1, "beam": 2.0, "kind": "a", "needed": "x"}
+    made = Nested.of(**values, last=True)
+    middle = Middle(limited=Limited(number=3, share=0.1, beam=2.0, kind="a"), needed="x")
+    assert made == Nested(top=2, middle=middle, last=True)
+    assert made.values() == {**values, "last": True} and Nested.of(**made.values()) == made
+    assert Nested.of(needed="x").middle.limited == Limited()
+    with pytest.raises(InputError, match=r"^--count 0: expected 1 or more$"):
+        Nested.of(needed="x", number=0)
+    with pytest.raises(TypeError, match="'other'"):
+        Nested.of(needed="x", other=1)
+    with pytest.raises(TypeError, match="'needed'"):
+        Nested.of()
 
 
 NUMBERS = ["1e-3", "1E3", "-2e+5", "1.5e3", ".5e-2", "+1.e2", "-.5", "1.0e-3", "1", "-0.5", ".inf"]

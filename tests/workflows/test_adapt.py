@@ -101,11 +101,11 @@ def adapted(lists, tiny, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flow, "chosen_row", lambda rows: rows[-1])
         with contextlib.redirect_stdout(io.StringIO()) as said:
-            adapt(AdaptOptions(ref=str(lists / "ref"), **given), quick)
+            adapt(AdaptOptions.of(ref=str(lists / "ref"), **given), quick)
         assert "the same command with --nbest LISTS" in said.getvalue()
         trained = times(output, "parts/**/valid.loss.ave.pth")
         assert len(trained) == 2 and (output / "bayes_lora" / "valid.loss.ave.pth").exists()
-        options = AdaptOptions(nbest=str(lists / "dev.jsonl"), **given)
+        options = AdaptOptions.of(nbest=str(lists / "dev.jsonl"), **given)
         with pytest.raises(InputError, match="status 1: stopped"):
             adapt(options, stops)
         assert not (output / "adapted.yaml").exists()
@@ -211,7 +211,7 @@ def with_bias(request, adapted, lists, monkeypatch):
     monkeypatch.setattr(flow, "chosen_row", lambda rows: {row.name: row for row in rows}[used])
     given = read_yaml_mapping(adapted / "options.yaml")
     done = {p: t for p, t in times(adapted / "log", "*.done").items() if "bias" not in p.name}
-    options = AdaptOptions(nbest=str(lists / "dev.jsonl"), bias=str(lists / "bias"), **given)
+    options = AdaptOptions.of(nbest=str(lists / "dev.jsonl"), bias=str(lists / "bias"), **given)
     with contextlib.redirect_stdout(io.StringIO()):
         adapt(options, quick)
     assert times(adapted / "log", "*.done").items() >= done.items()
@@ -254,7 +254,7 @@ def test_a_bias_list_joins_the_system_that_is_used(with_bias, lists, tmp_path):
 
 def test_a_bias_list_that_does_harm_is_not_used(tmp_path):
     """Lists are then weighed as without it, whether one is given or not."""
-    options = AdaptOptions(source="hf:lm", output=str(tmp_path))
+    options = AdaptOptions.of(source="hf:lm", output=str(tmp_path))
     plan = planned(options)
     system = plan.systems("lora")[0]
     biased = system._replace(name="as it is, and the bias list", biased=True)
@@ -277,7 +277,7 @@ def test_a_bias_list_that_does_harm_is_not_used(tmp_path):
 @pytest.mark.parametrize("used", [FIRST_PASS, TUNED_FIRST_PASS])
 def test_without_an_lm_nothing_is_read_and_scored(used, adapted, lists, tmp_path, caplog, capsys):
     """The folder says why, the lists are those of its scales, and no LM need be there."""
-    options = AdaptOptions(source="hf:lm", normalize="lower", output=str(tmp_path))
+    options = AdaptOptions.of(source="hf:lm", normalize="lower", output=str(tmp_path))
     shutil.copytree(adapted / "rescored", tmp_path / "rescored")
     plan = planned(options)
     system = plan.systems("lora")[0]
@@ -306,7 +306,7 @@ def test_without_an_lm_nothing_is_read_and_scored(used, adapted, lists, tmp_path
 def test_a_folder_names_what_belongs_to_the_system_that_is_used(key, tmp_path, monkeypatch):
     """Scales, weights, context and all options of counting, of each system as the one used."""
     monkeypatch.setattr("espnet_bayeslm.loading.pretrained_lm.adapted_digest", lambda path: "d")
-    options = AdaptOptions(
+    options = AdaptOptions.of(
         **{"source": "hf:lm", "ngrams": ["a.arpa"], "precision": "bfloat16", "unit": "char"},
         **{"context": "previous", "recording_of": "(.)", "ignore_words": str(tmp_path / "noise")},
         **{"normalize": "lower", "output": str(tmp_path)},
@@ -391,7 +391,7 @@ def test_the_number_of_sentences_chooses_the_adapter(lists, tiny, tmp_path, monk
     refs = (lists / "ref").read_text().splitlines(keepends=True)[:20]
     (tmp_path / "ref").write_text("".join(refs))
     given = {"ref": str(tmp_path / "ref"), "texts": [more], "source": tiny}
-    options = AdaptOptions(**given, precision="float32", output=str(tmp_path / "out"))
+    options = AdaptOptions.of(**given, precision="float32", output=str(tmp_path / "out"))
     plan, data = planned(options), checked_data(options)
     write_texts(plan, data)
     monkeypatch.setattr(flow, "measured", lambda *_: ("as_is", 9.0))

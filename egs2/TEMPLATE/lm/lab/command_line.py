@@ -13,7 +13,7 @@ from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.utils.cli import Tool, parse_numbers
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.options import add_options, part_of
+from espnet_bayeslm.utils.options import add_options, described_fields
 from lab.plan import TRAIN, Settings, check_parts, read_plan
 from lab.run import Choice, Experiment
 
@@ -88,7 +88,8 @@ def _choice(args: argparse.Namespace, settings: Settings) -> Choice:
         if name not in names:
             raise InputError(f"--only {name}: no line of the table; it has {', '.join(names)}")
     options = ("--ngpu", str(args.ngpu), *args.lm_args.split())
-    engine = part_of(EngineOptions, args)
+    own = described_fields(EngineOptions)
+    engine = EngineOptions(**{name: getattr(args, name) for name in own})
     return Choice(args.lm, only, parts, options, engine, args.note, args.again)
 
 
