@@ -12,7 +12,6 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
-from transformers import LogitsProcessor
 
 from espnet_bayeslm.decoding.bias_search import BiasTree, checked_bias
 from espnet_bayeslm.decoding.token_words import TokenWords
@@ -23,6 +22,14 @@ from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.scoring.word_scores import END
 from espnet_bayeslm.utils.errors import InputError
+
+try:
+    from transformers import LogitsProcessor
+except ImportError as missing:
+    raise InputError(
+        "transformers is not installed",
+        remedy="Install it: pip install 'espnet_bayeslm[pretrained]'.",
+    ) from missing
 
 # An end is ruled out that is so many nats less likely than the likeliest token
 END_MARGIN = 8.0
