@@ -18,7 +18,7 @@ from typeguard import typechecked
 from espnet_bayeslm.decoding.bias_search import BiasTree, checked_bias
 from espnet_bayeslm.decoding.ctc_ends import CTCEnds, CTCPrefix
 from espnet_bayeslm.decoding.token_words import TokenWords
-from espnet_bayeslm.decoding.word_payments import PaidText, WordPayments
+from espnet_bayeslm.decoding.word_payments import END_MARGIN, PaidText, WordPayments
 from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.lm.beam_search import Step
@@ -30,8 +30,6 @@ from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log import LOG
 
-# The look-ahead rules an end out that is so many nats less likely than the likeliest token
-END_MARGIN = 8.0
 # CTC rules an end out whose ln p is below this
 CTC_END = -8.0
 
@@ -259,7 +257,7 @@ class FusionLM(LogProbLM):
         ]
 
     def _gains(self, texts: Sequence[PaidText]) -> Tuple[Optional[np.ndarray], np.ndarray]:
-        """What bias lists give each next token, (B, V), or None; and the ends, (B,)."""
+        """Gains of each next token by bias lists, (B, V), or None; and the ends, (B,)."""
         every = [text.gains for text in texts if text.gains is not None]
         if not every:
             return None, np.zeros(len(texts))

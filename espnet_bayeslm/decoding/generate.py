@@ -15,7 +15,7 @@ import torch
 
 from espnet_bayeslm.decoding.bias_search import BiasTree, checked_bias
 from espnet_bayeslm.decoding.token_words import TokenWords
-from espnet_bayeslm.decoding.word_payments import Paid, PaidText, WordPayments
+from espnet_bayeslm.decoding.word_payments import END_MARGIN, Paid, PaidText, WordPayments
 from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.mixture.word_mixture import Mixture
@@ -31,8 +31,6 @@ except ImportError as missing:
         remedy="Install it: pip install 'espnet_bayeslm[pretrained]'.",
     ) from missing
 
-# An end is ruled out that is so many nats less likely than the likeliest token
-END_MARGIN = 8.0
 # The ln of the sum of a row's probabilities, at most, but for rounding
 ROUNDING = 1e-2
 NO_TEXT = "<pad>"

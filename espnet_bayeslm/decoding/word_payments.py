@@ -20,6 +20,9 @@ from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.scoring.word_scores import END
 from espnet_bayeslm.utils.files import PathLike
 
+# An end is ruled out that is so many nats less likely than the likeliest token
+END_MARGIN = 8.0
+
 Payment = Tuple[Any, str]
 """A word, or `END`, after some words, for which the state of the mixture stands."""
 

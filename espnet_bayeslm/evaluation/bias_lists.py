@@ -100,6 +100,12 @@ class BiasList:
         """Words of all phrases: the biased words of U-WER and B-WER."""
         return self._weights.keys() if self._words is None else self._words
 
+    @property
+    def most_words(self) -> int:
+        """Number of words of the longest phrase; 0 in an empty list."""
+        begun = max((phrase.count(" ") + 2 for phrase in self._begun), default=1)
+        return begun if self._weights else 0
+
     def held(self, words: Sequence[str]) -> Tuple[str, ...]:
         """Phrases that a hypothesis holds, each once.
 
@@ -142,7 +148,7 @@ class BiasList:
     def said(self, words: Sequence[str]) -> FrozenSet[str]:
         """Phrases that stand somewhere in some words, within longer ones too."""
         text = spelled_words(" ".join(words))
-        sizes = range(1, 1 + max((phrase.count(" ") + 1 for phrase in self._weights), default=0))
+        sizes = range(1, 1 + self.most_words)
         heard = (" ".join(text[n : n + size]) for size in sizes for n in range(len(text)))
         return frozenset(phrase for phrase in heard if phrase in self._weights)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any, Dict, Mapping, NamedTuple, Tuple
+import operator
+from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -50,6 +51,10 @@ class OddsWeights(NamedTuple):
     joined: float = 1.6
     frequency: float = -0.5
     agreement: float = -2.25
+
+    def total(self, values: Sequence[float]) -> float:
+        """Weighted sum of the values of a pair, (K,)."""
+        return sum(map(operator.mul, self, values))
 
 
 KNOWN = OddsWeights()
@@ -114,8 +119,7 @@ class NearWords:
 
     def ln_odds(self, run: WordRun, near: Near, num_phrases: int) -> float:
         """Ln odds that a run of words stands for a phrase of a list."""
-        pairs = zip(self.weights, columns_of(run, near), strict=True)
-        return sum(weight * value for weight, value in pairs) + self.offset(num_phrases)
+        return self.weights.total(columns_of(run, near)) + self.offset(num_phrases)
 
     @staticmethod
     def offset(num_phrases: int) -> float:

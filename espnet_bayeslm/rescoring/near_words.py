@@ -10,7 +10,6 @@ import collections
 import dataclasses
 import functools
 import heapq
-import operator
 import unicodedata
 from typing import (
     AbstractSet,
@@ -83,8 +82,7 @@ class NearList:
 
     def __init__(self, bias: BiasList):
         self.index, self.words = SpellingIndex(bias.weights), bias.words
-        most = max((phrase.count(" ") + 1 for phrase in bias.weights), default=0)
-        self.longest = max(LONGEST_RUN, most + 1)
+        self.longest = max(LONGEST_RUN, bias.most_words + 1)
 
     def candidates(self, nbest: NBest, odds: NearWords, own: Mapping[str, int]) -> Candidates:
         """Phrases that are near some words of a list's hypotheses.
@@ -210,10 +208,11 @@ def with_near_words(
                 as_came.append(dataclasses.replace(before, words=spelled, extra=extra))
     if not hyps:
         return nbest
-    if nbest.source is not None:
-        source = dataclasses.replace(source, hypotheses=(*source.hypotheses, *as_came))
-    whole = (*nbest.hypotheses, *hyps)
-    return dataclasses.replace(nbest, hypotheses=whole, source=nbest.source and source)
+    longer = dataclasses.replace(nbest, hypotheses=(*nbest.hypotheses, *hyps))
+    if nbest.source is None:
+        return longer
+    source = dataclasses.replace(source, hypotheses=(*source.hypotheses, *as_came))
+    return dataclasses.replace(longer, source=source)
 
 
 class Pair(NamedTuple):
@@ -233,7 +232,7 @@ class Pair(NamedTuple):
 
     def ln_odds(self, weights: OddsWeights) -> float:
         """Ln odds by some weights."""
-        return self.offset + sum(map(operator.mul, weights, self.values))
+        return weights.total(self.values) + self.offset
 
 
 class OddsTuning:
@@ -300,8 +299,7 @@ class OddsTuning:
 
     def _is_right(self, nbest: NBest, pair: Pair) -> bool:
         """True if the best hypothesis has fewer errors with the phrase in its place."""
-        (begin, end), words = pair.place, nbest.hypotheses[0].words
-        new = (*words[:begin], *pair.phrase.split(), *words[end:])
+        words, ref = nbest.hypotheses[0].words, self._refs[nbest.utt]
+        new = rewritten(words, [Replacement(0.0, pair.place, pair.phrase)])
         errors = self._counting.errors
-        ref = self._refs[nbest.utt]
         return errors(ref, new).errors < errors(ref, words).errors

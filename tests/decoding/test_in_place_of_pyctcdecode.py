@@ -60,7 +60,7 @@ def pieces_of(words):
 
 
 def readme(ctc, arpa, heard):
-    """What the README shows: an LM, word pieces, hotwords, a batch."""
+    """Results of the steps of the README: an LM, word pieces, hotwords, a batch."""
     decoder = ctc.build_ctcdecoder(LABELS, kenlm_model_path=arpa, alpha=0.5, beta=1.0)
     yield [decoder.decode(logits) for logits in heard]
     pieces = ctc.build_ctcdecoder(PIECES, arpa)
@@ -74,7 +74,7 @@ def readme(ctc, arpa, heard):
 
 
 def tutorial(ctc, arpa, heard):
-    """What the tutorial shows: beams, times, chunks, other weights, a decoder of its parts."""
+    """Results of the tutorial: beams, times, chunks, other weights, a decoder of its parts."""
     decoder = ctc.build_ctcdecoder(tuple(LABELS) if ctc.__name__ == OURS else LABELS, arpa)
     for how in ({}, {"prune_history": True}, {"beam_width": 20, "hotwords": ["fast"]}):
         yield [decoder.decode_beams(logits, **how) for logits in heard]
