@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from matplotlib.figure import Figure
 
@@ -28,17 +28,23 @@ class BiasTable:
         weights: The weights, as scales.yaml has them.
         chosen: The chosen one.
         rates: Name -> rate at each weight, in percent.
+        phrases: Mean number of phrases of a list; None: not known.
     """
 
     weights: List[float]
     chosen: float
     rates: Dict[str, List[float]]
+    phrases: Optional[float] = None
+
+    def rate(self, name: str) -> float:
+        """Rate at the chosen weight."""
+        return self.rates[name][self.weights.index(self.chosen)]
 
 
 def write_bias_sweep(folder: Path, sweep: BiasSweep) -> None:
     """Write bias.json and bias.png."""
     rates = {name: values.round(3).tolist() for name, values in sweep.rates.items()}
-    table = BiasTable(sweep.weights.tolist(), sweep.chosen, rates)
+    table = BiasTable(sweep.weights.tolist(), sweep.chosen, rates, sweep.phrases)
     write_json(folder / FILE, dataclasses.asdict(table), indent=None)
     save_figure(bias_figure(table), folder / PICTURE)
 
@@ -53,29 +59,55 @@ def read_bias_sweep(folder: Path) -> Optional[BiasTable]:
         count = len(table.weights)
         if not table.rates or any(len(values) != count for values in table.rates.values()):
             raise ValueError(f"not {count} rates, as there are weights")
+        if table.chosen not in table.weights:
+            raise ValueError(f"{table.chosen}, the chosen weight, is none of the weights")
     return table
 
 
 def bias_section(tables: Mapping[str, BiasTable]) -> Section:
-    """Figure for each system."""
-    parts = []
+    """Figure for each system, and one of all by the length of their lists."""
+    lengths, parts = length_figure(tables), []
     for name, table in tables.items():
         label = f"Error rates of {name} by the weight of its bias lists"
         figure = svg(bias_figure(table), label)
         parts.append({"name": name, "figure": figure, "rates": rate_table(table, label)})
-    return Section("bias", "Weight of the bias lists", {"systems": parts})
+    drawn = lengths and svg(lengths, "Error rates by the number of phrases in a bias list")
+    return Section("bias", "Bias lists", {"systems": parts, "lengths": drawn})
 
 
 def bias_figure(table: BiasTable) -> Figure:
+    """Curves of the rates by the weight, with a line at the chosen one."""
+    figure = rate_figure(table.weights, table.rates, "weight of bias")
+    for axes in figure.axes:
+        axes.axvline(table.chosen, color="0.5", linestyle="--", linewidth=1)
+    return figure
+
+
+def length_figure(tables: Mapping[str, BiasTable]) -> Optional[Figure]:
+    """Rates at the chosen weights by the phrases of a list; None where the lists are as long."""
+    known = [(own.phrases, own) for own in tables.values() if own.phrases]
+    known.sort(key=lambda pair: pair[0])
+    if len({phrases for phrases, _ in known}) < 2:
+        return None
+    names = [name for name in known[0][1].rates if all(name in own.rates for _, own in known)]
+    rates = {name: [own.rate(name) for _, own in known] for name in names}
+    figure = rate_figure([phrases for phrases, _ in known], rates, "phrases of a list", ".-")
+    for axes in figure.axes:
+        axes.set_xscale("log")
+    return figure
+
+
+def rate_figure(
+    places: Sequence[float], rates: Mapping[str, Sequence[float]], label: str, line: str = "-"
+) -> Figure:
     """Curves of the rates; B-WER, which is far above all others, has axes of its own."""
     figure = new_figure((8.5, 3.2))
-    every = figure.subplots(1, 1 + (BIASED in table.rates), squeeze=False)[0]
-    for number, (name, values) in enumerate(table.rates.items()):
+    every = figure.subplots(1, 1 + (BIASED in rates), squeeze=False)[0]
+    for number, (name, values) in enumerate(rates.items()):
         axes = every[-1 if name == BIASED else 0]
-        axes.plot(table.weights, values, label=name, color=f"C{number}")
+        axes.plot(places, values, line, label=name, color=f"C{number}")
     for axes in every:
-        axes.axvline(table.chosen, color="0.5", linestyle="--", linewidth=1)
-        axes.set(xlabel="weight of bias", ylabel="%")
+        axes.set(xlabel=label, ylabel="%")
         axes.grid(alpha=0.3)
         axes.legend(frameon=False)
     return figure

@@ -27,11 +27,13 @@ class BiasSweep(NamedTuple):
         weights: The weights, (A,), as scales have them; the chosen one is among them.
         chosen: The chosen one.
         rates: Name -> rates in %, (A,), of words that there are.
+        phrases: Mean number of phrases of a list.
     """
 
     weights: np.ndarray
     chosen: float
     rates: Mapping[str, np.ndarray]
+    phrases: float
 
 
 def bias_sweep(
@@ -75,7 +77,8 @@ def bias_sweep(
         pairs = zip(every.decoys, every.decoy_errors, strict=True)
         harmed = sum(of_hyps[_best(own, rest, grid)] for own, of_hyps in pairs)
         rates[DECOYS] = 100 * harmed / words[0]
-    return BiasSweep(grid, chosen, rates)
+    phrases = sum(len(bias.of(nbest.utt)) for nbest in nbests) / len(nbests)
+    return BiasSweep(grid, chosen, rates, phrases)
 
 
 def _best(own: Features, rest: Mapping[str, float], grid: np.ndarray) -> np.ndarray:

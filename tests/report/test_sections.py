@@ -18,6 +18,7 @@ from espnet_bayeslm.kinds.architectures import derived_config, rank, write_histo
 from espnet_bayeslm.report.bias_plot import (
     BiasTable,
     bias_section,
+    length_figure,
     read_bias_sweep,
     write_bias_sweep,
 )
@@ -224,10 +225,24 @@ def test_rates_by_the_weight_of_bias_lists(tmp_path):
     ]
     assert found.tags.count("svg") == 1 and found.tags.count("strong") == 1
     assert read_bias_sweep(tmp_path / "none") is None
-    sweep = BiasSweep(np.array([0.0, 2.0]), 2.0, {"WER": np.array([9.0, 1 / 3])})
+    sweep = BiasSweep(np.array([0.0, 2.0]), 2.0, {"WER": np.array([9.0, 1 / 3])}, 4.5)
     write_bias_sweep(tmp_path, sweep)
-    assert read_bias_sweep(tmp_path) == BiasTable([0.0, 2.0], 2.0, {"WER": [9.0, 0.333]})
+    assert read_bias_sweep(tmp_path) == BiasTable([0.0, 2.0], 2.0, {"WER": [9.0, 0.333]}, 4.5)
     assert (tmp_path / "bias.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_rates_by_the_length_of_bias_lists():
+    shorter = BIAS | {"rates": BIAS["rates"] | {"B-WER": [50.0, 15.0, 10.0]}}
+    tables = {n: BiasTable(**own, phrases=n) for n, own in ((2000, BIAS), (100, shorter))}
+    left, right = length_figure(tables).axes
+    assert [[*line.get_ydata()] for line in (*left.lines, *right.lines)] == [
+        *([8.0, 8.0], [7.0, 7.0], [15.0, 25.0])
+    ]
+    assert [*right.lines[0].get_xdata()] == [100, 2000]
+    page = Page(bias_section({f"{n} words": table for n, table in tables.items()}).body)
+    assert page.tags.count("svg") == 3
+    for one in ({"a": tables[100]}, {"a": tables[100], "b": BiasTable(**BIAS)}):
+        assert length_figure(one) is None
 
 
 def stats(*values):
@@ -344,6 +359,7 @@ BAD["bias"] = [
     (["rates", "WER"], [1.0], "not 3 rates"),
     (["rates"], {}, "not 3 rates"),
     (["chosen"], None, "no 'chosen'"),
+    (["chosen"], 0.7, "0.7, the chosen weight, is none"),
 ]
 BAD["search"] = [
     (["runs", 1], OTHER_RUN, "run 2 has the candidates ['gp', 'point'] at ffn@1"),

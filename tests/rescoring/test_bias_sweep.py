@@ -105,11 +105,11 @@ def test_files_of_a_tuning_and_the_report(tmp_path, fails):
     shown = ["--rescored", str(tmp_path / "tuned"), "--output", str(page)]
     report.main([*shown, *given[2:]])
     text = page.read_text()
-    assert "Weight of the bias lists" in text and '<span class="b">in the bias list' in text
+    assert "Bias lists" in text and '<span class="b">in the bias list' in text
     (tmp_path / "tuned" / "bias.json").unlink()  # as of older outputs
     report.main(shown)
     text = page.read_text()
-    assert "Weight of the bias lists" not in text and '<span class="b">' not in text
+    assert "Bias lists" not in text and '<span class="b">' not in text
     assert "--bias without lists" in fails(report.main, [*given[2:], "--output", str(page)])
     (tmp_path / "other").write_text('{"utt": "u999", "words": []}\n')
     problem = fails(report.main, [*shown, "--bias", str(tmp_path / "other")])
