@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the figures of the pages, `images/{results,gain,speed,adapters}.svg`, from their tables.
+"""Draws the figures of the pages, `images/{results,gain,speed,adapters,gallery}.svg`, from tables.
 
 results.svg, from egs2/ami/lm/RESULTS_embedding.md: each bar is an LM beside the point-estimate one
 + 3-gram, against point + 3-gram of the same seed: relative change of the perplexity, and difference
@@ -12,6 +12,9 @@ speed.svg, from speed.md: times the speed of ESPnet's LM.
 
 adapters.svg, from egs2/ami/lm/adapters.json: relative change of the perplexity of a posterior over
 an adapter against LoRA of the same rank and seed, against the sentences that train.
+
+gallery.svg: change of the word error rate by adapting, from howto/adapt.md; rescoring and search,
+from egs2/sotu/asr1/RESULTS.md; B-WER by the length of a bias list, from howto/names.md.
 """
 
 from __future__ import annotations
@@ -31,6 +34,21 @@ SPEEDS = HERE / "speed.md"
 SPEED_OUTPUT = HERE / "images" / "speed.svg"
 ADAPTERS = HERE.parent / "egs2" / "ami" / "lm" / "adapters.json"
 ADAPTERS_OUTPUT = HERE / "images" / "adapters.svg"
+ADAPTED = HERE / "howto" / "adapt.md"
+SEARCHES = HERE.parent / "egs2" / "sotu" / "asr1" / "RESULTS.md"
+NAMES = HERE / "howto" / "names.md"
+GALLERY_OUTPUT = HERE / "images" / "gallery.svg"
+# Label -> first cells of its row in the table
+SEARCHED = {
+    "no LM": ("none", ""),
+    "SmolLM2, lists": ("SmolLM2-135M as it is", "rescoring of 20"),
+    "SmolLM2, search": ("SmolLM2-135M as it is, look-ahead taken back", "fused"),
+    "3-gram, search": ("word 3-gram", "fused"),
+    "3-gram, search;\nthen SmolLM2": (
+        "word 3-gram; SmolLM2, LoRA",
+        "fused, then rescoring of 20",
+    ),
+}
 # Curve -> its system in the file, colour and marker
 CURVES = {
     "IVON": ("ivon_r64", "#b0b7bf", "v"),
@@ -39,6 +57,7 @@ CURVES = {
     "bayes_lora, LoRA's rate": ("bayes_lora_r64_slow", "#a3430f", "D"),
     "LoRA, twice the rate": ("lora_r64_fast", "#8a5fb0", "^"),
 }
+RIGHT = {"ha": "right", "va": "center", "fontsize": 8}
 SEEDS = (1, 2, 3)
 EMBEDDING = "embedding, dropout_rate 0.0, prior_mean 0, prior_variance 0.01"
 MAP = "Transformer, MAP, prior_mean 0, prior_variance 0.1"
@@ -252,6 +271,77 @@ def draw_adapters(output: Path = ADAPTERS_OUTPUT) -> None:
     pyplot.close(figure)
 
 
+def table_rows(path: Path) -> List[List[str]]:
+    """Cells of all tables of a page."""
+    lines = re.findall(r"^\|(.*)\|$", path.read_text("utf-8"), re.MULTILINE)
+    return [[cell.strip() for cell in line.split("|")] for line in lines]
+
+
+def read_adapted() -> Dict[str, Tuple[float, float, float]]:
+    """Lists -> change of the word error rate by adapting, and its interval."""
+    rows = table_rows(ADAPTED)
+    header = next(row for row in rows if row[0] == "held-out lists, WER in %")
+    changes = next(row for row in rows if row[0] == "change by adapting, 95 % interval")
+    numbers = [tuple(map(float, re.findall(r"-?\d+\.\d+", cell))) for cell in changes[1:]]
+    return dict(zip(header[1:], numbers, strict=True))
+
+
+def read_searches() -> Dict[str, float]:
+    """System -> its word error rate."""
+    rates = {tuple(row[:2]): row[3] for row in table_rows(SEARCHES) if len(row) == 5}
+    return {label: float(rates[cells]) for label, cells in SEARCHED.items()}
+
+
+def read_names() -> Dict[str, Dict[int, float]]:
+    """System -> phrases of a list -> B-WER on dev-other; the first rows are those of near words."""
+    found: Dict[str, Dict[int, float]] = {}
+    for name, *cells in table_rows(NAMES):
+        size = re.fullmatch(r"dev-other, N = ([\d,]+)", name)
+        for label, cell in zip(("first pass", "with the list", "with decoys"), cells, strict=False):
+            if size:
+                by_size, rate = found.setdefault(label, {}), cell.split("/")[2]
+                by_size.setdefault(int(size[1].replace(",", "")), float(rate))
+    return found
+
+
+def draw_gallery(output: Path = GALLERY_OUTPUT) -> None:
+    """Write the figure of what adapting, searching and names gain."""
+    pyplot = start_pyplot()
+    figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 2.9))
+    changes = read_adapted()
+    for y, (change, low, high) in enumerate(changes.values()):
+        axes[0].plot([low, high], [y, y], color="#1f6fb5")
+        axes[0].plot([change], [y], "o", color="#1f6fb5")
+    axes[0].axvline(0, color="#222222", linewidth=0.8)
+    axes[0].margins(y=0.15)
+    axes[0].set_yticks(range(len(changes)), list(changes))
+    axes[0].set_title("SmolLM2 adapted, not as it is:\nchange of WER in points", fontsize=9)
+    rates = read_searches()
+    axes[1].barh(list(rates), list(rates.values()), color="#7fb2e5")
+    for y, rate in enumerate(rates.values()):
+        axes[1].annotate(f"{rate:.1f}", (rate, y), (-3, 0), textcoords="offset points", **RIGHT)
+    axes[1].set_title("an LM in ESPnet's search:\nWER in %", fontsize=9)
+    for (name, by_size), colour in zip(
+        read_names().items(), ("#7d8790", "#1f6fb5", "#d9822b"), strict=True
+    ):
+        style = "--" if name == "with decoys" else "-"
+        axes[2].plot(*zip(*by_size.items(), strict=True), style, color=colour, label=name)
+    axes[2].set_xscale("log")
+    axes[2].set_xticks(list(by_size), [f"{size:,}" for size in by_size])
+    axes[2].minorticks_off()
+    axes[2].set_ylim(bottom=0)
+    axes[2].legend(frameon=False, fontsize=8, loc="lower right")
+    axes[2].set_title("names in lists: B-WER in %\nby the words of a bias list", fontsize=9)
+    for axis in axes[:2]:
+        axis.invert_yaxis()
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=8)
+    figure.tight_layout()
+    figure.savefig(output, metadata={"Date": None})
+    pyplot.close(figure)
+
+
 def draw(output: Path = OUTPUT) -> None:
     """Write the figure, the same file from the same tables."""
     pyplot = start_pyplot()
@@ -297,3 +387,4 @@ if __name__ == "__main__":
     draw_gains()
     draw_speeds()
     draw_adapters()
+    draw_gallery()

@@ -423,6 +423,12 @@ def test_figures_show_their_tables(program):
     expected = [100 * (a - b) / b for a, b in zip(ivon, lora, strict=True)]
     assert changes["books"]["IVON"][250] == pytest.approx(expected)
     assert all(f">{label}<" in drawn for label in changes["books"])
+    adapted, names = figure.read_adapted(), figure.read_names()
+    assert len(adapted) == 4 and all(low < change < high for change, low, high in adapted.values())
+    assert [len(by_size) for by_size in names.values()] == [4, 4, 4]
+    drawn = figure.GALLERY_OUTPUT.read_text()
+    assert all(f">{rate:.1f}<" in drawn for rate in figure.read_searches().values())
+    assert all(f">{name}<" in drawn for name in (*adapted, *names))
 
 
 def test_generated_parts_name_every_option_and_key(program):
