@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
@@ -22,6 +23,7 @@ from espnet_bayeslm.recognisers.recordings import (
     read_samples,
 )
 from espnet_bayeslm.recognisers.whisper import FEWEST_TOKENS, TOKEN_RATE, WhisperSearch
+from espnet_bayeslm.rescoring.near_texts import near_texts
 from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.utils.cli import Tool, device_of, progress
 from espnet_bayeslm.utils.errors import InputError
@@ -88,6 +90,11 @@ class NbestOptions(ToolOptions):
         None,
         least=0,
     )
+    near_words: bool = option(
+        "With --bias: score texts, too, in which listed phrases stand for words that are spelled"
+        " nearly so",
+        False,
+    )
     normalize: str = option(
         "Steps that words and phrases of --bias go through before they are compared, as of `bayeslm"
         " rescore`, without those that read several words; a fusion has its own, ctc --lower. With"
@@ -131,6 +138,7 @@ class NbestOptions(ToolOptions):
         problem = ""
         if self.bias is None:
             given: Dict[str, Any] = {"--bias_weight": self.bias_weight}
+            given["--near_words"] = self.near_words or None
             if self.recogniser != "whisper":
                 given["--normalize"] = self.normalize or None
             names = [name for name, value in given.items() if value is not None]
@@ -139,6 +147,8 @@ class NbestOptions(ToolOptions):
             problem = f"--bias with --recogniser {self.recogniser}, whose search takes none"
         elif self.ctc.hotwords is not None:
             problem = "--bias and --hotwords"
+        elif self.near_words and self.ctc.ctm is not None:
+            problem = "--near_words with --ctm, which has no times of its texts"
         elif self.normalize and self.recogniser == "ctc":
             problem = "--normalize with --lower"
         elif self.normalize and self.recogniser == "espnet" and self.mixture.lms:
@@ -191,7 +201,11 @@ def recognised(options: NbestOptions) -> Iterator[NBest]:
     bias: Optional[BiasLists] = None
     best: List[Sequence[str]] = []
     if options.bias is not None:
-        bias = recogniser.lm.payments.read_bias(options.bias, [*usable])
+        payments = recogniser.lm.payments
+        bias = payments.read_bias(options.bias, [*usable])
+        if options.near_words:
+            how = {"normalised": payments.normalised, "most": options.nbest}
+            recogniser.near_texts = functools.partial(near_texts, **how)
     for utt, path in progress(usable.items(), desc="recognise", unit="utt"):
         given = () if bias is None else (bias.of(utt),)
         try:
@@ -235,6 +249,7 @@ def searched(options: NbestOptions) -> Iterator[NBest]:
         lm_weight=0.5 if options.lm_weight is None else options.lm_weight,
         bias=options.bias,
         bias_weight=BIAS_WEIGHT if options.bias_weight is None else options.bias_weight,
+        near_words=options.near_words,
         size=options.nbest,
         device=device_of(options.ngpu),
     )

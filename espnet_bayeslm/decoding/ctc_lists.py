@@ -21,6 +21,7 @@ from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.text_forms import WORDS_TO_CHOOSE
+from espnet_bayeslm.rescoring.near_texts import near_texts, with_phrases
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
@@ -200,6 +201,7 @@ def ctc_lists(
     lm_weight: float,
     bias: Optional[PathLike] = None,
     bias_weight: float = 1.0,
+    near_words: bool = False,
     size: int,
     device: str,
 ) -> Iterator[NBest]:
@@ -214,6 +216,7 @@ def ctc_lists(
         lm_weight: Weight of the LMs.
         bias: File of bias lists; None: there is none.
         bias_weight: Weight of each of their phrases.
+        near_words: True if texts with phrases in place of words that are near them are scored too.
         size: Hypotheses of a list, at most.
         device: Device of the LMs.
     """
@@ -243,11 +246,20 @@ def ctc_lists(
     best: List[Sequence[str]] = []
     with ctm_writer(options.ctm, options.frame_shift or 0.0) as add_times:
         for utt, log_probs, frames in utterances:
-            found = search(log_probs, bias=None if lists is None else lists.of(utt))[:size]
-            best.append(found[0].words)
+            own = None if lists is None else lists.of(utt)
+            found = search(log_probs, bias=own)[:size]
             if traced:
                 add_times(utt, WordTimes(frames.tolist(), tokens.words).of(found[0]))
-            yield NBest(utt, tuple(_hypothesis(text, score) for text in found))
+            rows = [(text.score, _hypothesis(text, score)) for text in found]
+            if near_words and own is not None:
+                hyps = [hypothesis for _, hypothesis in rows]
+                near = near_texts(hyps, own, normalised=_case(options).words, most=size)
+                for text in search.scored(log_probs, [*near], own):
+                    made = with_phrases(_hypothesis(text, score), near[text.words])
+                    rows.append((text.score, made))
+                rows.sort(key=lambda row: -row[0])
+            best.append(rows[0][1].words)
+            yield NBest(utt, tuple(hypothesis for _, hypothesis in rows))
     if mixture is not None:
         remedy = "Write tokens and LM in one case: --lower true, or another LM."
         mixture.check_words(best, remedy=remedy)
@@ -278,8 +290,12 @@ def _bias(path: Optional[PathLike], options: CTCOptions, tokens: CTCTokens) -> O
         return None
     assert options.logits is not None
     utts = [utt for utt, _ in read_logits(options.logits)]
-    steps = Normalization("lower" if options.lower else "")
-    return read_search_bias(path, tokens.words, steps, utts)
+    return read_search_bias(path, tokens.words, _case(options), utts)
+
+
+def _case(options: CTCOptions) -> Normalization:
+    """Normalization of phrases, which the search's words have already."""
+    return Normalization("lower" if options.lower else "")
 
 
 def _hypothesis(text: FoundText, phrase_score: str) -> Hypothesis:

@@ -14,13 +14,14 @@ import dataclasses
 import gc
 import math
 import threading
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from espnet_bayeslm.decoding.bias_search import BiasTree
 from espnet_bayeslm.decoding.ctc_beam import AM, BEST, Beam, LargeBeam
 from espnet_bayeslm.decoding.ctc_frames import FrameStep, Trace, steps_of
+from espnet_bayeslm.decoding.ctc_given import text_log_prob
 from espnet_bayeslm.decoding.ctc_small_beam import Hypotheses, SmallBeam
 from espnet_bayeslm.decoding.ctc_texts import MOST_BEGUN, Texts
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
@@ -124,6 +125,28 @@ class CTCSearch:
                 tree = BiasTree(bias, self._tokens.words) if bias else None
                 self._bias, self._fusion = bias, dataclasses.replace(self._fusion, bias=tree)
             return self._found(log_probs, start)
+
+    def scored(
+        self, log_probs: np.ndarray, texts: Sequence[Sequence[str]], bias: BiasList
+    ) -> List[FoundText]:
+        """Given texts as a search finds them, without a trace and a state of the LMs.
+
+        Args:
+            log_probs: Ln P of each token at each frame, (T, V).
+            texts: Words of each text.
+            bias: The utterance's bias list.
+        """
+        fusion, found = self._fusion, []
+        for words in texts:
+            am_score = text_log_prob(log_probs, words, self._tokens)
+            phrases = fusion.bias_weight * bias.total(words)
+            score, lm = am_score + phrases + sum(map(fusion.complete, words)), None
+            if fusion.mixture is not None:
+                lm = float(fusion.mixture.word_scores([words])[0].log_probs.sum())
+                score += fusion.lm_weight * lm
+            if math.isfinite(am_score):
+                found.append(FoundText(tuple(words), am_score, lm, phrases, score, None, None))
+        return found
 
     def _found(self, log_probs: np.ndarray, start: Optional[Any]) -> List[FoundText]:
         """Hypotheses of an utterance."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from types import SimpleNamespace
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
+import torch
 
 from espnet_bayeslm import register
 from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.loading.experiment import check_same_tokens, find_files
 from espnet_bayeslm.nbest.types import Hypothesis
+from espnet_bayeslm.recognisers.given_tokens import scores_of_tokens
+from espnet_bayeslm.rescoring.near_odds import Words
+from espnet_bayeslm.rescoring.near_texts import NearTexts, with_phrases
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
     PathLike,
@@ -39,6 +44,20 @@ def check_one_speaker(config: PathLike) -> None:
         )
 
 
+class FoundHypothesis(NamedTuple):
+    """A hypothesis of a search.
+
+    Attributes:
+        ids: Its tokens, without start and end.
+        total: Weighted sum of all scores.
+        hypothesis: Its words, and scores apart.
+    """
+
+    ids: Sequence[int]
+    total: float
+    hypothesis: Hypothesis
+
+
 class BeamSearch:
     """A recogniser of ESPnet's, with its beam search.
 
@@ -53,6 +72,7 @@ class BeamSearch:
 
     Attributes:
         lm: The LM; None without one.
+        near_texts: Further texts that are scored, to be set; None: there are none.
     """
 
     def __init__(
@@ -89,6 +109,7 @@ class BeamSearch:
         self.lm: Any = scorers.get("lm")
         self._ctc_weight, self._lm_weight = ctc_weight, lm_weight
         self.takes_bias = hasattr(self.lm, "set_bias")
+        self.near_texts: Optional[NearTexts] = None
         if self.lm is not None and self.takes_bias and bias_weight is not None and lm_weight:
             self.lm.bias_weight = bias_weight / lm_weight
         self.rate = _rate(self._search.asr_train_args)
@@ -105,7 +126,12 @@ class BeamSearch:
             samples: The recording.
             bias: Its bias list, where the LM is a fusion; None: the fusion's own.
         """
-        return [hypothesis for _, hypothesis in self._found(samples, bias)]
+        found = [*self._found(samples, bias)]
+        if self.near_texts is not None and bias is not None:
+            texts = self.near_texts([row.hypothesis for row in found], bias)
+            found += self._with_phrases(samples, texts, bias)
+            found.sort(key=lambda row: -row.total)
+        return [row.hypothesis for row in found]
 
     def set_weights(self, **weights: float) -> None:
         """Set weights of the search's parts, such as `lm` and `length_bonus`, that are not 0."""
@@ -116,16 +142,62 @@ class BeamSearch:
         self, samples: np.ndarray, bias: Optional[BiasList] = None
     ) -> Dict[Tuple[int, ...], Hypothesis]:
         """Hypotheses of a recording by their tokens, the best first; arguments as of a call."""
-        return {tuple(ids): hypothesis for ids, hypothesis in self._found(samples, bias)}
+        return {tuple(row.ids): row.hypothesis for row in self._found(samples, bias)}
 
-    def _found(
-        self, samples: np.ndarray, bias: Optional[BiasList]
-    ) -> Iterator[Tuple[Sequence[int], Hypothesis]]:
-        """Yield the tokens and the hypothesis of each result."""
+    def scored_tokens(
+        self, samples: np.ndarray, rows: Sequence[Sequence[int]], bias: Optional[BiasList] = None
+    ) -> List[FoundHypothesis]:
+        """Hypotheses of given tokens, without start and end, with the scores of a search.
+
+        Args:
+            samples: The recording.
+            rows: Token ids of each hypothesis.
+            bias: Its bias list, as of a call.
+        """
+        if self.takes_bias:
+            self.lm.set_bias(bias)
+        search, converter = self._search.beam_search, self._search.converter
+        found = []
+        every = scores_of_tokens(search, self._encoded(samples), rows)
+        for ids, scores in zip(rows, every, strict=True):
+            total = sum(search.weights[name] * score for name, score in scores.items())
+            text = self._search.tokenizer.tokens2text(converter.ids2tokens(ids))
+            hyp = SimpleNamespace(scores=scores, score=total)
+            found.append(FoundHypothesis(ids, total, self._hypothesis(text, None, ids, hyp)))
+        return found
+
+    def _with_phrases(
+        self, samples: np.ndarray, texts: Mapping[Words, Sequence[str]], bias: BiasList
+    ) -> Iterator[FoundHypothesis]:
+        """Yield hypotheses of texts, with their phrases beside them; of those that may be found."""
+        tokenizer, converter = self._search.tokenizer, self._search.converter
+        rows, phrases = [], []
+        for words, own in texts.items():
+            ids = converter.tokens2ids(tokenizer.text2tokens(" ".join(words)))
+            if getattr(converter, "unk_id", None) not in ids:
+                rows.append(ids)
+                phrases.append(own)
+        for row, own in zip(self.scored_tokens(samples, rows, bias), phrases, strict=True):
+            if np.isfinite(row.total):
+                yield row._replace(hypothesis=with_phrases(row.hypothesis, own))
+
+    @torch.no_grad()
+    def _encoded(self, samples: np.ndarray) -> torch.Tensor:
+        """Output of the encoder, (T, D)."""
+        search = self._search
+        speech = torch.tensor(samples, dtype=getattr(torch, search.dtype), device=search.device)
+        sizes = torch.tensor([len(samples)], device=search.device)
+        encoded, _ = search.asr_model.encode(speech=speech[None], speech_lengths=sizes)
+        # some encoders give what their inner layers heard, too
+        heard: torch.Tensor = encoded[0] if isinstance(encoded, tuple) else encoded
+        return heard[0]
+
+    def _found(self, samples: np.ndarray, bias: Optional[BiasList]) -> Iterator[FoundHypothesis]:
+        """Yield the hypotheses of a search."""
         if self.takes_bias:
             self.lm.set_bias(bias)
         for found in self._search(samples):
-            yield found[2], self._hypothesis(*found)
+            yield FoundHypothesis(found[2], float(found[3].score), self._hypothesis(*found))
 
     def _hypothesis(self, text: Optional[str], tokens: Any, ids: Any, hyp: Any) -> Hypothesis:
         # a hypothesis that had to end may hold the end as a word

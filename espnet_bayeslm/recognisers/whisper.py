@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.recognisers.recordings import installed
+from espnet_bayeslm.rescoring.near_texts import NearTexts, with_phrases
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.log import LOG
@@ -38,6 +39,7 @@ class WhisperSearch:
 
     Attributes:
         lm: `WordFusion` of the search, to be set; None: there is none.
+        near_texts: Further texts that are scored, to be set; None: there are none.
         tokenizer: The model's tokenizer.
     """
 
@@ -66,6 +68,7 @@ class WhisperSearch:
         self._model.eval().requires_grad_(False).to(device)
         self._size, self._token_rate, self._normalization = size, token_rate, normalization
         self.lm: Any = None
+        self.near_texts: Optional[NearTexts] = None
         self.tokenizer = self._processor.tokenizer
         self.rate = self._processor.feature_extractor.sampling_rate
         self.max_seconds = float(self._processor.feature_extractor.chunk_length)
@@ -104,7 +107,32 @@ class WhisperSearch:
                 f"no hypothesis of a recording of {len(samples) / self.rate:.1f} s ends within"
                 f" {limit} tokens. If its text has more, give a higher --token_rate."
             )
-        return self._hypotheses(tokens, self._log_probs(hidden, tokens))
+        log_probs = self._log_probs(hidden, tokens)
+        texts = self._processor.batch_decode(tokens, skip_special_tokens=True)
+        found = self._hypotheses(texts, log_probs)
+        if self.near_texts is None or bias is None:
+            return found
+        near = self.near_texts(found, bias)
+        if not near:
+            return found
+        written = [f" {' '.join(words)}" for words in near]
+        log_probs += self._log_probs(hidden, self._tokens_of(written))
+        made_of = {" ".join(words): phrases for words, phrases in near.items()}
+        return [
+            with_phrases(hyp, made_of[text]) if text in made_of else hyp
+            for hyp in self._hypotheses([*texts, *written], log_probs)
+            for text in (" ".join(hyp.words),)
+        ]
+
+    def _tokens_of(self, texts: Sequence[str]) -> torch.Tensor:
+        """Prompt, tokens and end of texts, (N, L), with ends in place of what is missing."""
+        import torch
+
+        end = self._model.config.eos_token_id
+        rows = self.tokenizer(texts, add_special_tokens=False).input_ids
+        size = 1 + max(map(len, rows))
+        ids = [[*self._prompt[0].tolist(), *row, *[end] * (size - len(row))] for row in rows]
+        return torch.tensor(ids, device=self._prompt.device)
 
     def _encoded(self, samples: np.ndarray) -> torch.Tensor:
         """Output of the encoder, (1, T, D)."""
@@ -113,9 +141,8 @@ class WhisperSearch:
         hidden: torch.Tensor = encode(features.input_features.to(self._prompt.device))[0]
         return hidden
 
-    def _hypotheses(self, tokens: torch.Tensor, log_probs: List[float]) -> List[Hypothesis]:
+    def _hypotheses(self, texts: Sequence[str], log_probs: Sequence[float]) -> List[Hypothesis]:
         """Hypotheses of token sequences, as the likeliest sequence writes each text."""
-        texts = self._processor.batch_decode(tokens, skip_special_tokens=True)
         found: Dict[Tuple[str, ...], Tuple[str, float]] = {}
         for log_prob, text in sorted(zip(log_probs, texts, strict=True), reverse=True):
             words = tuple(self._normalization.words(text.split()))

@@ -28,7 +28,7 @@ from espnet_bayeslm.evaluation.bias_lists import BiasList, BiasLists, read_bias
 from espnet_bayeslm.evaluation.biased_words import part_errors_of_list
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import Counting
-from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.feature_tuning import (
     AS_IT_CAME,
     TunedWeights,
@@ -115,12 +115,18 @@ def decoys_of(
     for own, counts, item in zip(features, errors, nbests, strict=True):
         of_utt = bias.of(item.utt)
         said = of_utt.said(refs[item.utt])
-        hyps = [hyp.rewriting for hyp in item.hypotheses]
-        kept = np.array([hyp is None or said.isdisjoint(hyp.phrases) for hyp in hyps])
+        kept = np.array([not _is_made_of(hyp, said, of_utt) for hyp in item.hypotheses])
         decoy = {**own, **bias_features(of_utt.without(said), item)}
         decoys.append({name: values[kept] for name, values in decoy.items()})
         decoy_errors.append(counts[kept])
     return dict(decoys=decoys, decoy_errors=decoy_errors, shares=weights)
+
+
+def _is_made_of(hyp: Hypothesis, said: FrozenSet[str], own: BiasList) -> bool:
+    """True if a phrase that was said has been put into a hypothesis, here or by its recogniser."""
+    if hyp.rewriting is not None:
+        return not said.isdisjoint(hyp.rewriting.phrases)
+    return NEAR in hyp.extra and not said.isdisjoint(own.held(hyp.words))
 
 
 class Guarded(NamedTuple):

@@ -1,6 +1,7 @@
 """Bias lists in the CTC search: per utterance, totals of whole texts, and what each finds."""
 
 import json
+import math
 import random
 
 import pytest
@@ -111,3 +112,26 @@ def test_options_of_bias_lists_that_have_no_meaning(folder, fails, tmp_path, cap
     assert "1 of the 1 phrases of the bias lists" in refused(bias=tmp_path / "names")
     nbest.main(command(folder, tmp_path / "out", bias=tmp_path / "names", lower="true"))
     assert "letters that no token has" not in caplog.text
+
+
+def test_near_words_have_the_scores_of_the_logits(folder, tmp_path):
+    """Phrases that no hypothesis has stand among the others, in the order of the totals."""
+    (tmp_path / "names").write_text("remoter\ntabled tea\n")
+    given = {"bias": tmp_path / "names", "bias_weight": 4, "ngram": folder / "3.arpa"}
+    given |= {"beam_size": 20, "lm_weight": 0.4, "word_bonus": 1, "max_oov_rate": 1}
+    nbest.main(command(folder, tmp_path / "plain", **given))
+    nbest.main(command(folder, tmp_path / "near", **given, near_words="true"))
+    scorer, plain = NgramScorer(folder / "3.arpa"), read(tmp_path / "plain")
+    for utt, hyps in read(tmp_path / "near").items():
+        new = [hyp for hyp in hyps if "near_words" in hyp.extra]
+        assert [hyp for hyp in hyps if hyp not in new] == [*plain[utt]] and new
+        bias, totals = BiasList([("remoter", None), ("tabled tea", None)]), []
+        for hyp in hyps:
+            (scores,) = scorer.word_scores([hyp.words])
+            assert hyp.lm_score == pytest.approx(scores.log_probs.sum(), abs=1e-4)
+            assert hyp.extra["bias_score"] == pytest.approx(4 * bias.total(hyp.words))
+            total = hyp.am_score + 0.4 * hyp.lm_score + hyp.extra["bias_score"]
+            unknown = sum(word in ("remoter", "tabled", "tea") for word in hyp.words)
+            totals.append(total + len(hyp.words) - unknown * 0.4 * 10 * math.log(10))
+        assert totals == pytest.approx(sorted(totals, reverse=True), abs=1e-3)
+        assert all(bias.held(hyp.words) for hyp in new)

@@ -13,10 +13,12 @@ import transformers
 from test_nbest_tool import audio, command, error
 
 from espnet_bayeslm.bin import nbest
+from espnet_bayeslm.decoding.generate import WordFusion
 from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.ngram.estimation import build_ngram
+from espnet_bayeslm.recognisers.recordings import read_samples
 from espnet_bayeslm.recognisers.whisper import FEWEST_TOKENS, WhisperSearch
 from espnet_bayeslm.scoring.ngram_scorer import NgramScorer
 
@@ -117,3 +119,20 @@ def test_hypotheses_that_do_not_end(model, caplog):
 )
 def test_bad_options(options, part, model, error):
     assert part in error("whisper", model=model, **options)
+
+
+def test_near_words_have_ln_p_by_the_model(model, audio, tmp_path):
+    """As of a search that finds the texts; capitals and marks around a phrase go."""
+    search = WhisperSearch(model, language="en", size=6, normalization=STEPS)
+    samples = read_samples(audio / "u1.flac")
+    search.lm = WordFusion(search.tokenizer, bias=[], normalize="lower,punct", bias_weight=2.0)
+    plain, bias = search(samples), BiasList([("zz", None)])
+    search.near_texts = lambda hyps, own: {("we", "zz"): ("zz",), plain[0].words: ("it",)}
+    found = search(samples, bias)
+    (new,) = [hyp for hyp in found if hyp.extra.get("near_words") == ["zz"]]
+    ids = search._tokens_of([" we zz"])
+    (log_prob,) = search._log_probs(search._encoded(samples), ids)
+    assert new.am_score == pytest.approx(log_prob, abs=1e-4)
+    assert new.extra["bias_score"] == 2.0
+    totals = [hyp.am_score + hyp.extra["bias_score"] for hyp in found]
+    assert totals == sorted(totals, reverse=True) and len(found) == len(plain) + 1
