@@ -64,10 +64,10 @@ def write_lists(path, sentences, *, format, num_scores=1, with_refs=True):
 
 
 def write_foreign_lists(folder, sentences):
-    """Write such lists as Whisper's, NeMo's and Vosk's."""
+    """Write such lists as the Hypotheses Paradise's, NeMo's and Vosk's."""
     texts = [[" ".join(words) for words in ((*s, "a"), s, s[:-1])] for s in map(tuple, sentences)]
     whisper = [{"input": hyps, "output": hyps[1]} for hyps in texts]
-    write(folder / "whisper.json", json.dumps(whisper))
+    write(folder / "hyporadise.json", json.dumps(whisper))
     scores = (-101.0, -102.0, -103.0)
     beams, manifest = [], []
     for n, hyps in enumerate(texts):
@@ -180,7 +180,7 @@ def test_commands_of_the_pages_run(workplace, python):
     assert (exp / "eval" / "lmwt.nn").read_text().count("\n") == 3 * 40
     for file in ("lmwt.nn", "text"):
         assert (exp / "eval" / file).read_text() == (exp / "by_two" / file).read_text()
-    for lists in ("whisper", "nemo", "vosk", "k2", "ctc"):
+    for lists in ("hyporadise", "nemo", "vosk", "k2", "ctc"):
         assert (exp / lists / "text").read_text().count("\n") == 30
 
 
