@@ -229,7 +229,8 @@ def read_nbest(
     """N-best lists of a file or folder, one by one.
 
     Memory holds one list and the ids. Some inputs are read whole: a Kaldi archive whose files
-    have different orders, an ESPnet job, NeMo's files, and a file of the Hypotheses Paradise or Vosk's.
+    have different orders, an ESPnet job, NeMo's files, and a file of Vosk's or of the
+    Hypotheses Paradise.
     Utterances come as the files have them; files of a folder by natural order (u2 before u10).
 
     Args:
