@@ -1,4 +1,4 @@
-"""setup.cfg: imports are declared, Pythons are those that are checked, CITATION.cff says the same."""
+"""setup.cfg: imports and Pythons are those of the package; CITATION.cff says the same."""
 
 import ast
 import configparser
@@ -92,5 +92,7 @@ def test_extras_of_dev_and_of_messages_exist():
     texts = [*(ROOT / "espnet_bayeslm").rglob("*.py"), *(ROOT / "docs").rglob("*.md")]
     texts += [ROOT / "README.md", *(ROOT / "egs2").rglob("*.md")]
     said = "\n".join(path.read_text() for path in texts)
-    named = {n for group in re.findall(r"espnet_bayeslm\[([\w,]+)\]", said) for n in group.split(",")}
+    named = {
+        n for group in re.findall(r"espnet_bayeslm\[([\w,]+)\]", said) for n in group.split(",")
+    }
     assert named and named <= EXTRAS.keys()
