@@ -96,3 +96,15 @@ def test_extras_of_dev_and_of_messages_exist():
         n for group in re.findall(r"espnet_bayeslm\[([\w,]+)\]", said) for n in group.split(",")
     }
     assert named and named <= EXTRAS.keys()
+
+
+def test_the_public_ci_runs_targets_of_the_makefile_on_each_python():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    jobs = workflow["jobs"].values()
+    runs = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    targets = set(re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert all(run.split()[0] == "make" and run.split()[1] in targets for run in runs)
+    assert {run.split()[1] for run in runs} == {"lint", "test", "wheel"}
+    oldest, newest = (int(version.removeprefix("3.")) for version in PYTHONS)
+    pythons = [f"3.{minor}" for minor in range(oldest, newest + 1)]
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == pythons
