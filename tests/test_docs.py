@@ -17,6 +17,7 @@ from pretrained.tiny_models import write_model
 from written_files import write
 
 from espnet_bayeslm.kernels import KERNELS
+from espnet_bayeslm.workflows.quickstart import SHIPPED, Demo, unpack
 
 ROOT = Path(__file__).parent.parent
 README, DOCS = ROOT / "README.md", ROOT / "docs"
@@ -153,10 +154,10 @@ for words in (shlex.split(line, comments=True) for line in sys.stdin):
 """
 
 
-def run_pages(python, folder, pages):
+def run_pages(python, folder, pages, before=""):
     """Run the pages' commands, and what they do in Python; what was printed."""
     # in one process, since each would import ESPnet anew
-    commands = "\n".join(block for page in pages for block in blocks(page, "bash"))
+    commands = before + "\n".join(block for page in pages for block in blocks(page, "bash"))
     commands = commands.replace("\\\n", " ")
     # a configuration's name means a tiny one here
     commands = re.sub(r"--config (\w+)( --size small)?", r"--config conf/\1.yaml", commands)
@@ -166,10 +167,31 @@ def run_pages(python, folder, pages):
     return printed + run(python, folder, "program.py")
 
 
-def test_commands_of_the_readme_run(workplace, python):
-    printed = run_pages(python, workplace, [README])
+DEMO = "exp/quickstart"
+DEMO_LMS = """
+bayeslm train --train_text train.txt --valid_text dev.txt --config bayes_transformer \
+    --exp exp/quickstart/bayes
+bayeslm ngram --text train.txt --order 3 --discount_fallback true --arpa exp/quickstart/3gram.arpa
+bayeslm interpolate --text dev.txt --lm exp/quickstart/bayes --ngram exp/quickstart/3gram.arpa \
+    --output exp/quickstart/weights/bayes_3gram.yaml
+"""
+
+
+def test_commands_of_the_readme_run_on_files_of_the_demo(workplace, corpus, python, monkeypatch):
+    """In their place are small ones, of the same names; the demo makes all of these."""
+    named = set(re.findall(rf"{DEMO}/[\w./]+", README.read_text()))
+    monkeypatch.chdir(workplace)
+    unpack(SHIPPED, Path(DEMO))
+    steps = [step for _, stage in Demo(Path(DEMO), 0).stages() for step in stage]
+    made = {str(path) for step in steps for path in step.outputs()}
+    assert len(named) == 5 and all(path in made or Path(path).is_file() for path in named)
+    for part, text in (("dev", "valid"), ("eval", "train")):
+        lines = (corpus / f"{text}.txt").read_text().splitlines()[:40]
+        sentences = [line.split()[1:] for line in lines]
+        write_lists(workplace / DEMO / "data" / f"{part}.jsonl", sentences, format="jsonl")
+    printed = run_pages(python, workplace, [README], DEMO_LMS)
     assert (workplace / "exp" / "eval" / "text").read_text().count("\n") == 40
-    assert "rescored" in printed
+    assert printed.count("\nrescored ") == 2
 
 
 def test_commands_of_the_pages_run(workplace, python):
@@ -188,7 +210,7 @@ def test_readme_is_short_and_has_the_table_of_the_quick_start():
     text = re.sub(r"<!--.*?-->", "", README.read_text(), flags=re.DOTALL)
     assert len(text.split()) <= 700
     found = [rows_of(page, "eval") for page in (README, DOCS / "quickstart.md")]
-    assert found[0] == found[1] and len(found[0]) == 4
+    assert found[0] == found[1] and len(found[0]) == 5
 
 
 def rows_of(page, first):

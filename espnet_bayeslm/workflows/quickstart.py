@@ -51,7 +51,7 @@ rates.
 HYPOTHESES = 3
 # A second one hardly lowers the perplexity (42.8 a token), and takes a minute
 SMALL_EPOCHS = 1
-SMALL_SYSTEM = f"SmolLM2 by bayeslm adapt + {BAYES}"
+SMALL_SYSTEM = f"SmolLM2, adapted + {BAYES}"
 # Of the lists, as us_bush_2005_1_0011: no address is in both parts
 ADDRESS = r"^[a-z]+_(.+)_\d+$"
 SMALL_EXPLANATION = f"""\
