@@ -25,6 +25,7 @@ README, DOCS = ROOT / "README.md", ROOT / "docs"
 FIRST = [DOCS / "howto" / name for name in ("train.md", "rescore.md")]
 PAGES = [*FIRST, *sorted({*DOCS.glob("**/*.md")} - {*FIRST})]
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *PAGES]
+GUIDES = [README, DOCS / "quickstart.md", *sorted((DOCS / "howto").glob("*.md"))]
 PACKAGE = ROOT / "espnet_bayeslm"
 TINY = {
     "bayes_lstm": {"unit": 8, "dropout_rate": 0.0},
@@ -211,6 +212,26 @@ def test_readme_is_short_and_has_the_table_of_the_quick_start():
     assert len(text.split()) <= 700
     found = [rows_of(page, "eval") for page in (README, DOCS / "quickstart.md")]
     assert found[0] == found[1] and len(found[0]) == 5
+
+
+def prose(page):
+    """Sentences of a page, without code, tables, headings and the targets of links."""
+    text = re.sub(r"<!--.*?-->|```.*?```|\$\$.*?\$\$", "", page.read_text(), flags=re.DOTALL)
+    lines = [line for line in text.splitlines() if not re.match(r"\s*(\||#|!\[|    )", line)]
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", "\n".join(lines))
+    text = re.sub(r"`[^`]*`", "CODE", text)
+    paragraphs = re.split(r"\n\s*\n|\n\s*(?:- |\d+\. )", text)
+    for paragraph in map(" ".join, map(str.split, paragraphs)):
+        yield from filter(None, re.split(r"(?<=[.!?:])\s+(?=[A-Z*`\[(\"_])", paragraph))
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name)
+def test_guides_have_short_sentences_and_few_figures(page):
+    sentences = [sentence.split() for sentence in prose(page)]
+    num_words = sum(map(len, sentences))
+    figures = [re.search(r"(?<![\w.])\d", word) for words in sentences for word in words]
+    assert num_words / len(sentences) <= 18
+    assert 100 * sum(map(bool, figures)) / num_words <= 3
 
 
 def rows_of(page, first):
