@@ -183,9 +183,10 @@ def test_commands_of_the_readme_run_on_files_of_the_demo(workplace, corpus, pyth
     named = set(re.findall(rf"{DEMO}/[\w./]+", README.read_text()))
     monkeypatch.chdir(workplace)
     unpack(SHIPPED, Path(DEMO))
-    steps = [step for _, stage in Demo(Path(DEMO), 0).stages() for step in stage]
+    stages = Demo(Path(DEMO), 0, Path("SmolLM2.gguf")).stages()
+    steps = [step for _, stage in stages for step in stage]
     made = {str(path) for step in steps for path in step.outputs()}
-    assert len(named) == 5 and all(path in made or Path(path).is_file() for path in named)
+    assert len(named) == 6 and all(path in made or Path(path).is_file() for path in named)
     for part, text in (("dev", "valid"), ("eval", "train")):
         lines = (corpus / f"{text}.txt").read_text().splitlines()[:40]
         sentences = [line.split()[1:] for line in lines]
