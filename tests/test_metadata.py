@@ -1,10 +1,12 @@
-"""setup.cfg: every import is declared, and what it says of Pythons is what the package checks."""
+"""setup.cfg: imports and Pythons are those of the package; CITATION.cff says the same."""
 
 import ast
 import configparser
 import re
 import sys
 from pathlib import Path
+
+import yaml
 
 from espnet_bayeslm.utils.espnet_versions import PYTHONS
 
@@ -70,3 +72,39 @@ def test_the_pythons_are_those_that_are_checked():
     assert list(map(int, named)) == [*range(oldest, newest + 1)]
     for name in ("Makefile", "README.md", "docs/quickstart.md"):
         assert f"Python {' to '.join(PYTHONS)}" in (ROOT / name).read_text()
+
+
+def test_the_citation_says_what_the_setup_says():
+    """Version and date are those of the last release (tests/test_docs.py)."""
+    citation, metadata = yaml.safe_load((ROOT / "CITATION.cff").read_text()), SETUP["metadata"]
+    assert citation["title"] == metadata["name"]
+    assert citation["abstract"] == metadata["description"]
+    assert [author["name"] for author in citation["authors"]] == [metadata["author"]]
+    assert citation["keywords"] == metadata["keywords"].split("\n")[1:]
+    assert citation["license"] == metadata["license"]
+    paper = metadata["project_urls"].strip().partition(" = ")[2]
+    assert citation["preferred-citation"]["url"] == paper
+
+
+def test_extras_of_dev_and_of_messages_exist():
+    within = {name for name in EXTRAS["dev"] if name.startswith("espnet_bayeslm[")}
+    assert within == {f"espnet_bayeslm[{name}]" for name in EXTRAS.keys() - {"dev"}}
+    texts = [*(ROOT / "espnet_bayeslm").rglob("*.py"), *(ROOT / "docs").rglob("*.md")]
+    texts += [ROOT / "README.md", *(ROOT / "egs2").rglob("*.md")]
+    said = "\n".join(path.read_text() for path in texts)
+    named = {
+        n for group in re.findall(r"espnet_bayeslm\[([\w,]+)\]", said) for n in group.split(",")
+    }
+    assert named and named <= EXTRAS.keys()
+
+
+def test_the_public_ci_runs_targets_of_the_makefile_on_each_python():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    jobs = workflow["jobs"].values()
+    runs = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    targets = set(re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert all(run.split()[0] == "make" and run.split()[1] in targets for run in runs)
+    assert {run.split()[1] for run in runs} == {"lint", "test", "wheel"}
+    oldest, newest = (int(version.removeprefix("3.")) for version in PYTHONS)
+    pythons = [f"3.{minor}" for minor in range(oldest, newest + 1)]
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == pythons

@@ -26,9 +26,10 @@ def run_demo(options: QuickstartOptions) -> None:
 
 TOOL = Tool(
     "quickstart",
-    "Text and 20-best lists that come with the package, to a 3-gram, a point-estimate LM and a"
-    " Bayesian LM, to a table of word error rates with intervals and tests, and a report: three"
-    " to five minutes on two cores. The same command goes on where it was stopped.",
+    "Text and 20-best lists that come with the package, to a 3-gram, a point-estimate LM, a"
+    " Bayesian LM and SmolLM2, if it is installed, to a table of word error rates with intervals"
+    " and tests, and a report: three to five minutes on two cores. The same command goes on where"
+    " it was stopped.",
     run_demo,
     QuickstartOptions,
     stopped=": the same command goes on from here",

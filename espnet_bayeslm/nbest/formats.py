@@ -66,13 +66,15 @@ READERS: Registry[Callable[[PathLike], Iterator[NBest]]] = Registry(
         "espnet": "espnet_bayeslm.nbest.kaldi:read_espnet",
         "srilm": "espnet_bayeslm.nbest.srilm:read_srilm",
         "jsonl": "espnet_bayeslm.nbest.json_lists:read_jsonl",
-        "whisper": "espnet_bayeslm.nbest.json_lists:read_whisper",
+        "hyporadise": "espnet_bayeslm.nbest.json_lists:read_hyporadise",
         "nemo": "espnet_bayeslm.nbest.nemo:read_nemo",
         "vosk": "espnet_bayeslm.nbest.json_lists:read_vosk",
         "beams": "espnet_bayeslm.nbest.json_lists:read_beams",
     },
     fault_of=lambda name, reader: "" if callable(reader) else f"it is {reader!r}, and no function",
 )
+FORMER_NAMES = {"whisper": "hyporadise"}
+"""Name of a format in older commands -> its name."""
 WRITERS: Dict[str, Callable[[Path], ContextManager[AddList]]] = {
     "kaldi": kaldi.kaldi_writer,
     "jsonl": jsonl_writer,
@@ -97,7 +99,12 @@ ROUNDING = 0.01
 NBEST_SIZE = 100
 """Hypotheses of a lattice, unless another number is asked for."""
 
-JSON_KEYS = {"hypotheses": "jsonl", "input": "whisper", "alternatives": "vosk", "beams": "nemo"}
+JSON_KEYS = {
+    "hypotheses": "jsonl",
+    "input": "hyporadise",
+    "alternatives": "vosk",
+    "beams": "nemo",
+}
 """Key of a list's JSON object -> format."""
 
 FOLDERS = ("kaldi", "espnet", "nemo")
@@ -119,6 +126,7 @@ def format_option(more: str = "") -> Any:
 
 def check_format(format: str) -> None:
     """Check that a format is known."""
+    format = FORMER_NAMES.get(format, format)
     if format not in LATTICE_READERS and format not in READERS:
         remedy = f"The formats are: {FormatNames()}."
         raise InputError(f"unknown N-best format {format!r}", remedy=remedy)
@@ -128,6 +136,7 @@ def format_of(path: PathLike, format: Optional[str] = None) -> str:
     """Format of lists or lattices: the one that is given, else the one that their files show."""
     if format:
         check_format(format)
+        format = FORMER_NAMES.get(format, format)
     if not Path(path).exists():
         raise InputError("no such file or folder", path=path)
     found = format or find_format(path)
@@ -220,7 +229,8 @@ def read_nbest(
     """N-best lists of a file or folder, one by one.
 
     Memory holds one list and the ids. Some inputs are read whole: a Kaldi archive whose files
-    have different orders, an ESPnet job, NeMo's files, and a file of Whisper's or Vosk's.
+    have different orders, an ESPnet job, NeMo's files, and a file of Vosk's or of the
+    Hypotheses Paradise.
     Utterances come as the files have them; files of a folder by natural order (u2 before u10).
 
     Args:

@@ -51,11 +51,11 @@ JSONL = (
     'Lines are {"utt": .., "hypotheses": [{"text": .., "am_score": .., "lm_score": ..}, ..],'
     ' "ref": ..}.'
 )
-WHISPER_IDS = ("id", "utt")
-WHISPER_KEYS = ("input", "output", "scores", "speaker", *WHISPER_IDS)
-WHISPER_SCORES = ("am_score", "score")
+HYPORADISE_IDS = ("id", "utt")
+HYPORADISE_KEYS = ("input", "output", "scores", "speaker", *HYPORADISE_IDS)
+HYPORADISE_SCORES = ("am_score", "score")
 """Keys of scores where there is no `scores`."""
-WHISPER = 'The file is [{"input": ["hypothesis", ..], "output": "reference"}, ..].'
+HYPORADISE = 'The file is [{"input": ["hypothesis", ..], "output": "reference"}, ..].'
 VOSK = (
     'Objects are {"alternatives": [{"text": .., "confidence": ..}, ..]}, as of SetMaxAlternatives.'
 )
@@ -322,21 +322,21 @@ def jsonl_writer(path: Path) -> Iterator[AddList]:
         yield add
 
 
-def _whisper_list(value: Any, name: str) -> NBest:
+def _hyporadise_list(value: Any, name: str) -> NBest:
     content = checked(value, "it", "an object")
     inputs = checked(content.get("input"), "input", LIST)
     texts = [_words(text, "a hypothesis") for text in inputs]
     key, scores = "scores", content.get("scores")
     if scores is None:
-        key = next((key for key in WHISPER_SCORES if isinstance(content.get(key), list)), key)
+        key = next((key for key in HYPORADISE_SCORES if isinstance(content.get(key), list)), key)
         scores = content.get(key)
     scores = [None] * len(texts) if scores is None else checked(scores, key, LIST)
     if len(scores) != len(texts):
         raise InputError(f"{len(texts)} hypotheses and {len(scores)} {key}")
     numbers = [_score(score, key) for score in scores]
-    utt = next((content[key] for key in WHISPER_IDS if content.get(key) is not None), name)
+    utt = next((content[key] for key in HYPORADISE_IDS if content.get(key) is not None), name)
     hyps = map(Hypothesis, texts, numbers)
-    return nbest_of(named(utt, "id"), hyps, content, keys=WHISPER_KEYS, ref="output")
+    return nbest_of(named(utt, "id"), hyps, content, keys=HYPORADISE_KEYS, ref="output")
 
 
 def _vosk_values(path: Path, remedy: str) -> Iterator[Value]:
@@ -386,6 +386,6 @@ def _reader(**options: Any) -> Callable[[PathLike], Iterator[NBest]]:
     return functools.update_wrapper(functools.partial(read_json_lists, **options), read_json_lists)
 
 
-read_whisper = _reader(parse=_whisper_list, remedy=WHISPER, values=_numbered)
+read_hyporadise = _reader(parse=_hyporadise_list, remedy=HYPORADISE, values=_numbered)
 read_vosk = _reader(parse=_vosk_list, remedy=VOSK, values=_vosk_values)
 read_beams = _reader(parse=_beams_list, remedy=BEAMS, values=_beams_values)

@@ -110,6 +110,7 @@ def load_causal_lm(
 
 def load_tokenizer(source: PathLike) -> Any:
     """Tokenizer of a pretrained LM that is no adapter, without the LM's weights."""
+    need("transformers", "a pretrained LM", source)
     from transformers import AutoTokenizer
 
     named, path = str(source), Path(str(source).removeprefix(PREFIX))
@@ -192,6 +193,7 @@ def _read(load: Callable[..., Any], named: str) -> Any:
             path=target,
             remedy="Give a folder with config.json, a .gguf file, or hf:ORGANISATION/MODEL.",
         )
+    need("transformers", "a pretrained LM", named)
     is_offline = path.exists() or os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")
     try:
         try:

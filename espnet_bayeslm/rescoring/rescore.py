@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 
 @dataclasses.dataclass(eq=False)
-class RescoredLists(Iterator):
+class RescoredLists(Iterator[RescoredList]):
     """An iterator of rescored lists.
 
     Attributes:

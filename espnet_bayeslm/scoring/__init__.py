@@ -1,6 +1,15 @@
 """ln p of tokens and words under an LM, interpolated or not, perplexity; no files are loaded."""
 
+from typing import TYPE_CHECKING
+
 from espnet_bayeslm.utils.imports import lazy_names
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.scoring.sequences import score_hypotheses as score_hypotheses
+    from espnet_bayeslm.scoring.sequences import token_log_probs as token_log_probs
+    from espnet_bayeslm.scoring.word_scores import END as END
+    from espnet_bayeslm.scoring.word_scores import WordScorer as WordScorer
+    from espnet_bayeslm.scoring.word_scores import WordScores as WordScores
 
 # defaults that command lines name: their help needs no torch
 MAX_TOKENS = 8192

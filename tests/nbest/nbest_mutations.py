@@ -46,7 +46,7 @@ JSONL = {
     '{"utt": "b_01", "hypotheses": [{"text": "x"}, {"text": "x-1 yes"}]}\n'
     '{"utt": "é", "hypotheses": [{"text": "-1", "am_score": 0.0, "graph_score": 0.001}]}\n',
 }
-WHISPER = {
+HYPORADISE = {
     "a.json": '[{"input": ["well i\'m 3", ""], "output": "well", "id": "a-1"},\n'
     ' {"input": ["x", "x-1 yes"], "am_score": [-1.5, -2], "score": [1]}\n]\n',
     "b.json": '{"input": ["é"], "scores": [-1]}\n{"input": ["-1"], "output": null}',
@@ -143,7 +143,7 @@ def _kinds(texts):
 KINDS = _kinds(
     {
         **{"kaldi": KALDI, "espnet": ESPNET, "srilm": SRILM, "jsonl": JSONL},
-        **{"whisper": WHISPER, "nemo": NEMO, "vosk": VOSK, "beams": BEAMS},
+        **{"hyporadise": HYPORADISE, "nemo": NEMO, "vosk": VOSK, "beams": BEAMS},
         **{"htk": HTK, "kaldi_lattice": KALDI_LATTICE},
     }
 )

@@ -234,7 +234,7 @@ def test_the_formats_are_listed_and_documented():
     assert WRITERS.keys() == HOLDS.keys()
     for function in (*READERS.values(), *WRITERS.values()):
         assert "Raises" in inspect.getdoc(function)
-    known = "'sphinx'.*kaldi, espnet, srilm, jsonl, whisper, nemo, vosk, beams"
+    known = "'sphinx'.*kaldi, espnet, srilm, jsonl, hyporadise, nemo, vosk, beams"
     with pytest.raises(InputError, match=f"unknown N-best format {known}"):
         read_nbest("lists", "sphinx")
     with pytest.raises(InputError, match=r"not written in the format 'srilm'.*: kaldi, jsonl"):
@@ -305,7 +305,7 @@ def test_other_names_that_say_it(tmp_path):
     write_files(tmp_path, {"e.jsonl": "", "f.jsonl.gz": b"", "g.jsonl": '{"input": ["a"]}'})
     found = {path.name: find_format(path) for path in tmp_path.iterdir()}
     expected = {"a.lat": "htk", "b.lat.gz": None, "c.lat": "kaldi_lattice", "d.json": "jsonl"}
-    expected |= {"e.jsonl": "jsonl", "f.jsonl.gz": "jsonl", "g.jsonl": "whisper"}
+    expected |= {"e.jsonl": "jsonl", "f.jsonl.gz": "jsonl", "g.jsonl": "hyporadise"}
     assert found == expected
     # of what begins with `sweep` only a rescoring's own file is no list
     write_files(tmp_path, {"lists/sweep.u.jsonl": files["d.json"], "lists/sweep.json": "{}"})
@@ -362,7 +362,7 @@ def test_the_example_is_read(format, tmp_path):
     assert nbest.utt == "u1"
     words = [" ".join(hyp.words) for hyp in nbest.hypotheses]
     assert words == ["it is a test", "it's a test"]
-    if format != "whisper":
+    if format != "hyporadise":
         scores = [hyp.am_score for hyp in nbest.hypotheses]
         assert scores == pytest.approx([-3.5, -4.0], abs=1e-3 * math.log(10))
     if format in ("jsonl", "kaldi", "srilm", "beams"):

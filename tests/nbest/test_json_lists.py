@@ -11,7 +11,7 @@ from espnet_bayeslm.nbest.json_lists import json_items
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 
-WHISPER = [
+HYPORADISE = [
     {"input": ["it's a test", "it is a test"], "output": "it is a test"},
     {"input": ["hello"], "output": "", "dataset": "cv"},
 ]
@@ -41,16 +41,18 @@ def write_nemo_files(folder, beams=BEAMS, manifest=MANIFEST, name="preds_out_wid
     (folder / "test_manifest.json").write_text(lines(*manifest))
 
 
-def test_whisper(tmp_path):
-    (tmp_path / "test_cv.json").write_text(json.dumps(WHISPER, indent=2))
+@pytest.mark.parametrize("format", ["hyporadise", "whisper", None])
+def test_hyporadise(format, tmp_path):
+    """Also by the name that it had, and by its contents."""
+    (tmp_path / "test_cv.json").write_text(json.dumps(HYPORADISE, indent=2))
     test = hyp("it is a test")
-    assert read(tmp_path / "test_cv.json", "whisper") == [
+    assert read(tmp_path / "test_cv.json", format) == [
         NBest("test_cv-000001", (hyp("it's a test"), test), test.words),
         NBest("test_cv-000002", (hyp("hello"),), (), extra={"dataset": "cv"}),
     ]
 
 
-WHISPER_SCORES = [
+HYPORADISE_SCORES = [
     {"scores": [-1.5, -2]},
     {"score": [-1.5, -2]},
     {"am_score": [-1.5, -2], "score": [-7, -8]},
@@ -59,10 +61,10 @@ WHISPER_SCORES = [
 ]
 
 
-@pytest.mark.parametrize("keys", WHISPER_SCORES)
-def test_whisper_scores_have_several_names_and_keep_them(keys, tmp_path):
+@pytest.mark.parametrize("keys", HYPORADISE_SCORES)
+def test_hyporadise_scores_have_several_names_and_keep_them(keys, tmp_path):
     (tmp_path / "a.json").write_text(json.dumps([{"input": ["a", "b"], **keys}]))
-    (found,) = read_nbest(tmp_path / "a.json", "whisper")
+    (found,) = read_nbest(tmp_path / "a.json", "hyporadise")
     assert [hyp.am_score for hyp in found.hypotheses] == [-1.5, -2]
     assert found.extra == {key: value for key, value in keys.items() if key != "scores"}
 
@@ -259,7 +261,7 @@ def test_recordings_and_starts(tmp_path, caplog):
     "format, text",
     [
         ("jsonl", {"utt": 7, "hypotheses": ["a"], "speaker": 1, "recording": 2}),
-        ("whisper", {"id": 7, "input": ["a"], "speaker": 1}),
+        ("hyporadise", {"id": 7, "input": ["a"], "speaker": 1}),
         ("vosk", {"utt": 7, "alternatives": [{"text": "a", "confidence": -1}], "speaker": 1}),
         ("nemo", {"audio_filepath": "a.wav", "utt": 7, "beams": [["a", -1]], "speaker": 1}),
     ],
@@ -355,7 +357,7 @@ BAD_LINES = [
     (["[" * 10**6], r":1: brackets are nested too deeply"),
 ]  # fmt: skip
 BAD = {
-    "whisper": [
+    "hyporadise": [
         ("{", r"a.json:1: not JSON"),
         ("[]", r"a.json: no utterances"),
         ('[{"input": ["a"]}]\nx', r"a.json:1: not JSON \(',' or the end"),

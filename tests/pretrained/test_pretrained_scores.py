@@ -441,13 +441,17 @@ def test_what_cannot_be_loaded(source, message, tmp_path, monkeypatch):
     assert not is_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize("package, file", [("gguf", "lm.gguf"), ("peft", "adapter_config.json")])
+@pytest.mark.parametrize(
+    "package, file",
+    [("gguf", "lm.gguf"), ("peft", "adapter_config.json"), ("transformers", "config.json")],
+)
 def test_missing_packages(package, file, tmp_path, monkeypatch):
     """They are named before anything is read."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
     (tmp_path / file).write_text("{}")
     source = tmp_path / file if package == "gguf" else tmp_path
-    with pytest.raises(InputError, match=f"needs the package {package}"):
+    remedy = r"pip install 'espnet_bayeslm\[pretrained\]'"
+    with pytest.raises(InputError, match=rf"needs the package {package}\. Install it: {remedy}"):
         load_causal_lm(source)
 
 
