@@ -12,6 +12,7 @@ from typing import Any, Callable, Iterator, List, Optional, Tuple
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from espnet_bayeslm.kernels import has_kernel
@@ -86,13 +87,18 @@ def has_onednn(dtype: torch.dtype) -> bool:
     return True
 
 
+def uses_onednn(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """True if oneDNN multiplies a b^T, (M, K), (N, K) -> (M, N)."""
+    is_large = a.device.type == "cpu" and a.numel() * len(b) >= LARGE_PRODUCT
+    return is_large and has_onednn(a.dtype)
+
+
 def multiply(a: torch.Tensor, b: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
     """Product a b^T + bias, without gradients, (M, K), (N, K), (N,) -> (M, N), all of one type.
 
     On a CPU large ones by oneDNN, which needs a tenth to a third less time than `torch.mm`.
     """
-    is_large = a.device.type == "cpu" and a.numel() * len(b) >= LARGE_PRODUCT
-    if not (is_large and has_onednn(a.dtype)):
+    if not uses_onednn(a, b):
         y = a @ b.t()
         return y if bias is None else y.add_(bias)
     # the gradient of a sum is one number, repeated: oneDNN reads it hundreds of times slower
@@ -101,6 +107,27 @@ def multiply(a: torch.Tensor, b: torch.Tensor, bias: Optional[torch.Tensor] = No
         # torch copies the first matrix for oneDNN, and the smaller one is copied sooner
         return torch.ops.mkldnn._linear_pointwise(b, a, None, *NO_FUNCTION).t().contiguous()
     return torch.ops.mkldnn._linear_pointwise(a, b, bias, *NO_FUNCTION)
+
+
+class _Linear(torch.autograd.Function):
+    """`linear` by `multiply`."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        return multiply(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        wants_x, wants_weight, wants_bias = ctx.needs_input_grad
+        rows = grad.flatten(0, -2)
+        d_x = multiply(rows, weight.t()).view(x.shape) if wants_x else None
+        d_weight = weight_gradient(rows, x) if wants_weight else None
+        return d_x, d_weight, rows.sum(0) if wants_bias else None
 
 
 def _fast_linear(
@@ -114,6 +141,9 @@ def _fast_linear(
     is_large = weight.numel() >= KEEP_SIZE and weight.device.type == "cpu"
     keeps = search is not None and is_large and isinstance(weight, nn.Parameter)
     differs = torch.is_autocast_enabled(x.device.type) or x.dtype != weight.dtype
+    if torch.is_grad_enabled() and not differs and uses_onednn(x.flatten(0, -2), weight):
+        found: torch.Tensor = _Linear.apply(x, weight, bias)
+        return found
     if torch.is_grad_enabled() or not (many or keeps) or differs:
         return F.linear(x, weight, bias)
     rows = x.reshape(-1, x.size(-1))

@@ -8,6 +8,7 @@ activation function, whose coefficient then starts at 1, and the identity where 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -62,6 +63,83 @@ TERMS: Dict[str, Term] = {
 }
 
 
+class Mixture:
+    """The function f(x) = sum_j lambda_j phi_j(x) (Eq. 25), and its derivatives.
+
+    Args:
+        coefficients: lambda, (J, units).
+        basis: Names of phi.
+    """
+
+    def __init__(self, coefficients: torch.Tensor, basis: Sequence[str]):
+        self.coefficients, self.basis = coefficients, basis
+        self.terms = [TERMS[name] for name in basis]
+        # no tensor of numbers, which would go from the host to the device
+        pairs = list(zip(coefficients.detach(), self.terms, strict=True))
+        self.factors = [row * term.scale for row, term in pairs]
+        first, *others = [row * term.offset for row, term in pairs]
+        self.offset = sum(others, first)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """f(x), (..., units); autograd knows its gradients."""
+        return mixture(x, self.coefficients, self.basis)
+
+    def value(self, x: torch.Tensor, out: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """f(x), (N, units), without autograd."""
+        total: Any = self.offset
+        for term, row in zip(self.terms, self.factors, strict=True):
+            total = torch.addcmul(total, term.psi(x), row, out=out)
+        return total
+
+    def slope(self, x: torch.Tensor) -> torch.Tensor:
+        """f'(x), (..., units)."""
+        rows = x.reshape(-1, x.size(-1))
+        found = torch.zeros_like(rows)
+        for part, out in zip(_chunks(rows), _chunks(found), strict=True):
+            self._add(part, slope=out)
+        return found.view(x.shape)
+
+    def gradient(self, upper: torch.Tensor, x: torch.Tensor, y: torch.Tensor, out: Any) -> None:
+        """Gradient of x, from the gradient `upper` of the value y."""
+        torch.mul(self.slope(x), upper, out=out)
+
+    def sums(
+        self, x: torch.Tensor, upper: torch.Tensor, of_x: Optional[torch.Tensor] = None
+    ) -> torch.Tensor:
+        """Gradient of the coefficients, from the gradient `upper` of f(x).
+
+        The gradient of x goes to `of_x`, if given: zeros, (N, units).
+        """
+        rows, uppers = (tensor.reshape(-1, x.size(-1)) for tensor in (x, upper))
+        # sums over all tokens, which bfloat16 does not hold
+        exact = torch.promote_types(x.dtype, torch.float32)
+        found = torch.zeros_like(self.coefficients, dtype=exact)
+        outs: Any = itertools.repeat(None) if of_x is None else _chunks(of_x)
+        for part, up, out in zip(_chunks(rows), _chunks(uppers), outs, strict=False):
+            self._add(part, out, found, up)
+            if out is not None:
+                out.mul_(up)
+        for term, total in zip(self.terms, found, strict=True):
+            if term.offset:
+                total.add_(uppers.sum(0, dtype=exact), alpha=term.offset)
+        return found.to(x.dtype)
+
+    def _add(
+        self,
+        x: torch.Tensor,
+        slope: Optional[torch.Tensor] = None,
+        sums: Optional[torch.Tensor] = None,
+        upper: Any = None,
+    ) -> None:
+        """Add to what is given, each basis function computed once; x is (N, units)."""
+        for n, (term, row) in enumerate(zip(self.terms, self.factors, strict=True)):
+            y = term.psi(x)
+            if slope is not None:
+                slope.add_(term.gradient(row.expand_as(x), x, y))
+            if sums is not None:
+                sums[n].add_(y.mul_(upper).sum(0, dtype=sums.dtype), alpha=term.scale)
+
+
 class _Mixture(torch.autograd.Function):
     """`mixture` in chunks of rows, keeping nothing for the backward pass but its input."""
 
@@ -70,39 +148,20 @@ class _Mixture(torch.autograd.Function):
         ctx: Any, x: torch.Tensor, coefficients: torch.Tensor, basis: Sequence[str]
     ) -> torch.Tensor:
         ctx.save_for_backward(x, coefficients)
-        ctx.terms = [TERMS[name] for name in basis]
+        ctx.basis, function = basis, Mixture(coefficients, basis)
         rows = x.reshape(-1, x.size(-1))
         result = torch.empty_like(rows)
-        # no tensor of numbers, which would go from the host to the device
-        pairs = list(zip(coefficients, ctx.terms, strict=True))
-        factors = [row * term.scale for row, term in pairs]
-        first, *others = [row * term.offset for row, term in pairs]
-        offset = sum(others, first)
         for part, out in zip(_chunks(rows), _chunks(result), strict=True):
-            total = offset
-            for term, row in zip(ctx.terms, factors, strict=True):
-                total = torch.addcmul(total, term.psi(part), row, out=out)
+            function.value(part, out=out)
         return result.view(x.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
         x, coefficients = ctx.saved_tensors
-        rows, uppers = (tensor.reshape(-1, x.size(-1)) for tensor in (x, grad))
-        slopes = torch.zeros_like(rows)
-        # sums over all tokens, which bfloat16 does not hold
-        exact = torch.promote_types(x.dtype, torch.float32)
-        totals = torch.zeros_like(coefficients, dtype=exact)
-        for part, upper, out in zip(*map(_chunks, (rows, uppers, slopes)), strict=True):
-            for term, row, total in zip(ctx.terms, coefficients, totals, strict=True):
-                y = term.psi(part)
-                out.add_(term.gradient((row * term.scale).expand_as(part), part, y))
-                total.add_(y.mul_(upper).sum(0, dtype=exact), alpha=term.scale)
-            out.mul_(upper)
-        for term, total in zip(ctx.terms, totals, strict=True):
-            if term.offset:
-                total.add_(uppers.sum(0, dtype=exact), alpha=term.offset)
-        return slopes.view(x.shape), totals.to(x.dtype), None
+        of_x = torch.zeros_like(x, memory_format=torch.contiguous_format)
+        sums = Mixture(coefficients, ctx.basis).sums(x, grad, of_x.view(-1, x.size(-1)))
+        return of_x, sums, None
 
 
 def _chunks(rows: torch.Tensor) -> Tuple[torch.Tensor, ...]:
@@ -142,9 +201,9 @@ class Process(NamedTuple):
     basis: Tuple[str, ...]
     native: Optional[str]
 
-    def __call__(self, x: torch.Tensor, coefficients: torch.Tensor) -> torch.Tensor:
-        """sum_j lambda_j phi_j(x), (..., units); the coefficients are (J, units)."""
-        return mixture(x, coefficients, self.basis)
+    def function(self, coefficients: torch.Tensor) -> Mixture:
+        """Function x -> sum_j lambda_j phi_j(x); the coefficients are (J, units)."""
+        return Mixture(coefficients, self.basis)
 
     def start(self, units: int) -> torch.Tensor:
         """Coefficients (J, units) of the function that it starts as: 1 for the native, else 0."""
@@ -224,4 +283,4 @@ class GPActivation(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map (..., units) to (..., units)."""
-        return self.process(x, self.gp_coefficients)
+        return mixture(x, self.gp_coefficients, self.process.basis)

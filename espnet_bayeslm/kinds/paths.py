@@ -18,7 +18,8 @@ from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.kinds.gp import GPActivation
 from espnet_bayeslm.kinds.variational import LatentOutput
 from espnet_bayeslm.layers.linear import Linear
-from espnet_bayeslm.layers.lstm import ACTIVATIONS, GATES, LSTM, WHOLE, GatePath, Loop, Whole
+from espnet_bayeslm.layers.lstm import LSTM
+from espnet_bayeslm.layers.lstm_loop import ACTIVATIONS, GATES, WHOLE, GatePath, Loop, Whole
 from espnet_bayeslm.utils.errors import InputError
 
 # What the names of a super-network's own parameters and modules begin with.
@@ -144,6 +145,7 @@ class MixedLatent(Mixed, LatentOutput):
 class MixedLoop(Loop):
     """Loop of a layer with paths."""
 
+    has_paths = True
     lstm: MixedLSTM
 
     def path(self, kind: str, position: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 import torch
 import torch.nn.functional as F
@@ -15,161 +15,9 @@ from espnet_bayeslm.bayes.posterior import is_random, refuse_mean
 from espnet_bayeslm.bayes.weights import Function
 from espnet_bayeslm.kernels import has_kernel
 from espnet_bayeslm.kernels.product import has_onednn, linear, product
+from espnet_bayeslm.layers.lstm_loop import GATES, NATIVE, WHOLE, Loop, State, lstm_loop
 
-# In the order of torch's rows: i, f, g, o.
-GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-# Positions on the input of all gates, and the suffix of their weights.
-WHOLE = {"hidden_input": "hh", "layer_input": "ih"}
-# Position -> activation function that a Gaussian process replaces; None where an LSTM is linear.
-NATIVE = {
-    "input_gate": "sigmoid",
-    "forget_gate": "sigmoid",
-    "cell_input": "tanh",
-    "output_gate": "sigmoid",
-    "cell_state": None,
-    "hidden_input": None,
-    "layer_input": None,
-}
-State = Tuple[torch.Tensor, torch.Tensor]
-UnitFunction = Callable[[torch.Tensor], torch.Tensor]
-# W and b of the part of the gates that comes from h_{t-1} or x_t, and the Gaussian process that is
-# added to u = W x + b, if any: (x, u) -> sum_j lambda_j phi_j(u), (..., PH).
-Whole = Tuple[
-    torch.Tensor, torch.Tensor, Optional[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]
-]
-ACTIVATIONS: Dict[str, UnitFunction] = {
-    gate: torch.tanh if NATIVE[gate] == "tanh" else torch.sigmoid for gate in GATES
-}
-
-
-class GatePath(NamedTuple):
-    """One way to compute a gate.
-
-    Attributes:
-        gate: Number of the gate in `GATES`.
-        function: Activation function or Gaussian process.
-        share: Share of its value in the gate, (); None: the value is the gate.
-        owner: Module with the path's rows of `PARAMETERS`; None: the LSTM's own rows.
-    """
-
-    gate: int
-    function: UnitFunction
-    share: Optional[torch.Tensor] = None
-    owner: Any = None
-
-
-class Loop:
-    """The functions of layer k's (from 0) loop over time, with Gaussian processes (Eq. 4-9, 26)."""
-
-    def __init__(self, lstm: LSTM, k: int):
-        self.lstm, self.k = lstm, k
-        self.paths = self.gate_paths()
-        self.input, self.hidden = self.whole("layer_input"), self.whole("hidden_input")
-        self.cell_process = self.process("cell_state")
-        if self.cell_process is not None:
-            names = (f"gp_{name}_cell_state_l{k}" for name in ("weight", "bias"))
-            self.cell_weights = [getattr(lstm, name) for name in names]
-
-    def gate_paths(self) -> List[GatePath]:
-        """Paths of all gates: those with the LSTM's own rows, in the order of `GATES`, and more."""
-        functions = (self.process(gate) or ACTIVATIONS[gate] for gate in GATES)
-        return [GatePath(number, function) for number, function in enumerate(functions)]
-
-    def by_path(self, x: torch.Tensor, dim: int = -1) -> torch.Tensor:
-        """Each gate's values for all of its paths, (..., 4H) -> (..., PH)."""
-        parts = x.chunk(len(GATES), dim=dim)
-        further = [parts[path.gate] for path in self.paths[len(GATES) :]]
-        return torch.cat([x, *further], dim=dim) if further else x
-
-    def rows(self, parameter: str) -> torch.Tensor:
-        """Rows of a parameter for all paths of the gates, (PH, ...)."""
-        own = getattr(self.lstm, f"{parameter}_l{self.k}")
-        further = [getattr(path.owner, parameter) for path in self.paths[len(GATES) :]]
-        if not further:
-            return own
-        # Torch keeps a concatenation's gradients as views of one tensor, and clipping would scale
-        # twice what the parameters of two that are added, the biases, have between them. A
-        # product's gradient has a memory of its own.
-        return torch.cat([1.0 * part for part in (own, *further)])
-
-    def coefficients(self, position: str) -> torch.Tensor:
-        """Coefficients of a Gaussian process, (J, units)."""
-        return getattr(self.lstm, f"gp_coefficients_{position}_l{self.k}")
-
-    def process(self, position: str, *, for_paths: bool = False) -> Optional[UnitFunction]:
-        """Function u -> sum_j lambda_j phi_j(u) of a position; None without a process."""
-        process = self.lstm.processes.get(f"{position}_l{self.k}")
-        if process is None:
-            return None
-        found = self.coefficients(position)
-        return functools.partial(process, coefficients=self.by_path(found) if for_paths else found)
-
-    def whole(self, position: str) -> Whole:
-        """Weight (PH, ...), bias (PH,) and process of a position on the input of all gates."""
-        process, suffix = self.process(position, for_paths=True), WHOLE[position]
-        added = None if process is None else lambda x, u: process(u)
-        return self.rows(f"weight_{suffix}"), self.rows(f"bias_{suffix}"), added
-
-    def gates_in(self, x: torch.Tensor) -> torch.Tensor:
-        """Part of the gates that the inputs (L, B, M) and the biases make, (L, B, PH)."""
-        (weight, bias, process), (_, recurrent, is_apart) = self.input, self.hidden
-        # without a process on it the recurrent bias is added once, for all steps
-        if process is None:
-            return linear(x, weight, bias if is_apart else bias + recurrent)
-        u = linear(x, weight, bias)
-        found = u + process(x, u)
-        return found if is_apart else found + recurrent
-
-    def recurrent_part(self, h: torch.Tensor) -> torch.Tensor:
-        """Recurrent part of the gates: u = W h, or f(u) = u + sum_j lambda_j phi_j(u) (h-Gate)."""
-        weight, bias, process = self.hidden
-        if process is None:
-            return F.linear(h, weight)
-        u = F.linear(h, weight, bias)  # (B, PH)
-        return u + process(h, u)
-
-    def gates(self, pre: torch.Tensor) -> List[torch.Tensor]:
-        """Input gate, forget gate, cell input and output gate (Eq. 5, 4, 6, 7), (B, H) each.
-
-        A gate of several paths is the mean of their values, weighted by their shares (Eq. 35).
-        """
-        gates: List[torch.Tensor] = []
-        for path, x in zip(self.paths, pre.chunk(len(self.paths), dim=1), strict=True):
-            value = path.function(x)
-            value = value if path.share is None else path.share * value
-            if path.owner is None:
-                gates.append(value)
-            else:
-                gates[path.gate] = gates[path.gate] + value
-        return gates
-
-    def cell_part(self, c: torch.Tensor) -> torch.Tensor:
-        """Factor of the forget gate: c, or f(c) = c + sum_j lambda_j phi_j(V c + b) (c-Gate)."""
-        if self.cell_process is None:
-            return c
-        return c + self.cell_process(F.linear(c, *self.cell_weights))
-
-
-def lstm_loop(loop: Loop, gates_in: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
-    """An LSTM layer over L steps (Eq. 4-9), with Gaussian processes.
-
-    Args:
-        loop: The layer's functions.
-        gates_in: Theta [x_t, 1] of all paths of the gates, (L, B, PH); of an ordinary LSTM P is 4.
-        state: h and c before the first step, (B, H).
-
-    Returns:
-        h_t (L, B, H); h and c after the last step, (B, H).
-    """
-    h, c = state
-    hiddens = []
-    for of_input in gates_in:
-        i, f, g, o = loop.gates(of_input + loop.recurrent_part(h))  # of Theta [x_t, h_{t-1}, 1]
-        c = f * loop.cell_part(c) + i * g  # Eq. 8
-        h = o * torch.tanh(c)  # Eq. 9
-        hiddens.append(h)
-    return torch.stack(hiddens), (h, c)
 
 
 def gate_weights(gates: Sequence[str], gate: str) -> Tuple[Weights, ...]:

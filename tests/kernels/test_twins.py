@@ -17,6 +17,8 @@ from torch import nn
 from espnet_bayeslm import kernels
 from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.kinds import gp
+from espnet_bayeslm.layers.lstm import LSTM
+from espnet_bayeslm.layers.lstm_loop import NATIVE, Loop
 from espnet_bayeslm.lm import BayesESPnetLM
 from espnet_bayeslm.lm import tree as tree_module
 from espnet_bayeslm.lm.tree import TreeAttention, build_tree
@@ -98,6 +100,20 @@ def a_mixture(f):
     return f(x, coefficients, basis), [x, coefficients]
 
 
+def a_loop(f):
+    units, batch, steps = size(), size(), size()
+    layer = LSTM(3, units, 1)
+    for position in (p for p in NATIVE if p != "layer_input" and torch.rand(()) < 0.5):
+        layer.add_process(f"{position}_l0", gp.Process(gp.BASIS, NATIVE[position]))
+    for parameter in layer.double().parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    gates_in, h, c = rand(steps, batch, 4 * units), rand(batch, units), rand(batch, units)
+    loop = Loop(layer, 0)
+    # the kernel overwrites its argument
+    outputs, state = f(loop, 1.0 * gates_in, (h, c))
+    return (outputs, *state), [gates_in, h, c, *loop.parameters()]
+
+
 def a_tree(f):
     tree, _ = make_tree(length=20, num=20)
     rnn = nn.LSTM(4, 5, num_layers=2, batch_first=True).double()
@@ -115,6 +131,7 @@ CASES = {
     "draw_weights": a_draw,
     "feed_forward": a_feed_forward,
     "linear": a_linear,
+    "lstm_loop": a_loop,
     "mixture": a_mixture,
     "product": a_product,
     "run_tree": a_tree,
