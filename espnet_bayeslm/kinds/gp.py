@@ -63,7 +63,7 @@ TERMS: Dict[str, Term] = {
 }
 
 
-class Mixture:
+class GPFunction:
     """The function f(x) = sum_j lambda_j phi_j(x) (Eq. 25), and its derivatives.
 
     Args:
@@ -148,7 +148,7 @@ class _Mixture(torch.autograd.Function):
         ctx: Any, x: torch.Tensor, coefficients: torch.Tensor, basis: Sequence[str]
     ) -> torch.Tensor:
         ctx.save_for_backward(x, coefficients)
-        ctx.basis, function = basis, Mixture(coefficients, basis)
+        ctx.basis, function = basis, GPFunction(coefficients, basis)
         rows = x.reshape(-1, x.size(-1))
         result = torch.empty_like(rows)
         for part, out in zip(_chunks(rows), _chunks(result), strict=True):
@@ -160,7 +160,7 @@ class _Mixture(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
         x, coefficients = ctx.saved_tensors
         of_x = torch.zeros_like(x, memory_format=torch.contiguous_format)
-        sums = Mixture(coefficients, ctx.basis).sums(x, grad, of_x.view(-1, x.size(-1)))
+        sums = GPFunction(coefficients, ctx.basis).sums(x, grad, of_x.view(-1, x.size(-1)))
         return of_x, sums, None
 
 
@@ -201,9 +201,9 @@ class Process(NamedTuple):
     basis: Tuple[str, ...]
     native: Optional[str]
 
-    def function(self, coefficients: torch.Tensor) -> Mixture:
+    def function(self, coefficients: torch.Tensor) -> GPFunction:
         """Function x -> sum_j lambda_j phi_j(x); the coefficients are (J, units)."""
-        return Mixture(coefficients, self.basis)
+        return GPFunction(coefficients, self.basis)
 
     def start(self, units: int) -> torch.Tensor:
         """Coefficients (J, units) of the function that it starts as: 1 for the native, else 0."""
