@@ -52,7 +52,7 @@ class SearchLMs(MixtureOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WhisperOptions(ToolOptions):
-    """How Whisper is searched."""
+    """Options of Whisper's search."""
 
     token_rate: float = option(
         f"Tokens of a hypothesis of Whisper for each second, at most, beside {FEWEST_TOKENS}: more"

@@ -6,7 +6,7 @@ import dataclasses
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterable, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Optional, Sequence
 
 from espnet_bayeslm.bin.nbest import (
     SearchLMs,
@@ -15,7 +15,6 @@ from espnet_bayeslm.bin.nbest import (
     find_recordings,
     read_samples,
 )
-from espnet_bayeslm.decoding.tuned_search import FusionWeights, TunedSearch
 from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.evaluation.transcripts import has_words
 from espnet_bayeslm.evaluation.wer import Counted, read_transcripts
@@ -30,6 +29,9 @@ from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping, write_yaml
 from espnet_bayeslm.utils.folders import staged
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import ToolOptions, described_fields, nested, option
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.decoding.tuned_search import FusionWeights, TunedSearch
 
 BEAMS = {"espnet": 10, "whisper": 5}
 

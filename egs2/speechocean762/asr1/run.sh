@@ -6,7 +6,7 @@ log() { echo "$(date '+%Y-%m-%dT%H:%M:%S') (run.sh) $*"; }
 die() { echo "run.sh: error: $*" >&2; exit 1; }
 
 stage=1
-stop_stage=7
+stop_stage=8
 data=             # the corpus, or a folder with dev and test as Kaldi has them; empty: as db.sh says
 dev=dev           # names of their folders
 test=test
@@ -18,6 +18,7 @@ smollm2=          # folder or GGUF file of a pretrained LM; empty: that of the p
 precision=bfloat16  # of SmolLM2
 lm_text=          # files of more text for the n-gram, a sentence a line; with blanks between them
 num_adapt=1000    # sentences of the corpus that SmolLM2 is adapted to, beside dev
+num_rounds=3      # searches of dev with an LM or names, at most
 num_tune=0        # utterances of dev that weights of SmolLM2 in the search are tuned on; 0: all
 bias=             # bias lists, SET in place of dev and test: lists/SET.jsonl; empty: lists of rare words
 num_common=3000   # commonest words of the text, which are in no list of rare words
@@ -27,15 +28,15 @@ jobs=2            # processes
 while [ $# -gt 0 ]; do
     case "$1" in
         --stage | --stop_stage | --data | --dev | --test | --num_dev | --num_test | --model | --language | --smollm2 | --precision | --lm_text \
-            | --num_adapt | --num_tune | --bias | --num_common | --population | --normalize | --jobs)
+            | --num_adapt | --num_rounds | --num_tune | --bias | --num_common | --population | --normalize | --jobs)
             [ $# -ge 2 ] || die "the option $1 needs a value"
             printf -v "${1#--}" '%s' "$2"
             shift 2
             ;;
         -h | --help)
             echo "Usage: $0 --model FOLDER [--data FOLDER] [--dev dev] [--test test] [--num_dev 0] [--num_test 0]"
-            echo "       [--stage 1] [--stop_stage 7] [--language en] [--smollm2 FOLDER_OR_GGUF] [--precision bfloat16]"
-            echo "       [--lm_text 'FILE ..'] [--num_adapt 1000] [--num_tune 0] [--bias lists/SET.jsonl] [--num_common 3000]"
+            echo "       [--stage 1] [--stop_stage 8] [--language en] [--smollm2 FOLDER_OR_GGUF] [--precision bfloat16]"
+            echo "       [--lm_text 'FILE ..'] [--num_adapt 1000] [--num_rounds 3] [--num_tune 0] [--bias lists/SET.jsonl] [--num_common 3000]"
             echo "       [--population REGEX] [--normalize lower,punct] [--jobs 2]"
             exit 0
             ;;
@@ -81,8 +82,8 @@ search() { # NAME SET [option ...]: lists of a search, by several processes
 }
 
 tune() { # NAME [option ...]: weights of Whisper's search on dev
-    [ -e "exp/tuned/$1/decode.yaml" ] || timed "tune_$1" bayeslm tune_fusion "${whisper[@]}" "${@:2}" --encoded exp/encoded \
-        --audio data/dev/wav.scp --ref data/dev/text --output "exp/tuned/$1"
+    [ -e "exp/tuned/$1/decode.yaml" ] || timed "tune_$1" bayeslm tune_fusion "${whisper[@]}" "${@:2}" --num_rounds "${num_rounds}" \
+        --encoded exp/encoded --audio data/dev/wav.scp --ref data/dev/text --output "exp/tuned/$1"
 }
 
 rescore() { # NAME LISTS [option ...]: tune on dev, rescore test
@@ -147,52 +148,55 @@ if runs 3 "first pass"; then
     for set in dev test; do search first "${set}" "${whisper[@]}" --nbest 5; done
 fi
 
-if runs 4 "adaptation of SmolLM2 to dev"; then
+names=(--bias data/SET/names.jsonl)
+if runs 4 "lists of the first pass, rescored"; then
+    rescore 3gram first "${of_ngram[@]}"
+    rescore names first "${names[@]}"
+    apply names_decoys names first --bias data/test/decoys.jsonl
+    rescore smollm2 first "${of_smollm2[@]}"
+fi
+
+fused() { # NAME TUNED SET [option ...]: lists of a search with the weights of TUNED
+    search "$1" "$3" --config "exp/tuned/$2/decode.yaml" "${@:4}"
+}
+
+if runs 5 "the n-gram and names in the search"; then
+    tune 3gram "${of_ngram[@]}" & pids=($!)
+    tune names "${names[@]//SET/dev}" & pids+=($!)
+    all "${pids[@]}"
+    fused 3gram 3gram test
+    fused names names test "${names[@]//SET/test}"
+    fused names_decoys names test --bias data/test/decoys.jsonl
+    tune 3gram_names "${of_ngram[@]}" "${names[@]//SET/dev}"
+    fused 3gram_names 3gram_names test "${names[@]//SET/test}"
+    fused 3gram_names_decoys 3gram_names test --bias data/test/decoys.jsonl
+    # what the search found is rescored by SmolLM2
+    fused names names dev "${names[@]//SET/dev}"
+    rescore names_smollm2 names "${of_smollm2[@]}" "${names[@]}"
+    apply names_smollm2_decoys names_smollm2 names_decoys "${of_smollm2[@]}" --bias data/test/decoys.jsonl
+fi
+
+if runs 6 "adaptation of SmolLM2 to dev"; then
     head -n "${num_adapt}" data/train.txt > exp/adapt.txt
     more=()
     if [ -s exp/adapt.txt ]; then more=(--text exp/adapt.txt); fi
     [ -e exp/adapted/adapted.yaml ] || timed adapt bayeslm adapt --nbest exp/lists/first_dev.jsonl --nbest_format jsonl --ref data/dev/text \
         --normalize "${normalize}" --from hf:exp/smollm2 --precision "${precision}" --max_epoch 2 "${more[@]}" --workers "${jobs}" --output exp/adapted
+    [ -e exp/rescored/adapted_test/text ] || timed adapted_test bayeslm rescore --nbest exp/lists/first_test.jsonl --nbest_format jsonl \
+        --adapted exp/adapted --ref data/test/text --output exp/rescored/adapted_test
 fi
 
-names=(--bias data/SET/names.jsonl)
-if runs 5 "weights of the search, tuned on dev"; then
-    tune 3gram "${of_ngram[@]}" & pids=($!)
-    tune names "${names[@]//SET/dev}" & pids+=($!)
-    all "${pids[@]}"
-    tune 3gram_names "${of_ngram[@]}" "${names[@]//SET/dev}" & pids=($!)
-    tune smollm2 "${of_smollm2[@]}" --num_utts "${num_tune}" --num_rounds 3 & pids+=($!)
-    all "${pids[@]}"
-    # an adapter has read dev: its weights are those of the LM as it is
+if runs 7 "SmolLM2 in the search"; then
+    tune smollm2 "${of_smollm2[@]}" --num_utts "${num_tune}"
+    fused smollm2 smollm2 test
+    # the adapter has read dev: its weights are those of the LM as it is
     mkdir -p exp/tuned/adapted
     adapter=$(find exp/adapted -maxdepth 1 -name '*lora' | head -n 1)
     sed -e "s,hf:exp/smollm2,${adapter:-hf:exp/smollm2}," -e '/^text_form:/d' exp/tuned/smollm2/decode.yaml > exp/tuned/adapted/decode.yaml
+    fused adapted adapted test
 fi
 
-tuned() { # NAME TUNED SET [option ...]: lists of a search with the weights of TUNED
-    search "$1" "$3" --config "exp/tuned/$2/decode.yaml" "${@:4}"
-}
-
-if runs 6 "search of test, rescoring of lists"; then
-    tuned 3gram 3gram test
-    tuned names names test "${names[@]//SET/test}"
-    tuned names names dev "${names[@]//SET/dev}"
-    tuned names_decoys names test --bias data/test/decoys.jsonl
-    tuned 3gram_names 3gram_names test "${names[@]//SET/test}"
-    tuned 3gram_names_decoys 3gram_names test --bias data/test/decoys.jsonl
-    rescore 3gram first "${of_ngram[@]}"
-    rescore smollm2 first "${of_smollm2[@]}"
-    [ -e exp/rescored/adapted_test/text ] || timed adapted_test bayeslm rescore --nbest exp/lists/first_test.jsonl --nbest_format jsonl \
-        --adapted exp/adapted --ref data/test/text --output exp/rescored/adapted_test
-    rescore names first "${names[@]}"
-    apply names_decoys names first --bias data/test/decoys.jsonl
-    rescore names_smollm2 names "${of_smollm2[@]}" "${names[@]}"
-    apply names_smollm2_decoys names_smollm2 names_decoys "${of_smollm2[@]}" --bias data/test/decoys.jsonl
-    tuned smollm2 smollm2 test
-    tuned adapted adapted test
-fi
-
-if runs 7 "word error rates"; then
+if runs 8 "word error rates"; then
     for lists in exp/lists/*_test.jsonl; do
         "${PYTHON}" -m lab.bias_lists text --nbest "${lists}" --output "exp/texts/$(basename "${lists}" _test.jsonl).txt"
     done
