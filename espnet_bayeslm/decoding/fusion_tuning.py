@@ -108,14 +108,12 @@ class FusionTuning:
         Lists say little of weights far from those that found them: after a round with more errors
         than the best one, the next goes half as far from this.
         """
-        # lists of a search without phrases say nothing of them
-        least_bias = self._search.first_bias if self._parts.bias else 0.0
         self.rounds.append(self._decode(self._search.start))
         best, step = self.rounds[0], 1.0
         for _ in range(num_rounds):
             found = best_weights(self.lists, best.weights, self._parts)
             if len(self.rounds) == 1:
-                found = found._replace(bias_weight=max(found.bias_weight, least_bias))
+                found = self._search.first(found, self._parts.bias)
             pairs = zip(best.weights, found, strict=True)
             weights = FusionWeights(*(round(old + step * (new - old), 3) for old, new in pairs))
             if np.allclose(weights, best.weights, rtol=SAME_WEIGHTS, atol=SAME_WEIGHTS):

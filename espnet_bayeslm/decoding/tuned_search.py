@@ -22,7 +22,6 @@ from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.recognisers.espnet_asr import BeamSearch
 from espnet_bayeslm.recognisers.whisper import WhisperSearch
 from espnet_bayeslm.rescoring.features import BIAS, LM
-from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.scoring.sequences import score_hypotheses
 
 if TYPE_CHECKING:
@@ -133,12 +132,18 @@ class TunedSearch(Protocol):
     Attributes:
         parts: Scores that have weights.
         start: Weights of the search without an LM.
-        first_bias: Weight of a phrase in the first round with an LM, at least.
     """
 
     parts: SearchParts
     start: FusionWeights
-    first_bias: float
+
+    def first(self, found: FusionWeights, has_bias: bool) -> FusionWeights:
+        """Weights of the first round with an LM.
+
+        Args:
+            found: Weights that are found on the lists of the search without an LM.
+            has_bias: True with bias lists.
+        """
 
     def set_weights(self, weights: FusionWeights) -> None:
         """Set the weights of the next searches."""
@@ -170,12 +175,16 @@ class ESPnetSearch:
     def __init__(self, search: BeamSearch, alone: BeamSearch):
         self._with_lm, self._alone, self._now = search, alone, alone
         self._fusion = search.lm if isinstance(search.lm, FusionLM) else None
-        self.parts, self.start, self.first_bias = SearchParts(), FusionWeights(0.0, 0.0, 0.0), 0.0
+        self.parts, self.start = SearchParts(), FusionWeights(0.0, 0.0, 0.0)
         if (fusion := self._fusion) is not None:
             self.parts = SearchParts(lms=fusion.has_lms, ahead=fusion.ahead_stays)
-            self.first_bias = fusion.bias_weight
             if fusion.ahead is not None or self.parts.lms:
                 self.start = FusionWeights(0.0, 0.0, fusion.ahead_weight)
+
+    def first(self, found: FusionWeights, has_bias: bool) -> FusionWeights:
+        """Weights that are found; lists of a search without phrases say nothing of phrases."""
+        least = self._fusion.bias_weight if self._fusion is not None and has_bias else 0.0
+        return found._replace(bias_weight=max(found.bias_weight, least))
 
     def set_weights(self, weights: FusionWeights) -> None:
         """Set the weights of the next searches."""
@@ -222,9 +231,19 @@ class GenerateSearch:
 
     def __init__(self, recogniser: WhisperSearch, fusion: WordFusion):
         self._recogniser, self._fusion = recogniser, fusion
-        lms = fusion.mixture is not None
+        self._given, lms = dict(fusion.weights), fusion.mixture is not None
         self.parts = SearchParts(lms=lms, length=lms, bias_in_lm=False)
-        self.start, self.first_bias = FusionWeights(0.0, 0.0, 0.0), BIAS_WEIGHT
+        self.start = FusionWeights(0.0, 0.0, 0.0)
+
+    def first(self, found: FusionWeights, has_bias: bool) -> FusionWeights:
+        """Weights of the fusion as it is given: lists without LMs say little of a word's bonus."""
+        own = self._given
+        return FusionWeights(
+            own["lm_weight"] if self.parts.lms else found.lm_weight,
+            own["word_bonus"] if self.parts.lms else 0.0,
+            0.0,
+            own["bias_weight"] if has_bias else 0.0,
+        )
 
     def set_weights(self, weights: FusionWeights) -> None:
         """Set the weights of the next searches."""
