@@ -89,13 +89,13 @@ tune() { # NAME [option ...]: weights of Whisper's search on dev
 rescore() { # NAME LISTS [option ...]: tune on dev, rescore test
     local lists=$2 name=$1 counted=(--nbest_format jsonl --normalize "${normalize}")
     shift 2
-    [ -e "exp/rescored/${name}_dev/text" ] || timed "${name}_dev" bayeslm rescore --nbest "exp/lists/${lists}_dev.jsonl" "${counted[@]}" \
+    [ -e "exp/rescored/${name}_dev/text" ] || timed "tune_rescored_${name}" bayeslm rescore --nbest "exp/lists/${lists}_dev.jsonl" "${counted[@]}" \
         "${@//SET/dev}" --tune_ref data/dev/text --output "exp/rescored/${name}_dev"
     apply "${name}" "${name}" "${lists}" "${@//SET/test}"
 }
 
 apply() { # NAME TUNED LISTS [option ...]: rescore test by weights that were tuned on dev
-    [ -e "exp/rescored/$1_test/text" ] || timed "$1_test" bayeslm rescore --nbest "exp/lists/$3_test.jsonl" --nbest_format jsonl \
+    [ -e "exp/rescored/$1_test/text" ] || timed "rescored_$1" bayeslm rescore --nbest "exp/lists/$3_test.jsonl" --nbest_format jsonl \
         --normalize "${normalize}" "${@:4}" --scales "exp/rescored/$2_dev/scales.yaml" --ref data/test/text --output "exp/rescored/$1_test"
 }
 
@@ -157,6 +157,9 @@ if runs 4 "lists of the first pass, rescored"; then
 fi
 
 fused() { # NAME TUNED SET [option ...]: lists of a search with the weights of TUNED
+    if ! grep -Eq '^(lm_weight|bias_weight): .*[1-9]' "exp/tuned/$2/decode.yaml"; then
+        cp "exp/lists/first_$3.jsonl" "exp/lists/$1_$3.jsonl" # the search as it came had the fewest errors
+    fi
     search "$1" "$3" --config "exp/tuned/$2/decode.yaml" "${@:4}"
 }
 
@@ -182,7 +185,7 @@ if runs 6 "adaptation of SmolLM2 to dev"; then
     if [ -s exp/adapt.txt ]; then more=(--text exp/adapt.txt); fi
     [ -e exp/adapted/adapted.yaml ] || timed adapt bayeslm adapt --nbest exp/lists/first_dev.jsonl --nbest_format jsonl --ref data/dev/text \
         --normalize "${normalize}" --from hf:exp/smollm2 --precision "${precision}" --max_epoch 2 "${more[@]}" --workers "${jobs}" --output exp/adapted
-    [ -e exp/rescored/adapted_test/text ] || timed adapted_test bayeslm rescore --nbest exp/lists/first_test.jsonl --nbest_format jsonl \
+    [ -e exp/rescored/adapted_test/text ] || timed rescored_adapted bayeslm rescore --nbest exp/lists/first_test.jsonl --nbest_format jsonl \
         --adapted exp/adapted --ref data/test/text --output exp/rescored/adapted_test
 fi
 

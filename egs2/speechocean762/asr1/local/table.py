@@ -83,22 +83,34 @@ def main_table(outputs: Outputs, found: ScoredSet) -> List[List[str]]:
     return lines
 
 
-def parts_table(
-    outputs: Outputs, found: ScoredSet, bias: BiasLists, within: Optional[re.Pattern], exp: Path
-) -> List[List[str]]:
-    """Errors of each system in populations and in words of the lists, and its seconds."""
+def parts_table(outputs: Outputs, found: ScoredSet, bias: BiasLists) -> List[List[str]]:
+    """Errors of each system in words outside and inside of the lists, against another one."""
     parts = score_parts(found, outputs.refs, outputs.texts, bias)
+    numbers = {row["system"]: n for n, row in enumerate(outputs.rows, 1)}
+    lines = [["", "system", "than row", UNBIASED, "p", BIASED, "p"]]
+    for system, number in numbers.items():
+        against = outputs.rows[number - 1].get("against")
+        cells = []
+        for name in (UNBIASED, BIASED):
+            p = comparison(parts[name], system, against)[2] if against in numbers else ""
+            cells += [percent(total(parts[name].errors[system])), p]
+        lines.append([str(number), system, str(numbers.get(against, "")), *cells])
+    return lines
+
+
+def costs_table(
+    outputs: Outputs, found: ScoredSet, within: Optional[re.Pattern], exp: Path
+) -> List[List[str]]:
+    """Errors of each system in populations and with decoys, and its seconds."""
     others = score_set(outputs.refs, outputs.decoys).errors if outputs.decoys else {}
     split = [f"`{within.pattern}`", "others"] if within else []
-    lines = [["", "system", *split, UNBIASED, BIASED, "decoys", "s"]]
+    lines = [["", "system", *split, "decoys", "s"]]
     for number, row in enumerate(outputs.rows, 1):
         system = row["system"]
-        errors = found.errors[system]
-        shares = []
+        errors, shares = found.errors[system], []
         if within:
             rest = {utt: count for utt, count in errors.items() if not within.search(utt)}
             shares = [percent(total(errors, within)), percent(total(rest))]
-        shares += [percent(total(parts[name].errors[system])) for name in (UNBIASED, BIASED)]
         shares.append(percent(total(others[system])) if system in others else "")
         spent = sum(seconds(exp, name) for name in row["seconds"])
         lines.append([str(number), system, *shares, f"{spent / len(outputs.refs):.2f}"])
@@ -127,7 +139,8 @@ def write_tables(
     within = re.compile(population) if population else None
     words = sum(map(len, outputs.refs.values()))
     about = f"{len(outputs.refs)} utterances, {words} words. Seconds of one CPU an utterance.\n\n"
-    tables = main_table(outputs, found), parts_table(outputs, found, lists, within, exp)
+    tables = [main_table(outputs, found), parts_table(outputs, found, lists)]
+    tables.append(costs_table(outputs, found, within, exp))
     write_text(output, about + "\n".join(map(markdown, tables)))
 
 
