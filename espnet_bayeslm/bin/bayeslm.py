@@ -25,7 +25,7 @@ TOOLS = {
     "rescore": "N-best lists in, LM scores and a new 1-best out",
     "lattice": "word lattices in, rescored lattices, N best and oracle WER out",
     "export": "an LM's posterior means as an ordinary checkpoint; LMs for a recogniser's search",
-    "tune_fusion": "weights of an LM in ESPnet's beam search, tuned by decoding",
+    "tune_fusion": "weights of LMs and bias lists in a search, tuned by decoding",
     "snr": "signal-to-noise ratio of random weights, and pruning by it",
     "score": "WER with S/D/I, significance, oracle WER of N-best lists",
     "report": "results in one HTML file: tables, figures, N-best lists to look through",

@@ -53,6 +53,30 @@ class SearchLMs(MixtureOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class WhisperOptions(ToolOptions):
+    """Options of Whisper's search."""
+
+    token_rate: float = option(
+        f"Tokens of a hypothesis of Whisper for each second, at most, beside {FEWEST_TOKENS}: more"
+        " are a loop",
+        TOKEN_RATE,
+        least=0,
+    )
+    language: str = option("Language of a multilingual Whisper model", "en")
+    encoded: Optional[str] = option(
+        "A folder that keeps outputs of Whisper's encoder: another search of the same recordings"
+        " takes half the time. An output of Whisper base has 3 MB",
+        None,
+    )
+
+    def search(self, model: str, *, normalize: str, **how: Any) -> WhisperSearch:
+        """The recogniser of a folder, whose hypotheses differ after some steps."""
+        steps = Normalization(normalize)
+        steps.check_by_word("--recogniser whisper")
+        return WhisperSearch(model, normalization=steps, **self.values(), **how)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class NbestOptions(ToolOptions):
     """Options of `bayeslm nbest`."""
 
@@ -102,13 +126,7 @@ class NbestOptions(ToolOptions):
         " one",
         "",
     )
-    token_rate: float = option(
-        f"Tokens of a hypothesis of Whisper for each second, at most, beside {FEWEST_TOKENS}: more"
-        " are a loop",
-        TOKEN_RATE,
-        least=0,
-    )
-    language: str = option("Language of a multilingual Whisper model", "en")
+    whisper: WhisperOptions = nested(WhisperOptions)
     nbest: int = option(
         "Hypotheses of a list, at most, and the beam of ESPnet and Whisper", 20, least=1
     )
@@ -166,10 +184,8 @@ def recogniser_of(options: NbestOptions) -> Any:
         return SphinxSearch(lm, size=size)
     device = device_of(options.ngpu)
     if options.recogniser == "whisper":
-        steps = Normalization(options.normalize)
-        steps.check_by_word("--recogniser whisper")
-        how = {"language": options.language, "token_rate": options.token_rate}
-        return WhisperSearch(model, size=size, normalization=steps, device=device, **how)
+        how = {"normalize": options.normalize, "size": size, "device": device}
+        return options.whisper.search(model, **how)
     lm_weight = 0.3 if options.lm_weight is None else options.lm_weight
     how = {name: getattr(options, name) for name in ("ctc_weight", "penalty")}
     how.update(bias_weight=options.bias_weight, size=size, device=device)

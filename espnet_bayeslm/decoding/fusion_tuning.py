@@ -1,4 +1,4 @@
-"""Weights of a fusion, by decoding a development set again and again.
+"""Weights of a fusion, by decoding a development set again and again, with any recogniser.
 
 Each round decodes the set, adds its N-best lists to those of all rounds before, and takes the
 weights with the fewest errors on the union (`rescoring.weight_search`). The round with the fewest
@@ -17,17 +17,21 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 import numpy as np
 
-from espnet_bayeslm.decoding.fusion_lm import FusionLM
+from espnet_bayeslm.decoding.tuned_search import (
+    FusionWeights,
+    Heard,
+    Key,
+    SearchParts,
+    TunedSearch,
+)
 from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.evaluation.biased_words import part_errors
 from espnet_bayeslm.evaluation.wer import word_errors
 from espnet_bayeslm.nbest.types import Hypothesis
-from espnet_bayeslm.recognisers.espnet_asr import BeamSearch
 from espnet_bayeslm.recognisers.recordings import LeftOut
 from espnet_bayeslm.rescoring.bias import is_surely_worse
-from espnet_bayeslm.rescoring.features import BIAS, LM, make_problem
+from espnet_bayeslm.rescoring.features import make_problem
 from espnet_bayeslm.rescoring.weight_search import mert, normalised
-from espnet_bayeslm.scoring.sequences import score_hypotheses
 from espnet_bayeslm.utils.log import LOG
 
 # Weights that differ by less than this, absolute and relative, are the same
@@ -35,25 +39,8 @@ SAME_WEIGHTS = 0.05
 # Weights of the LMs from which the search on lists starts
 STARTS = (0.1, 0.3, 0.6, 1.0)
 
-Ids = Tuple[int, ...]
 Recordings = Mapping[str, Callable[[], np.ndarray]]
 """Utterance id -> function that reads its samples."""
-
-
-class FusionWeights(NamedTuple):
-    """Weights of a search.
-
-    Attributes:
-        lm_weight: Of the LMs that are fused.
-        penalty: Bonus of each token, as ESPnet's option `penalty`.
-        ahead_weight: Of the look-ahead, where that of the LMs is 1.
-        bias_weight: Of a phrase of the bias list, where that of the LMs is 1.
-    """
-
-    lm_weight: float
-    penalty: float
-    ahead_weight: float
-    bias_weight: float = 0.0
 
 
 FARTHEST = FusionWeights(lm_weight=1.0, penalty=4.0, ahead_weight=2.0, bias_weight=10.0)
@@ -82,84 +69,15 @@ class Round(NamedTuple):
     each: Mapping[str, Tuple[int, int]] = {}
 
 
-class Heard(NamedTuple):
-    """A hypothesis of some round.
-
-    Attributes:
-        am_score: Weighted sum of the recogniser's own scores.
-        errors: Word errors.
-        log_prob: Ln P of its text by the LMs; None: not computed yet.
-        ahead: Ln P of its tokens by the look-ahead, where that stays.
-        bias: Phrases of the bias list, each with its own weight.
-        decoy: Phrases of the bias list without what was said.
-        outside: Word errors outside of the bias list.
-    """
-
-    am_score: float
-    errors: int
-    log_prob: Optional[float] = None
-    ahead: float = 0.0
-    bias: float = 0.0
-    decoy: float = 0.0
-    outside: int = 0
-
-
-Lists = Mapping[str, Mapping[Ids, Heard]]
+Lists = Mapping[str, Mapping[Key, Heard]]
 """Utterance id -> its hypotheses, of all rounds, the best of the last round first."""
-
-
-class SearchParts(NamedTuple):
-    """Scores of a search that have weights.
-
-    Attributes:
-        lms: True with LMs; else their weight is 1, and the bias list has its own.
-        ahead: True with a look-ahead that stays.
-        bias: True with bias lists.
-    """
-
-    lms: bool = True
-    ahead: bool = False
-    bias: bool = False
-
-    def _of(self, values: Sequence[Any]) -> List[Any]:
-        """Those of five values that belong to the scores that there are."""
-        used = (True, self.lms, True, self.ahead, self.bias)
-        return [value for value, is_used in zip(values, used, strict=True) if is_used]
-
-    @property
-    def names(self) -> Tuple[Tuple[str, ...], ...]:
-        """Names of the features."""
-        return tuple((name,) for name in self._of(("am_score", LM, "tokens", "ahead", BIAS)))
-
-    def features(self, ids: Ids, heard: Heard, *, decoy: bool = False) -> List[float]:
-        """Features of a hypothesis, (F,)."""
-        bias = heard.decoy if decoy else heard.bias
-        return self._of((heard.am_score, heard.log_prob, len(ids) + 1, heard.ahead, bias))
-
-    def vector(self, weights: FusionWeights) -> np.ndarray:
-        """Weights of the features, (F,)."""
-        lm, penalty, ahead, bias = weights
-        return np.array(self._of((1.0, lm, penalty, lm * ahead, lm * bias)))
-
-    def weights(self, vector: np.ndarray, before: FusionWeights) -> Optional[FusionWeights]:
-        """Weights of a search from those of the features; None where some has none."""
-        values = dict(zip(self.names, vector.tolist(), strict=True))
-        am, lm = values[("am_score",)], values.get((LM,), 1.0)
-        if am <= 0 or lm < 0 or (lm == 0 and (self.ahead or self.bias)):
-            return None
-        lm_weight = lm / am if self.lms else 1.0
-        ahead = max(values[("ahead",)] / lm, 0.0) if self.ahead else before.ahead_weight
-        bias = values.get((BIAS,), 0.0) / am / (lm_weight or 1.0)
-        found = (lm_weight, values[("tokens",)] / am, ahead, bias)
-        return FusionWeights(*(round(float(value), 3) for value in found))
 
 
 class FusionTuning:
     """Rounds of decoding, and the hypotheses of all of them.
 
     Args:
-        search: The recogniser with an LM: a fusion, or another LM of the recogniser's tokens.
-        alone: The recogniser without an LM.
+        search: The recogniser's search.
         recordings: The development set.
         refs: Utterance id -> words that were said.
         bias: Bias lists, normalised as the fusion's words are; None: there are none.
@@ -169,8 +87,7 @@ class FusionTuning:
 
     def __init__(
         self,
-        search: BeamSearch,
-        alone: BeamSearch,
+        search: TunedSearch,
         recordings: Recordings,
         refs: Mapping[str, Sequence[str]],
         *,
@@ -178,15 +95,11 @@ class FusionTuning:
         progress: Callable[..., Any] = lambda items, **_: items,
         left_out: Optional[LeftOut] = None,
     ):
-        self._search, self._alone, self._progress = search, alone, progress
-        self._fusion = search.lm if isinstance(search.lm, FusionLM) else None
+        self._search, self._progress = search, progress
         self._recordings, self._refs = dict(recordings), refs
         self._bias, self._left_out = bias, left_out or LeftOut(len(recordings))
-        self._parts = SearchParts(bias=bias is not None)
-        if self._fusion is not None:
-            stays = self._fusion.ahead_stays
-            self._parts = self._parts._replace(lms=self._fusion.has_lms, ahead=stays)
-        self.lists: Dict[str, Dict[Ids, Heard]] = {utt: {} for utt in recordings}
+        self._parts = search.parts._replace(bias=bias is not None)
+        self.lists: Dict[str, Dict[Key, Heard]] = {utt: {} for utt in recordings}
         self.rounds: List[Round] = []
 
     def run(self, num_rounds: int) -> Round:
@@ -195,17 +108,12 @@ class FusionTuning:
         Lists say little of weights far from those that found them: after a round with more errors
         than the best one, the next goes half as far from this.
         """
-        fusion = self._fusion
-        has_ahead = fusion is not None and (fusion.ahead is not None or self._parts.lms)
-        start = FusionWeights(0.0, 0.0, fusion.ahead_weight if fusion and has_ahead else 0.0)
-        # lists of a search without phrases say nothing of them
-        least_bias = fusion.bias_weight if fusion is not None and self._parts.bias else 0.0
-        self.rounds.append(self._decode(start))
+        self.rounds.append(self._decode(self._search.start))
         best, step = self.rounds[0], 1.0
         for _ in range(num_rounds):
             found = best_weights(self.lists, best.weights, self._parts)
             if len(self.rounds) == 1:
-                found = found._replace(bias_weight=max(found.bias_weight, least_bias))
+                found = self._search.first(found, self._parts.bias)
             pairs = zip(best.weights, found, strict=True)
             weights = FusionWeights(*(round(old + step * (new - old), 3) for old, new in pairs))
             if np.allclose(weights, best.weights, rtol=SAME_WEIGHTS, atol=SAME_WEIGHTS):
@@ -230,10 +138,11 @@ class FusionTuning:
         decoys = plain
         lists = {utt: self._bias.of(utt) for utt in self._recordings}
         others = {
-            utt: own.without(own.said(self._spelled(self._refs[utt]))) for utt, own in lists.items()
+            utt: own.without(own.said(self._search.spelled(self._refs[utt])))
+            for utt, own in lists.items()
         }
         for halved in range(HALVINGS + 1):
-            if not best.weights.bias_weight or not best.weights.lm_weight:
+            if not self._parts.phrase_weight(best.weights):
                 return best, plain, plain
             decoys = self._decode(best.weights, BiasLists(others))
             losses = [(decoys.each[u][0] - plain.each[u][0]) for u in plain.each]
@@ -254,20 +163,15 @@ class FusionTuning:
             weights: The weights.
             bias: Decoys, in place of the bias lists.
         """
-        search = self._search if weights.lm_weight else self._alone
-        search.set_weights(lm=weights.lm_weight, length_bonus=weights.penalty)
-        if self._fusion is not None:
-            self._fusion.ahead_weight = weights.ahead_weight
-            if self._parts.bias:
-                self._fusion.bias_weight = weights.bias_weight
+        self._search.set_weights(weights)
         seconds, each = 0.0, {}
         for utt, read in self._progress([*self._recordings.items()], desc="decode", unit="utt"):
-            ref, found = self._refs[utt], {}
+            found: Mapping[Key, Hypothesis] = {}
             lists = self._bias if bias is None else bias
             given = () if lists is None else (lists.of(utt),)
             try:
                 samples, begin = read(), time.perf_counter()
-                found = search.with_tokens(samples, *given)
+                found = self._search.search(samples, *given)
                 seconds += time.perf_counter() - begin
             except Exception as error:  # a recogniser may raise any
                 if not self.rounds:
@@ -275,9 +179,10 @@ class FusionTuning:
                     self._left_out.add(utt, "", error)
                     continue
                 LOG.warning("%s counts as deleted: %s", utt, error)
-            heard = {ids: self._heard(utt, ids, hyp) for ids, hyp in found.items()}
+            heard = {key: self._heard(utt, key, hyp) for key, hyp in found.items()}
             pairs = [(item.errors, item.outside) for item in heard.values()]
-            each[utt] = (*pairs, (len(ref), self._outside(utt, ())))[0]
+            deleted = len(self._search.counted(self._refs[utt])), self._outside(utt, ())
+            each[utt] = (*pairs, deleted)[0]
             # a hypothesis of an earlier round keeps its scores
             self.lists[utt] = {**heard, **self.lists[utt]}
             self._score(self.lists[utt])
@@ -285,14 +190,15 @@ class FusionTuning:
         LOG.info(f"{weights}: {errors} word errors")
         return Round(weights, errors, seconds / len(self._recordings), each)
 
-    def _heard(self, utt: str, ids: Ids, hyp: Hypothesis) -> Heard:
+    def _heard(self, utt: str, key: Key, hyp: Hypothesis) -> Heard:
         """A hypothesis with its errors and phrases."""
-        ref = self._refs[utt]
-        heard = Heard(hyp.am_score or 0.0, word_errors(ref, hyp.words).errors)
+        ref, said = self._refs[utt], self._search.counted(hyp.words)
+        errors = word_errors(self._search.counted(ref), said).errors
+        heard = Heard(hyp.am_score or 0.0, errors, length=self._search.length(key))
         if self._bias is None:
             return heard
-        own, words = self._bias.of(utt), self._spelled(hyp.words)
-        decoy = own.without(own.said(self._spelled(ref))).total(words)
+        own, words = self._bias.of(utt), self._search.spelled(hyp.words)
+        decoy = own.without(own.said(self._search.spelled(ref))).total(words)
         outside = self._outside(utt, words)
         return heard._replace(bias=own.total(words), decoy=decoy, outside=outside)
 
@@ -301,26 +207,15 @@ class FusionTuning:
         if self._bias is None:
             return 0
         biased = self._bias.of(utt).words
-        return part_errors(self._spelled(self._refs[utt]), words, biased).unbiased.errors
+        return part_errors(self._search.spelled(self._refs[utt]), words, biased).unbiased.errors
 
-    def _spelled(self, words: Sequence[str]) -> Sequence[str]:
-        """Words as they are compared with phrases."""
-        return words if self._fusion is None else self._fusion.payments.normalised(words)
-
-    def _score(self, heard: Dict[Ids, Heard]) -> None:
+    def _score(self, heard: Dict[Key, Heard]) -> None:
         """Score the new hypotheses of a list by the LMs, and by a look-ahead that stays."""
-        new = [ids for ids, item in heard.items() if item.log_prob is None]
+        new = [key for key, item in heard.items() if item.log_prob is None]
         if not new:
             return
-        tokens, fusion, ahead = [[list(ids) for ids in new]], self._fusion, [0.0] * len(new)
-        if fusion is None:
-            log_probs = score_hypotheses(self._search.lm, tokens)[0]
-        else:
-            log_probs = fusion.text_log_probs(new)
-            if fusion.ahead_stays:
-                ahead = score_hypotheses(fusion.ahead, tokens)[0]
-        for ids, log_prob, own in zip(new, log_probs, ahead, strict=True):
-            heard[ids] = heard[ids]._replace(log_prob=log_prob, ahead=own)
+        for key, (log_prob, own) in zip(new, self._search.log_probs(new), strict=True):
+            heard[key] = heard[key]._replace(log_prob=log_prob, ahead=own)
 
 
 class ListTable(NamedTuple):
@@ -389,13 +284,13 @@ def _table(
     lists: Lists, parts: SearchParts, *, decoy: bool = False, outside: bool = False
 ) -> ListTable:
     """Features and errors of lists; with decoys, or the errors outside of bias lists."""
-    filled = [list(heard.items()) for heard in lists.values() if heard]
+    filled = [list(heard.values()) for heard in lists.values() if heard]
     sizes = np.array([len(items) for items in filled])
     features = np.zeros((len(filled), sizes.max(), len(parts.names)))
     errors = np.zeros(features.shape[:2])
     for row, items in enumerate(filled):
-        features[row, : len(items)] = [parts.features(i, h, decoy=decoy) for i, h in items]
-        errors[row, : len(items)] = [h.outside if outside else h.errors for _, h in items]
+        features[row, : len(items)] = [parts.features(h, decoy=decoy) for h in items]
+        errors[row, : len(items)] = [h.outside if outside else h.errors for h in items]
     return ListTable(features, errors, sizes)
 
 
@@ -407,8 +302,9 @@ def _best_on_grid(
 
     least, most = _limits(before)
     lms = np.linspace(0, most.lm_weight, GRID)[1:] if parts.lms else np.ones(1)
-    penalties = np.linspace(least.penalty, most.penalty, 2 * GRID - 1)
-    aheads, biases = np.array([before.ahead_weight]), np.zeros(1)
+    penalties, aheads, biases = np.zeros(1), np.array([before.ahead_weight]), np.zeros(1)
+    if parts.length:
+        penalties = np.linspace(least.penalty, most.penalty, 2 * GRID - 1)
     if parts.ahead:
         aheads = np.linspace(least.ahead_weight, most.ahead_weight, GRID // 2)
     if parts.bias:

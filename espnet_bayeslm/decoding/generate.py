@@ -105,6 +105,7 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
     Attributes:
         mixture: The LMs and n-grams.
         has_bias: True if it takes bias lists.
+        weights: The weights, by their names.
         payments: Words of the tokens, and what they are paid.
     """
 
@@ -119,27 +120,37 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
         bias_weight: float = BIAS_WEIGHT,
         normalize: str = "",
     ):
-        weights = {"lm_weight": lm_weight, "word_bonus": word_bonus, "bias_weight": bias_weight}
-        for name, value in weights.items():
-            if not math.isfinite(value) or (value < 0 and name != "word_bonus"):
-                least = "" if name == "word_bonus" else " from 0"
-                raise InputError(f"{name}={value:g}: a finite number{least} was expected")
         if mixture is None and bias is None:
             raise InputError("neither a mixture nor a bias list", remedy="Give one of them.")
         self.normalization = Normalization(normalize)
         self.normalization.check_by_word("WordFusion")
         self._own = TokenWords(text_tokens(tokenizer))
         self.payments = WordPayments(self._own, self.normalization)
-        self.mixture, self.has_bias, self._weights = mixture, bias is not None, weights
-        self._words: Any = None
+        self.mixture, self.has_bias = mixture, bias is not None
         if mixture is not None:
             mixture.prepare([])
-            self._words = _WeightedWords(mixture, lm_weight, word_bonus)
+        self.set_weights(lm_weight=lm_weight, word_bonus=word_bonus, bias_weight=bias_weight)
         self._end = tokenizer.eos_token_id
         if self._end is None:
             raise InputError("the tokenizer has no token of the end (eos_token)")
         self._bias = self._checked(bias or ())
         self.set_bias(None)
+
+    def set_weights(self, *, lm_weight: float, word_bonus: float, bias_weight: float) -> None:
+        """Set the weights of the next searches, as of the constructor.
+
+        Raises:
+            InputError: A weight is no finite number, or below 0.
+        """
+        weights = {"lm_weight": lm_weight, "word_bonus": word_bonus, "bias_weight": bias_weight}
+        for name, value in weights.items():
+            if not math.isfinite(value) or (value < 0 and name != "word_bonus"):
+                least = "" if name == "word_bonus" else " from 0"
+                raise InputError(f"{name}={value:g}: a finite number{least} was expected")
+        self.weights = weights
+        self._words: Any = None
+        if self.mixture is not None:
+            self._words = _WeightedWords(self.mixture, lm_weight, word_bonus)
 
     def _checked(self, bias: Any) -> BiasList:
         """Bias list, normalised as words are."""
@@ -175,13 +186,13 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
             utterance: Place of the utterance in the batch, whose bias list is taken.
         """
         words = self.normalization.words(text.split())
-        bias = self._weights["bias_weight"] * self._lists[utterance].total(words)
+        bias = self.weights["bias_weight"] * self._lists[utterance].total(words)
         if self.mixture is None:
             return FusedScore(None, bias, bias)
         lm_score = float(self.mixture.word_scores([words])[0].log_probs.sum())
-        total = bias + self._weights["word_bonus"] * len(words)
-        if self._weights["lm_weight"]:
-            total += self._weights["lm_weight"] * lm_score
+        total = bias + self.weights["word_bonus"] * len(words)
+        if self.weights["lm_weight"]:
+            total += self.weights["lm_weight"] * lm_score
         return FusedScore(lm_score, bias, total)
 
     @torch.no_grad()
@@ -210,7 +221,7 @@ class WordFusion(LogitsProcessor):  # type: ignore[misc]
         self, scores: torch.Tensor, paid: Paid, can_end: Sequence[bool], of: Sequence[int]
     ) -> torch.Tensor:
         """Scores with payments; `of` has the hypothesis of each row."""
-        weight = self._weights["bias_weight"]
+        weight = self.weights["bias_weight"]
         found = scores + scores.new_tensor(paid.shifts)[of, None]
         phrases = np.array([self.payments.end_gain(text) for text in paid.texts])
         ends = np.where(can_end, np.array(paid.ends) + weight * phrases, -np.inf)

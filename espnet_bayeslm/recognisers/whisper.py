@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.recognisers.recordings import installed
 from espnet_bayeslm.rescoring.near_texts import NearTexts, with_phrases
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.files import PathLike, atomic_write
 from espnet_bayeslm.utils.log import LOG
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ class WhisperSearch:
         size: Hypotheses of a list, at most, and the beam.
         token_rate: Tokens of a hypothesis for each second, at most, beside a few.
         normalization: Hypotheses that are one text after it are one.
+        encoded: Folder that keeps the encoder's outputs, so that another search of a recording does
+            not encode it again; None: they are not kept.
         device: Device of the weights.
 
     Attributes:
@@ -51,6 +55,7 @@ class WhisperSearch:
         size: int,
         token_rate: float = TOKEN_RATE,
         normalization: Normalization = AS_IT_IS,
+        encoded: Optional[PathLike] = None,
         device: str = "cpu",
     ):
         import torch
@@ -67,6 +72,8 @@ class WhisperSearch:
             raise InputError(problem, path=model, remedy=remedy) from error
         self._model.eval().requires_grad_(False).to(device)
         self._size, self._token_rate, self._normalization = size, token_rate, normalization
+        self._kept = None if encoded is None else Path(encoded)
+        self._weights = b"" if encoded is None else _digest(self._model.get_encoder())
         self.lm: Any = None
         self.near_texts: Optional[NearTexts] = None
         self.tokenizer = self._processor.tokenizer
@@ -135,7 +142,22 @@ class WhisperSearch:
         return torch.tensor(ids, device=self._prompt.device)
 
     def _encoded(self, samples: np.ndarray) -> torch.Tensor:
-        """Output of the encoder, (1, T, D)."""
+        """Output of the encoder, (1, T, D), from its file where outputs are kept."""
+        import torch
+
+        if self._kept is None:
+            return self._encode(samples)
+        path = self._kept / f"{hashlib.sha256(self._weights + samples.tobytes()).hexdigest()}.npy"
+        if path.exists():
+            kept = torch.from_numpy(np.load(path))
+            return kept.to(self._prompt.device, self._model.dtype)
+        hidden = self._encode(samples)
+        with atomic_write(path, "wb") as file:
+            np.save(file, hidden.float().cpu().numpy())
+        return hidden
+
+    def _encode(self, samples: np.ndarray) -> torch.Tensor:
+        """Run the encoder."""
         features = self._processor(samples, sampling_rate=self.rate, return_tensors="pt")
         encode = self._model.get_encoder()
         hidden: torch.Tensor = encode(features.input_features.to(self._prompt.device))[0]
@@ -226,3 +248,12 @@ class WhisperSearch:
         cache.reorder_cache = said.reorder_cache
         options = inspect.signature(self._model.forward).parameters
         return {"cache" if "cache" in options else "past_key_values": cache}
+
+
+def _digest(model: torch.nn.Module) -> bytes:
+    """Digest of a model's weights."""
+    found = hashlib.sha256()
+    for name, weights in model.state_dict().items():
+        found.update(name.encode())
+        found.update(weights.float().cpu().numpy().tobytes())
+    return found.digest()

@@ -7,13 +7,8 @@ from test_fusion_lm import total
 
 from espnet_bayeslm.decoding import fusion_tuning
 from espnet_bayeslm.decoding.fusion_lm import FusionLM
-from espnet_bayeslm.decoding.fusion_tuning import (
-    FusionTuning,
-    FusionWeights,
-    Heard,
-    SearchParts,
-    best_weights,
-)
+from espnet_bayeslm.decoding.fusion_tuning import FusionTuning, best_weights
+from espnet_bayeslm.decoding.tuned_search import ESPnetSearch, FusionWeights, Heard, SearchParts
 from espnet_bayeslm.evaluation.bias_lists import BiasList, BiasLists
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.nbest.types import Hypothesis
@@ -34,7 +29,7 @@ def random_lists(num_lists, *, ahead_stays):
             am, lm, ahead = rng.normal(size=3) * (4, 8, 8)
             total = am + TRUE.lm_weight * lm + TRUE.penalty * (len(ids) + 1)
             total += TRUE.lm_weight * TRUE.ahead_weight * ahead * ahead_stays
-            heard[ids] = Heard(am, total, lm, ahead)
+            heard[ids] = Heard(am, total, lm, ahead, length=len(ids) + 1)
         order = sorted(heard, key=lambda ids: -heard[ids].errors)
         lists[f"u{n}"] = {
             ids: heard[ids]._replace(errors=order.index(ids)) for ids in sorted(heard)
@@ -104,6 +99,11 @@ class Recogniser:
         return {ids: Hypothesis(words[ids], items[ids].am_score) for ids in best}
 
 
+def tuning_of(search, alone, *args, **how):
+    """Return the tuning of a search as ESPnet's."""
+    return FusionTuning(ESPnetSearch(search, alone), *args, **how)
+
+
 PART = {"name": "ahead", "weight": 1.0}
 
 
@@ -113,6 +113,7 @@ class FixedLM(FusionLM):
     def __init__(self, lists):
         torch.nn.Module.__init__(self)
         self.ahead, self.ahead_stays, self.ahead_weight = None, False, 0.5
+        self.bias_weight = 0.0
         self._loaded = self
         self.known = {ids: item.log_prob for items in lists.values() for ids, item in items.items()}
 
@@ -129,7 +130,7 @@ def test_rounds_get_better_and_the_best_one_wins():
     }
     search = Recogniser(lists, FixedLM(lists))
     recordings = {utt: lambda utt=utt: utt for utt in lists}
-    tuning = FusionTuning(search, Recogniser(lists, None), recordings, {utt: () for utt in lists})
+    tuning = tuning_of(search, Recogniser(lists, None), recordings, {utt: () for utt in lists})
     best = tuning.run(4)
     errors = [item.errors for item in tuning.rounds]
     assert best.errors == min(errors) < 0.5 * errors[0]
@@ -145,7 +146,7 @@ def test_words_of_a_recording_of_which_nothing_is_found_are_errors():
     search = Recogniser(lists, FixedLM(lists))
     recordings = {utt: lambda utt=utt: utt for utt in lists}
     refs = {"u0": (), "silent": ("three", "words", "said")}
-    tuning = FusionTuning(search, Recogniser(lists, None), recordings, refs)
+    tuning = tuning_of(search, Recogniser(lists, None), recordings, refs)
     tuning.run(0)
     assert [item.errors for item in tuning.rounds] == [2 + 3]
 
@@ -168,7 +169,7 @@ def test_a_look_ahead_that_stays_scores_each_hypothesis(kind, tmp_path):
     lm.ahead_stays = True
     search, alone = Recogniser(lists, lm), Recogniser(lists, None)
     recordings = {utt: lambda utt=utt: utt for utt in lists}
-    tuning = FusionTuning(search, alone, recordings, {utt: () for utt in lists})
+    tuning = tuning_of(search, alone, recordings, {utt: () for utt in lists})
     tuning.run(0)
     for found in tuning.lists.values():
         expected = [total(lm.ahead, ids) for ids in found]
@@ -200,7 +201,7 @@ def test_a_round_with_more_errors_halves_the_way(monkeypatch):
     search = NarrowRecogniser(lists, FixedLM({**lists, **{f"{u}x": nonsense[u] for u in lists}}))
     recordings = {utt: lambda utt=utt: utt for utt in lists}
     refs = {utt: () for utt in lists}
-    tuning = FusionTuning(search, Recogniser(lists, None), recordings, refs)
+    tuning = tuning_of(search, Recogniser(lists, None), recordings, refs)
     best = tuning.run(5)
     errors = [item.errors for item in tuning.rounds]
     weights = [item.weights.lm_weight for item in tuning.rounds]
@@ -226,7 +227,7 @@ def test_a_recording_that_fails_does_not_lose_the_others(monkeypatch, caplog):
     lists = {u: {(n, *i): x for i, x in lists[u].items()} for n, u in enumerate(lists, 100)}
     search, refs = FailingRecogniser(lists, FixedLM(lists)), {utt: ("x",) * 3 for utt in lists}
     recordings = {utt: lambda utt=utt: utt for utt in lists}
-    tuning = FusionTuning(search, FailingRecogniser(lists, None), recordings, refs)
+    tuning = tuning_of(search, FailingRecogniser(lists, None), recordings, refs)
     tuning.run(1)
     assert [*tuning.lists] == ["u1", "u2", "u3", "u4", "u5"]
     best = [next(iter(search.with_tokens(utt).values())) for utt in [*lists][2:]]
@@ -236,7 +237,7 @@ def test_a_recording_that_fails_does_not_lose_the_others(monkeypatch, caplog):
     assert "u1 counts as deleted: no memory" in caplog.text
     gone = {utt: recordings[utt] for utt in ("u0",)}
     with pytest.raises(InputError, match="no memory"):
-        FusionTuning(search, FailingRecogniser(lists, None), gone, refs).run(1)
+        tuning_of(search, FailingRecogniser(lists, None), gone, refs).run(1)
 
 
 def test_an_lm_that_knows_nothing_is_not_taken():
@@ -252,7 +253,7 @@ def test_an_lm_that_knows_nothing_is_not_taken():
             items[ids] = items[ids]._replace(errors=order.index(ids))
     search = Recogniser(lists, FixedLM(lists))
     recordings = {utt: lambda utt=utt: utt for utt in lists}
-    tuning = FusionTuning(search, Recogniser(lists, None), recordings, {utt: () for utt in lists})
+    tuning = tuning_of(search, Recogniser(lists, None), recordings, {utt: () for utt in lists})
     best = tuning.run(2)
     assert best is tuning.rounds[0] and best.errors == 0
 
@@ -268,7 +269,8 @@ def biased_lists(num_lists, *, decoys, harm=0.0):
             am, lm, bias = *(rng.normal(size=2) * (4, 8)), float(rng.integers(3))
             decoy = float(rng.integers(3)) if decoys else 0.0
             true = am + 0.5 * (lm + 4.0 * bias)
-            heard[ids] = Heard(am, true, lm, 0.0, bias, decoy, int(rng.random() < harm * bias))
+            outside = int(rng.random() < harm * bias)
+            heard[ids] = Heard(am, true, lm, 0.0, bias, decoy, outside, len(ids) + 1)
         order = sorted(heard, key=lambda ids: -heard[ids].errors)
         lists[f"u{n}"] = {i: heard[i]._replace(errors=order.index(i)) for i in heard}
     return lists
@@ -330,7 +332,7 @@ def test_a_search_that_harms_decoys_gets_a_smaller_weight():
     bias = BiasLists(shared=BiasList([("name", None), ("other", None)]))
     recordings = {f"u{n}": lambda n=n: f"u{n}" for n in range(4)}
     search, refs = ListeningRecogniser(lm), dict.fromkeys(recordings, ("name",))
-    tuning = FusionTuning(search, ListeningRecogniser(lm), recordings, refs, bias=bias)
+    tuning = tuning_of(search, ListeningRecogniser(lm), recordings, refs, bias=bias)
     found = tuning.run(1)
     assert found.weights.bias_weight == 6.0 and (tuning.rounds[0].errors, found.errors) == (4, 0)
     best, plain, decoys = tuning.guarded(found)

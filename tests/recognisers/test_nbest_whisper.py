@@ -3,6 +3,8 @@
 import functools
 import json
 import logging
+import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,12 +12,15 @@ import numpy as np
 import pytest
 import torch
 import transformers
+import yaml
 from test_nbest_tool import audio, command, error
+from tiny_training import words
 
-from espnet_bayeslm.bin import nbest
+from espnet_bayeslm.bin import nbest, tune_fusion
 from espnet_bayeslm.decoding.generate import WordFusion
 from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.evaluation.wer import word_errors
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.recognisers.recordings import read_samples
@@ -88,6 +93,66 @@ def test_a_pretrained_lm_whose_form_the_first_texts_choose(model, audio, tmp_pat
     assert "text form: --text_form" in caplog.text
 
 
+def best_texts(folder):
+    """Return the normalised best text of each list."""
+    return {item.utt: STEPS.words(item.hypotheses[0].words) for item in read_nbest(folder)}
+
+
+@pytest.mark.parametrize("parts", [("ngram",), ("bias",), ("ngram", "bias")])
+def test_weights_are_tuned_and_nbest_takes_them(
+    parts, model, files, audio, tmp_path, capsys, monkeypatch
+):
+    """What was said is what the search finds with some weights; the encoder hears it once."""
+    given = {name: files[name] for name in parts} | {"normalize": "lower,punct", "max_oov_rate": 1}
+    how = given | ({"bias_weight": 5} if "bias" in parts else {})
+    how |= {"lm_weight": 0.5, "word_bonus": 0.5} if "ngram" in parts else {}
+    nbest.main(command("whisper", audio, tmp_path / "true", model=model, nbest=5, **how))
+    refs = best_texts(tmp_path / "true")
+    rows = [f"{utt} {' '.join(ref).upper()}\n" for utt, ref in refs.items()]
+    (tmp_path / "ref").write_text("".join(rows))
+    heard, encode = [], WhisperSearch._encode
+    monkeypatch.setattr(WhisperSearch, "_encode", lambda *args: (heard.append(1), encode(*args))[1])
+    dev = {"recogniser": "whisper", "model": model, "audio": audio, "ref": tmp_path / "ref"}
+    tune_fusion.main(words(**dev, **given, output=tmp_path / "tuned"))
+    table = capsys.readouterr().out
+    assert len(heard) == len(refs) and f"normalisation {given['normalize']}" in table
+    header = next(line for line in table.splitlines() if line.startswith("search"))
+    assert ("lm_weight  word_bonus" in header, "  bias" in header) == tuple(
+        part in parts for part in ("ngram", "bias")
+    )
+    rows = re.findall(r"^(no LM|round .|smaller bias)( \*)?  .*?([\d.]+) +[\d.]+$", table, re.M)
+    rates = {name: float(rate) for name, _, rate in rows}
+    (best,) = (float(rate) for _, star, rate in rows if star)
+    assert best == min(rates.values()) < rates["no LM"]
+    lists = {"output": tmp_path / "lists", "audio": audio}
+    lists |= {"bias": files["bias"]} if "bias" in parts else {}
+    nbest.main(words(config=tmp_path / "tuned/decode.yaml", **lists))
+    errors = [
+        word_errors(refs[utt], text).errors for utt, text in best_texts(lists["output"]).items()
+    ]
+    assert 100 * sum(errors) / sum(map(len, refs.values())) == pytest.approx(best, abs=0.01)
+    decode = yaml.safe_load((tmp_path / "tuned/decode.yaml").read_text())
+    assert ("bias_weight" in decode, "lm_weight" in decode) == ("bias" in parts, "ngram" in parts)
+
+
+def test_outputs_of_the_encoder_are_kept(model, audio, tmp_path, monkeypatch):
+    """Another search of the same recordings, by the same model, is the same."""
+    given = {"model": model, "encoded": tmp_path / "kept", "nbest": 4}
+    nbest.main(command("whisper", audio, tmp_path / "first", **given))
+    assert len([*(tmp_path / "kept").iterdir()]) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(WhisperSearch, "_encode", None)
+        nbest.main(command("whisper", audio, tmp_path / "again", **given))
+    first, again = ([*read_nbest(tmp_path / name)] for name in ("first", "again"))
+    assert first == again
+    tiny_whisper(tiny_tokenizer(), length=60, seed=4).save_pretrained(tmp_path / "other")
+    for path in model.iterdir():
+        if not (tmp_path / "other" / path.name).exists():
+            shutil.copy(path, tmp_path / "other")
+    nbest.main(command("whisper", audio, tmp_path / "out", **given | {"model": tmp_path / "other"}))
+    assert len([*(tmp_path / "kept").iterdir()]) == 4
+
+
 def test_hypotheses_that_do_not_end(model, caplog):
     """They are left out beside others; a text of a second has at most so many tokens."""
     search = WhisperSearch(model, language="en", size=6, token_rate=2.0)
@@ -136,3 +201,22 @@ def test_near_words_have_ln_p_by_the_model(model, audio, tmp_path):
     assert new.extra["bias_score"] == 2.0
     totals = [hyp.am_score + hyp.extra["bias_score"] for hyp in found]
     assert totals == sorted(totals, reverse=True) and len(found) == len(plain) + 1
+
+
+@pytest.mark.parametrize(
+    "options, part",
+    [
+        ({}, "neither --lm nor --bias"),
+        ({"bias": "x", "asr_exp": "x"}, "--asr_exp has no meaning with --recogniser whisper"),
+        ({"bias": "x", "model": None}, "--model is needed with --recogniser whisper"),
+        ({"bias": "x", "recogniser": "espnet"}, "--asr_exp is needed with --recogniser espnet"),
+        (
+            {"ngram": "x", "recogniser": "espnet", "model": None, "asr_exp": "x"},
+            "--recogniser espnet takes one --lm, and no --ngram",
+        ),
+    ],
+)
+def test_bad_options_of_a_tuning(options, part, fails):
+    given = {"recogniser": "whisper", "model": "m", "audio": "a", "ref": "r", "output": "o"}
+    given = {name: value for name, value in (given | options).items() if value is not None}
+    assert part in fails(tune_fusion.main, words(**given))

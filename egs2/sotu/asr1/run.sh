@@ -183,7 +183,7 @@ listed() { # NAME TUNED [option ...]: lists of a search of test with what exp/na
     local lists=exp/names/$1.jsonl lm=exp/names/tuned_$2
     [ -e "${lists}" ] || bayeslm nbest --recogniser espnet --model "${asr}/valid.acc.ave.pth" --audio "${data}/test_part/wav.scp" \
         --lm "${lm}" --lm_weight "$(weight lm_weight "$2")" --penalty "$(weight penalty "$2")" "${@:3}" --output "${lists}"
-    "${PYTHON}" local/bias_lists.py text --nbest "${lists}" --output "exp/names/$1.txt"
+    "${PYTHON}" -m lab.bias_lists text --nbest "${lists}" --output "exp/names/$1.txt"
 }
 
 tune_names() { # NAME [option ...]: weights of a search with the lists of dev
@@ -195,7 +195,7 @@ if runs 7 "names: bias lists in lists and in the search"; then
     part dev "${num_tune}"
     part test "${num_eval}"
     for set in dev test; do
-        "${PYTHON}" local/bias_lists.py make --ref "${data}/${set}_part/text" --text "${data}/lm_train.txt" --num_common "${num_common}" \
+        "${PYTHON}" -m lab.bias_lists make --ref "${data}/${set}_part/text" --text "${data}/lm_train.txt" --num_common "${num_common}" \
             --output "exp/names/lists_${set}.jsonl" --decoys "exp/names/decoys_${set}.jsonl"
         [ -e "exp/lists/alone_${set}.jsonl" ] || bayeslm nbest --recogniser espnet --model "${asr}/valid.acc.ave.pth" \
             --audio "${data}/${set}_part/wav.scp" --output "exp/lists/alone_${set}.jsonl"
@@ -220,7 +220,7 @@ if runs 7 "names: bias lists in lists and in the search"; then
         listed "3gram_search_${what}" 3gram_names --bias "${!what}"
     done
     listed 3gram 3gram
-    "${PYTHON}" local/bias_lists.py text --nbest exp/lists/alone_test.jsonl --output exp/names/alone.txt
+    "${PYTHON}" -m lab.bias_lists text --nbest exp/lists/alone_test.jsonl --output exp/names/alone.txt
     for what in names decoys; do
         hyps=(--hyp "no list=exp/names/alone.txt" --hyp "rescored=exp/names/rescored_${what}/text" --hyp "search=exp/names/search_${what}.txt"
             --hyp "3-gram=exp/names/3gram.txt" --hyp "3-gram, search=exp/names/3gram_search_${what}.txt")
@@ -228,6 +228,6 @@ if runs 7 "names: bias lists in lists and in the search"; then
         # counted by the lists with the words that were said
         bayeslm score --ref "${data}/test_part/text" "${hyps[@]}" --bias "${names}"
     done
-    "${PYTHON}" local/bias_lists.py found --ref "${data}/test_part/text" --bias "${names}" --nbest exp/lists/alone_test.jsonl \
+    "${PYTHON}" -m lab.bias_lists found --ref "${data}/test_part/text" --bias "${names}" --nbest exp/lists/alone_test.jsonl \
         --hyp exp/names/rescored_names/text exp/names/search_names.txt exp/names/3gram.txt exp/names/3gram_search_names.txt
 fi

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Bias lists of rare words, best texts of N-best lists, and biased words that a search found.
 
-    bias_lists.py make --ref REF --text LM_TEXT --output LISTS [--decoys LISTS]
-    bias_lists.py text --nbest LISTS --output TEXT
-    bias_lists.py found --ref REF --bias LISTS --nbest LISTS --hyp TEXT
+    python3 -m lab.bias_lists make --ref REF --text LM_TEXT --output LISTS [--decoys LISTS]
+    python3 -m lab.bias_lists decoys --ref REF --bias LISTS --output LISTS
+    python3 -m lab.bias_lists text --nbest LISTS --output TEXT
+    python3 -m lab.bias_lists found --ref REF --bias LISTS --nbest LISTS --hyp TEXT
 
 An utterance's list has the words of its reference that are not among the commonest of the LM's
 training text, and others of that text, drawn at random: Le et al. 2021, arXiv 2104.02194. Decoys
@@ -58,6 +59,16 @@ def make(args: argparse.Namespace) -> None:
     print(f"{args.output}: {num_rare} of {num_words} words are in their utterance's list")
 
 
+def decoys(args: argparse.Namespace) -> None:
+    """Write lists without the words of the references."""
+    refs, rows = read_text(args.ref), read_jsonl(args.bias)
+    others = (
+        {**row, "words": [word for word in row["words"] if word not in refs.get(row["utt"], ())]}
+        for row in rows
+    )
+    write(args.output, [json.dumps(row) for row in others])
+
+
 def text(args: argparse.Namespace) -> None:
     """Write the best hypothesis of each list, as a Kaldi text."""
     rows = sorted((row["utt"], row["hypotheses"][0]["text"]) for row in read_jsonl(args.nbest))
@@ -84,7 +95,8 @@ def main() -> None:
     """Run one of the programs."""
     parser = argparse.ArgumentParser(description=__doc__)
     programs = parser.add_subparsers(required=True)
-    for function, paths in ((make, "ref text output decoys"), (text, "nbest output")):
+    files = {make: "ref text output decoys", decoys: "ref bias output", text: "nbest output"}
+    for function, paths in files.items():
         own = programs.add_parser(function.__name__, description=function.__doc__)
         own.set_defaults(function=function)
         for name in paths.split():

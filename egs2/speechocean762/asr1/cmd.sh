@@ -1,0 +1,1 @@
+../../TEMPLATE/lm/cmd.sh

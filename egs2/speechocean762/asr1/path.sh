@@ -1,0 +1,1 @@
+../../TEMPLATE/lm/path.sh
