@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -49,11 +49,18 @@ class CTCEnds(nn.Module):
         ends = torch.stack([torch.full_like(blanks, -torch.inf), blanks])
         return CTCPrefix(log_probs, (), ends, blanks.new_zeros(()))
 
-    def after(self, prefixes: Sequence[CTCPrefix], tokens: Sequence[int]) -> List[CTCPrefix]:
-        """Hypotheses of one utterance after one more token of each.
+    def after(
+        self, prefixes: Sequence[CTCPrefix], tokens: Sequence[Optional[int]]
+    ) -> List[CTCPrefix]:
+        """Hypotheses of one utterance after one more token of each; None: no token more.
 
         The recursions over frames are sums of products, here with cumulative sums of logarithms.
         """
+        if None in tokens:
+            heard = [*zip(prefixes, tokens, strict=True)]
+            rest = [pair for pair in heard if pair[1] is not None]
+            longer = iter(self.after(*zip(*rest, strict=True)) if rest else ())
+            return [prefix if token is None else next(longer) for prefix, token in heard]
         log_probs = prefixes[0].log_probs
         last = torch.tensor([p.tokens[-1] if p.tokens else -1 for p in prefixes])
         new = torch.tensor(tokens)
