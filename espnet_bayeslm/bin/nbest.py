@@ -74,7 +74,12 @@ class NbestOptions(ToolOptions):
         None,
         least=0,
     )
-    ctc_weight: float = option("Weight of CTC in ESPnet's beam search", 0.3)
+    ctc_weight: Optional[float] = option(
+        "Weight of CTC in ESPnet's beam search (default: 0.3, and 0 of s2t models such as OWSM)",
+        None,
+        least=0,
+        most=1,
+    )
     penalty: float = option("Bonus of each token in ESPnet's beam search", 0.0)
     bias: Optional[str] = option(
         "Words and phrases that an utterance may hold, such as names, for the search of ESPnet,"
@@ -101,7 +106,9 @@ class NbestOptions(ToolOptions):
         TOKEN_RATE,
         least=0,
     )
-    language: str = option("Language of a multilingual Whisper model", "en")
+    language: Optional[str] = option(
+        "Language of a multilingual Whisper model (default: en), or of OWSM (default: eng)", None
+    )
     nbest: int = option(
         "Hypotheses of a list, at most, and the beam of ESPnet and Whisper", 20, least=1
     )
@@ -158,10 +165,10 @@ def recogniser_of(options: NbestOptions) -> Any:
     if options.recogniser == "whisper":
         steps = Normalization(options.normalize)
         steps.check_by_word("--recogniser whisper")
-        how = {"language": options.language, "token_rate": options.token_rate}
+        how = {"language": options.language or "en", "token_rate": options.token_rate}
         return WhisperSearch(model, size=size, normalization=steps, device=device, **how)
     lm_weight = 0.3 if options.lm_weight is None else options.lm_weight
-    how = {name: getattr(options, name) for name in ("ctc_weight", "penalty")}
+    how = {name: getattr(options, name) for name in ("ctc_weight", "penalty", "language")}
     how.update(bias_weight=options.bias_weight, size=size, device=device)
     if options.bias is None or lm is not None:
         search = BeamSearch(model, lm=lm, lm_weight=lm_weight, **how)

@@ -47,7 +47,12 @@ class TuneFusionOptions(ToolOptions):
         "",
     )
     beam_size: int = option("Beam of the search, and hypotheses of a list", 10, least=2)
-    ctc_weight: float = option("Weight of CTC in the search", 0.3, least=0, most=1)
+    ctc_weight: Optional[float] = option(
+        "Weight of CTC in the search (default: 0.3, and 0 of s2t models such as OWSM)",
+        None,
+        least=0,
+        most=1,
+    )
     num_rounds: int = option("Decodings with the LM, at most", 5, least=1)
     num_utts: int = option("Utterances to tune on, spread over the set; 0: all", 0, least=0)
 
@@ -98,7 +103,7 @@ def _tune(options: TuneFusionOptions, lm: PathLike) -> None:
     conf = read_yaml_mapping(find_files(lm)[0]).get("lm_conf") or {}
     counted = Counted(text_forms=conf.get("text_forms") or {}, tuned_on=options.ref)
     print(_table(tuning.rounds, best, others, num_words, counted).text())
-    _write(options, lm, best.weights._asdict())
+    _write(options, lm, search, best.weights._asdict())
 
 
 def _bias(options: TuneFusionOptions, search: Any, utts: Iterable[str]) -> Optional[BiasLists]:
@@ -159,7 +164,9 @@ def _num_words(refs: Mapping[str, Any], utts: Iterable[str], path: str) -> int:
     return sum(map(len, known))
 
 
-def _write(options: TuneFusionOptions, lm: PathLike, weights: Mapping[str, float]) -> None:
+def _write(
+    options: TuneFusionOptions, lm: PathLike, search: Any, weights: Mapping[str, float]
+) -> None:
     """Write the LM, a fusion with its tuned look-ahead, and the options of ESPnet's search."""
     config, checkpoint = find_files(lm)
     content = read_yaml_mapping(config)
@@ -168,7 +175,7 @@ def _write(options: TuneFusionOptions, lm: PathLike, weights: Mapping[str, float
         if "bias" in content["lm_conf"] or options.bias is not None:
             content["lm_conf"]["bias_weight"] = weights["bias_weight"]
             content["lm_conf"].setdefault("bias", [])
-    decode = {name: getattr(options, name) for name in ("beam_size", "ctc_weight")}
+    decode = {"beam_size": options.beam_size, "ctc_weight": search.ctc_weight}
     decode.update(lm_weight=weights["lm_weight"], penalty=weights["penalty"])
     with staged(options.output) as folder:
         write_yaml(folder / config.name, content)
@@ -177,7 +184,7 @@ def _write(options: TuneFusionOptions, lm: PathLike, weights: Mapping[str, float
     LOG.info(f"Wrote {options.output}")
     output = Path(options.output)
     print(
-        "Decode: python -m espnet_bayeslm -m espnet2.bin.asr_inference"
+        f"Decode: python -m espnet_bayeslm -m espnet2.bin.{search.program}"
         f" --config {output / 'decode.yaml'} --lm_train_config {output / config.name}"
         f" --lm_file {output / checkpoint.name} ..."
     )

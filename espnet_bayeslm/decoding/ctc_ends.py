@@ -56,14 +56,15 @@ class CTCEnds(nn.Module):
 
         The recursions over frames are sums of products, here with cumulative sums of logarithms.
         """
-        if None in tokens:
+        ids = [token for token in tokens if token is not None]
+        if len(ids) < len(tokens):
             heard = [*zip(prefixes, tokens, strict=True)]
-            rest = [pair for pair in heard if pair[1] is not None]
-            longer = iter(self.after(*zip(*rest, strict=True)) if rest else ())
-            return [prefix if token is None else next(longer) for prefix, token in heard]
+            longer = [prefix for prefix, token in heard if token is not None]
+            after = iter(self.after(longer, ids) if ids else ())
+            return [prefix if token is None else next(after) for prefix, token in heard]
         log_probs = prefixes[0].log_probs
         last = torch.tensor([p.tokens[-1] if p.tokens else -1 for p in prefixes])
-        new = torch.tensor(tokens)
+        new = torch.tensor(ids)
         ends = torch.stack([p.ends for p in prefixes]).to(log_probs)  # (N, 2, T)
         # a token that comes again needs a blank between
         again = (last == new).to(log_probs.device)
@@ -79,7 +80,7 @@ class CTCEnds(nn.Module):
         return [
             CTCPrefix(log_probs, (*p.tokens, token), torch.stack(pair), total)
             for p, token, pair, total in zip(
-                prefixes, tokens, zip(in_token, in_blank, strict=True), totals, strict=True
+                prefixes, ids, zip(in_token, in_blank, strict=True), totals, strict=True
             )
         ]
 

@@ -112,6 +112,7 @@ class FusionLM(LogProbLM):
     Attributes:
         payments: Words of the tokens, and what they are paid.
         own_bias: The list that `bias` gives.
+        ids: Ids of blank, start and end.
     """
 
     # ESPnet's transducer search asks for it
@@ -145,11 +146,11 @@ class FusionLM(LogProbLM):
                 remedy="Let `bayeslm export --format fusion` write the configuration.",
             )
         self.vocab_size = vocab_size
-        special = TokenIds.of(vocab_size, ids)
-        self.blank, self.sos, self._eos = special
+        self.ids = TokenIds.of(vocab_size, ids)
+        self.blank, self.sos, _ = self.ids
         self.ahead: Optional[MixtureLM] = None
         if ahead is not None:
-            self.ahead = MixtureLM(vocab_size, components=ahead, tokens=tokens, ids=special)
+            self.ahead = MixtureLM(vocab_size, components=ahead, tokens=tokens, ids=self.ids)
         self.ctc = CTCEnds(vocab_size, ctc_features) if ctc_features else None
         self._encoded: Optional[torch.Tensor] = None
         self.ahead_weight, self.ahead_stays = ahead_weight, ahead is not None and not takes_back
@@ -160,7 +161,7 @@ class FusionLM(LogProbLM):
         normalization.check_by_word("lm fusion")
         own = TokenWords(tokens)
         self._is_mark = ~np.array(own.is_text)
-        self._is_mark[[n for n in (self.blank, self._eos) if n is not None]] = False
+        self._is_mark[[n for n in (self.blank, self.ids.eos) if n is not None]] = False
         self._spoken = ~self._is_mark
         if self.blank is not None:
             self._spoken[self.blank] = False
@@ -248,7 +249,7 @@ class FusionLM(LogProbLM):
         self._encoded = xs[0] if is_one and self.ctc is not None else None
         if ys.size(1) > 1 and all(state is None for state in states):
             # text before the start is a prompt
-            starts = (ys == self.sos).all(0).nonzero()
+            starts = ys.eq(self.ids.sos).all(0).nonzero()
             ys = ys[:, int(starts[-1]) :] if len(starts) else ys
         return super().batch_score(ys, states, xs)
 
@@ -265,9 +266,9 @@ class FusionLM(LogProbLM):
         found = rows + rows.new_tensor(paid.shifts)[:, None]
         if gains is not None:
             found += rows.new_tensor(gains)
-        taken = 0.0 if self.ahead_stays else columns[:, self._eos]
+        taken = 0.0 if self.ahead_stays else columns[:, self.ids.eos]
         ends = np.array(paid.ends) + end_gains - taken
-        found[:, self._eos] += rows.new_tensor(np.where(can_end, ends, -np.inf))
+        found[:, self.ids.eos] += rows.new_tensor(np.where(can_end, ends, -np.inf))
         if self.blank is not None:
             found[:, self.blank] = -torch.inf
         return found, [
@@ -280,7 +281,7 @@ class FusionLM(LogProbLM):
         if not every:
             return None, np.zeros(len(texts))
         gains = np.stack([np.zeros_like(every[0]) if t.gains is None else t.gains for t in texts])
-        gains[:, self._eos] = 0.0
+        gains[:, self.ids.eos] = 0.0
         ends = np.array([self.payments.end_gain(text) for text in texts])
         return self.bias_weight * gains, self.bias_weight * ends
 
@@ -352,7 +353,7 @@ class FusionLM(LogProbLM):
         Hypotheses that have too many words may end: ESPnet stops a search by their scores.
         """
         best = rows.max(1, where=self._spoken, initial=-np.inf)
-        near = rows[:, self._eos] >= best - self.end_margin * self.ahead_weight
+        near = rows[:, self.ids.eos] >= best - self.end_margin * self.ahead_weight
         return [
             can_end and (prefix is None or prefix.end_log_prob > CTC_END)
             for can_end, prefix in zip(near.tolist(), heard, strict=True)

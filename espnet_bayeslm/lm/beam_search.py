@@ -28,10 +28,10 @@ class TokenIds(NamedTuple):
     eos: int = -1
 
     @classmethod
-    def of(cls, vocab_size: int, given: Optional[Mapping[str, Optional[int]]]) -> TokenIds:
+    def of(cls, vocab_size: int, given: Optional[Mapping[str, Any]]) -> TokenIds:
         """Ids from 0 among so many tokens; None: ESPnet's, `<blank>` first, `<sos/eos>` last."""
-        ids = cls(**(given or {}))
-        return cls(*(n if n is None else n % vocab_size for n in ids))
+        blank, sos, eos = cls(**(given or {}))
+        return cls(blank, sos % vocab_size, eos % vocab_size)
 
 
 class IncrementalLM(AbsLM):
