@@ -144,7 +144,10 @@ def test_tokens_as_of_espnets_whisper(whisper, text, tmp_path, monkeypatch):
     primer = ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
     decode.beam_search.set_hyp_primer([tokens[mark] for mark in primer])
     samples = models.write_noise(tmp_path / "a.wav", seconds=SECONDS)
-    found = [hyp for *_, hyp in decode(samples)]
+    speech = torch.tensor(samples, dtype=torch.float32)
+    frames = decode.asr_model.encode(speech[None], torch.tensor([len(samples)]))[0].size(1)
+    # ESPnet pays no end of those that it cuts off
+    found = [hyp for *_, hyp in decode(speech) if len(hyp.yseq) - len(primer) < frames]
     fused = decode.beam_search.scorers["lm"]
     assert fused.blank is None and fused.sos == tokens[primer[0]] != fused.ids.eos
     texts = [[*fused.payments.words(hyp.yseq.tolist())] for hyp in found]
