@@ -21,6 +21,7 @@ from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.text_forms import WORDS_TO_CHOOSE
+from espnet_bayeslm.rescoring.bayes_risk import list_posterior, words_in_place
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 from espnet_bayeslm.utils.log import LOG
@@ -80,7 +81,8 @@ class CTCOptions(BeamOptions):
         least=-1e9,
     )
     ctm: Optional[str] = option(
-        "A file to write: the times of the words of each best hypothesis, with --frame_shift",
+        "A file to write: times and confidences of the words of each best hypothesis, with"
+        " --frame_shift",
         None,
         group=GROUP,
     )
@@ -246,11 +248,23 @@ def ctc_lists(
             found = search(log_probs, bias=None if lists is None else lists.of(utt))[:size]
             best.append(found[0].words)
             if traced:
-                add_times(utt, WordTimes(frames.tolist(), tokens.words).of(found[0]))
+                times = WordTimes(frames.tolist(), tokens.words).of(found[0])
+                add_times(utt, times, word_confidences(found))
             yield NBest(utt, tuple(_hypothesis(text, score) for text in found))
     if mixture is not None:
         remedy = "Write tokens and LM in one case: --lower true, or another LM."
         mixture.check_words(best, remedy=remedy)
+
+
+def word_confidences(found: Sequence[FoundText]) -> List[float]:
+    """Confidence of each word of the best text.
+
+    It is the posterior, the softmax of the scores, of the texts that have the word at its place.
+    """
+    texts = [text.words for text in found]
+    posterior = list_posterior(np.array([text.score for text in found]))
+    shares: List[float] = (posterior @ words_in_place(texts[0], texts)).tolist()
+    return shares
 
 
 def _tokens(options: CTCOptions) -> CTCTokens:
