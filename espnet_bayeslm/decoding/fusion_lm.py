@@ -33,6 +33,12 @@ from espnet_bayeslm.utils.log import LOG
 
 # CTC rules an end out whose ln p is below this
 CTC_END = -8.0
+# An `end_margin` with which each hypothesis may end
+ALL_END = 1e9
+NO_ENDS = (
+    "A transducer's search has no end of a sentence: the last word of each hypothesis keeps the"
+    " look-ahead's score. espnet_bayeslm.speech2text() makes a search that pays it."
+)
 
 
 class FusionState(NamedTuple):
@@ -113,6 +119,7 @@ class FusionLM(LogProbLM):
         payments: Words of the tokens, and what they are paid.
         own_bias: The list that `bias` gives.
         ids: Ids of blank, start and end.
+        ends_apart: True where a search asks for ends by `end_scores`, and not within.
     """
 
     # ESPnet's transducer search asks for it
@@ -148,6 +155,7 @@ class FusionLM(LogProbLM):
         self.vocab_size = vocab_size
         self.ids = TokenIds.of(vocab_size, ids)
         self.blank, self.sos, _ = self.ids
+        self.ends_apart: Optional[bool] = None
         self.ahead: Optional[MixtureLM] = None
         if ahead is not None:
             self.ahead = MixtureLM(vocab_size, components=ahead, tokens=tokens, ids=self.ids)
@@ -245,6 +253,9 @@ class FusionLM(LogProbLM):
     def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
         """Score the next token of each hypothesis; `xs` is the encoder's output, (B, T, D)."""
         # of one utterance: frames of padding would mislead CTC
+        if xs is None and self.ends_apart is None:
+            self.ends_apart = False
+            LOG.warning(NO_ENDS)
         is_one = isinstance(xs, torch.Tensor) and (len(xs) == 1 or xs.stride(0) == 0)
         self._encoded = xs[0] if is_one and self.ctc is not None else None
         if ys.size(1) > 1 and all(state is None for state in states):
@@ -252,6 +263,20 @@ class FusionLM(LogProbLM):
             starts = ys.eq(self.ids.sos).all(0).nonzero()
             ys = ys[:, int(starts[-1]) :] if len(starts) else ys
         return super().batch_score(ys, states, xs)
+
+    def end_scores(self, tokens: Sequence[int], states: Sequence[Any]) -> List[float]:
+        """Score of the end of each hypothesis, which ends here: its last word is paid too.
+
+        Args:
+            tokens: Last token of each hypothesis, or the start where it has none.
+            states: States before these tokens.
+        """
+        column = torch.tensor(tokens, device=self.like.device)[:, None]
+        margin, self.end_margin = self.end_margin, ALL_END
+        with torch.no_grad():
+            rows, _ = self._read(column, [*states])
+        self.end_margin = margin
+        return rows[:, self.ids.eos].tolist()
 
     def advance(self, tokens: torch.Tensor, states: List[FusionState]) -> Step:
         """Score the next token after one more token of each hypothesis."""

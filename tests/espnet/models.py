@@ -139,11 +139,12 @@ def write_recogniser(
     args.token_list = list(tokens)
     torch.manual_seed(3)
     model = task.build_model(args)
-    with torch.no_grad():
+    if config["decoder"] != "transducer":
         # no hypothesis has <blank> as a word, and all end before they must
+        bias = model.decoder.output_layer.bias.data
         if "<blank>" in tokens:
-            model.decoder.output_layer.bias[tokens.index("<blank>")] = -100.0
-        model.decoder.output_layer.bias[tokens.index(end)] += 1.0
+            bias[tokens.index("<blank>")] = -100.0
+        bias[tokens.index(end)] += 1.0
     (folder / "config.yaml").write_text(yaml.safe_dump(vars(args)))
     torch.save(model.state_dict(), folder / "valid.acc.ave.pth")
     return folder
