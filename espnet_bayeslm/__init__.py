@@ -35,15 +35,25 @@ def register() -> None:
 def speech2text(**options: Any) -> Any:
     """ESPnet's `Speech2Text` in a process that knows the LMs of this package.
 
-    It is the `_target_` of the recogniser in the `inference.yaml` of an ESPnet3 recipe.
+    It is the `_target_` of the recogniser in the `inference.yaml` of an ESPnet3 recipe. The search
+    of a transducer with a fusion pays the last word of each hypothesis, too.
 
     Args:
-        **options: As of `espnet2.bin.asr_inference.Speech2Text`.
+        **options: As of `espnet2.bin.asr_inference.Speech2Text`, or of `s2t_inference` where there
+            is an `s2t_train_config`.
     """
     register()
-    from espnet2.bin.asr_inference import Speech2Text
+    if "s2t_train_config" in options:
+        from espnet2.bin.s2t_inference import Speech2Text
+    else:
+        from espnet2.bin.asr_inference import Speech2Text
+    recogniser = Speech2Text(**options)
+    search = getattr(recogniser, "beam_search_transducer", None)
+    if search is not None:
+        from espnet_bayeslm.decoding.transducer_ends import pay_ends
 
-    return Speech2Text(**options)
+        pay_ends(search)
+    return recogniser
 
 
 def load(

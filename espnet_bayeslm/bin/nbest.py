@@ -62,7 +62,9 @@ class WhisperOptions(ToolOptions):
         TOKEN_RATE,
         least=0,
     )
-    language: str = option("Language of a multilingual Whisper model", "en")
+    language: Optional[str] = option(
+        "Language of a multilingual Whisper model (default: en), or of OWSM (default: eng)", None
+    )
     encoded: Optional[str] = option(
         "A folder that keeps outputs of Whisper's encoder: another search of the same recordings"
         " takes half the time. An output of Whisper base has 3 MB",
@@ -100,7 +102,12 @@ class NbestOptions(ToolOptions):
         None,
         least=0,
     )
-    ctc_weight: float = option("Weight of CTC in ESPnet's beam search", 0.3)
+    ctc_weight: Optional[float] = option(
+        "Weight of CTC in ESPnet's beam search (default: 0.3, and 0 of s2t models such as OWSM)",
+        None,
+        least=0,
+        most=1,
+    )
     penalty: float = option("Bonus of each token in ESPnet's beam search", 0.0)
     bias: Optional[str] = option(
         "Words and phrases that an utterance may hold, such as names, for the search of ESPnet,"
@@ -188,6 +195,7 @@ def recogniser_of(options: NbestOptions) -> Any:
         return options.whisper.search(model, **how)
     lm_weight = 0.3 if options.lm_weight is None else options.lm_weight
     how = {name: getattr(options, name) for name in ("ctc_weight", "penalty")}
+    how["language"] = options.whisper.language
     how.update(bias_weight=options.bias_weight, size=size, device=device)
     if options.bias is None or lm is not None:
         search = BeamSearch(model, lm=lm, lm_weight=lm_weight, **how)

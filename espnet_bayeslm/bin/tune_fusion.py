@@ -68,7 +68,12 @@ class TuneFusionOptions(ToolOptions):
         None,
         least=2,
     )
-    ctc_weight: float = option("Weight of CTC in ESPnet's search", 0.3, least=0, most=1)
+    ctc_weight: Optional[float] = option(
+        "Weight of CTC in ESPnet's search (default: 0.3, and 0 of s2t models such as OWSM)",
+        None,
+        least=0,
+        most=1,
+    )
     whisper: WhisperOptions = nested(WhisperOptions)
     num_rounds: int = option("Decodings with the LM, at most", 5, least=1)
     num_utts: int = option("Utterances to tune on, spread over the set; 0: all", 0, least=0)
@@ -151,7 +156,7 @@ def _tune_espnet(options: TuneFusionOptions, lm: PathLike) -> None:
     counted = Counted(text_forms=conf.get("text_forms") or {}, tuned_on=options.ref)
     columns = {"lm_weight": "lm_weight", "penalty": "penalty", "look-ahead": "ahead_weight"}
     weights = _tuned(options, dev, ESPnetSearch(search, alone), bias, columns, counted)
-    _write(options, lm, weights)
+    _write(options, lm, search, weights)
 
 
 def _tune_whisper(options: TuneFusionOptions, encoded: str) -> None:
@@ -269,7 +274,7 @@ def _num_words(refs: Sequence[Sequence[str]], path: str) -> int:
     return sum(map(len, refs))
 
 
-def _write(options: TuneFusionOptions, lm: PathLike, weights: FusionWeights) -> None:
+def _write(options: TuneFusionOptions, lm: PathLike, search: Any, weights: FusionWeights) -> None:
     """Write the LM, a fusion with its tuned look-ahead, and the options of ESPnet's search."""
     config, checkpoint = find_files(lm)
     content = read_yaml_mapping(config)
@@ -278,7 +283,7 @@ def _write(options: TuneFusionOptions, lm: PathLike, weights: FusionWeights) -> 
         if "bias" in content["lm_conf"] or options.bias is not None:
             content["lm_conf"]["bias_weight"] = weights.bias_weight
             content["lm_conf"].setdefault("bias", [])
-    decode = {"beam_size": options.size, "ctc_weight": options.ctc_weight}
+    decode = {"beam_size": options.size, "ctc_weight": search.ctc_weight}
     decode.update(lm_weight=weights.lm_weight, penalty=weights.penalty)
     with staged(options.output) as folder:
         write_yaml(folder / config.name, content)
@@ -287,7 +292,7 @@ def _write(options: TuneFusionOptions, lm: PathLike, weights: FusionWeights) -> 
     LOG.info(f"Wrote {options.output}")
     output = Path(options.output)
     print(
-        "Decode: python -m espnet_bayeslm -m espnet2.bin.asr_inference"
+        f"Decode: python -m espnet_bayeslm -m espnet2.bin.{search.program}"
         f" --config {output / 'decode.yaml'} --lm_train_config {output / config.name}"
         f" --lm_file {output / checkpoint.name} ..."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -49,14 +49,22 @@ class CTCEnds(nn.Module):
         ends = torch.stack([torch.full_like(blanks, -torch.inf), blanks])
         return CTCPrefix(log_probs, (), ends, blanks.new_zeros(()))
 
-    def after(self, prefixes: Sequence[CTCPrefix], tokens: Sequence[int]) -> List[CTCPrefix]:
-        """Hypotheses of one utterance after one more token of each.
+    def after(
+        self, prefixes: Sequence[CTCPrefix], tokens: Sequence[Optional[int]]
+    ) -> List[CTCPrefix]:
+        """Hypotheses of one utterance after one more token of each; None: no token more.
 
         The recursions over frames are sums of products, here with cumulative sums of logarithms.
         """
+        ids = [token for token in tokens if token is not None]
+        if len(ids) < len(tokens):
+            heard = [*zip(prefixes, tokens, strict=True)]
+            longer = [prefix for prefix, token in heard if token is not None]
+            after = iter(self.after(longer, ids) if ids else ())
+            return [prefix if token is None else next(after) for prefix, token in heard]
         log_probs = prefixes[0].log_probs
         last = torch.tensor([p.tokens[-1] if p.tokens else -1 for p in prefixes])
-        new = torch.tensor(tokens)
+        new = torch.tensor(ids)
         ends = torch.stack([p.ends for p in prefixes]).to(log_probs)  # (N, 2, T)
         # a token that comes again needs a blank between
         again = (last == new).to(log_probs.device)
@@ -72,7 +80,7 @@ class CTCEnds(nn.Module):
         return [
             CTCPrefix(log_probs, (*p.tokens, token), torch.stack(pair), total)
             for p, token, pair, total in zip(
-                prefixes, tokens, zip(in_token, in_blank, strict=True), totals, strict=True
+                prefixes, ids, zip(in_token, in_blank, strict=True), totals, strict=True
             )
         ]
 

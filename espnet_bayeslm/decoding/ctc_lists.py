@@ -21,6 +21,7 @@ from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.text_forms import WORDS_TO_CHOOSE
+from espnet_bayeslm.rescoring.bayes_risk import list_posterior, words_in_place
 from espnet_bayeslm.rescoring.near_texts import near_texts, with_phrases
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
@@ -81,7 +82,8 @@ class CTCOptions(BeamOptions):
         least=-1e9,
     )
     ctm: Optional[str] = option(
-        "A file to write: the times of the words of each best hypothesis, with --frame_shift",
+        "A file to write: times and confidences of the words of each best hypothesis, with"
+        " --frame_shift",
         None,
         group=GROUP,
     )
@@ -249,7 +251,8 @@ def ctc_lists(
             own = None if lists is None else lists.of(utt)
             found = search(log_probs, bias=own)[:size]
             if traced:
-                add_times(utt, WordTimes(frames.tolist(), tokens.words).of(found[0]))
+                times = WordTimes(frames.tolist(), tokens.words).of(found[0])
+                add_times(utt, times, word_confidences(found))
             rows = [(text.score, _hypothesis(text, score)) for text in found]
             if near_words and own is not None:
                 hyps = [hypothesis for _, hypothesis in rows]
@@ -263,6 +266,17 @@ def ctc_lists(
     if mixture is not None:
         remedy = "Write tokens and LM in one case: --lower true, or another LM."
         mixture.check_words(best, remedy=remedy)
+
+
+def word_confidences(found: Sequence[FoundText]) -> List[float]:
+    """Confidence of each word of the best text.
+
+    It is the posterior, the softmax of the scores, of the texts that have the word at its place.
+    """
+    texts = [text.words for text in found]
+    posterior = list_posterior(np.array([text.score for text in found]))
+    shares: List[float] = (posterior @ words_in_place(texts[0], texts)).tolist()
+    return shares
 
 
 def _tokens(options: CTCOptions) -> CTCTokens:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import tempfile
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -18,11 +19,12 @@ from espnet_bayeslm.lm import FUSION, UNTRAINED
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.loading.components import is_ngram
 from espnet_bayeslm.loading.experiment import (
-    check_token_list,
     config_of,
     find_bpemodel,
     find_files,
+    is_s2t,
     load_state,
+    special_ids,
     token_difference,
 )
 from espnet_bayeslm.loading.export import (
@@ -91,9 +93,11 @@ def write_fusion(
     """
     normalization = Normalization(normalize)
     normalization.check_by_word("--format fusion")
-    config, tokens = recogniser_config(asr_exp)
+    config, tokens, ids = recogniser_config(asr_exp)
     check_target(folder, sources=[lm for lm in options.lms if Path(str(lm)).exists()])
     conf: Dict[str, Any] = {"tokens": tokens, "normalize": normalize, "interval": interval}
+    if ids:
+        conf["ids"] = ids
     if bias is not None:
         phrases = checked_bias(bias, TokenWords(tokens), normalization).weights
         conf.update(bias=dict(phrases), bias_weight=bias_weight)
@@ -156,8 +160,13 @@ def _components(options: MixtureOptions, read: Sequence[Sequence[str]]) -> Dict[
     }
 
 
-def recogniser_config(asr_exp: PathLike) -> Tuple[Dict[str, Any], List[str]]:
-    """Configuration of a recogniser, with the path of its BPE model, and its tokens."""
+def recogniser_config(
+    asr_exp: PathLike,
+) -> Tuple[Dict[str, Any], List[str], Dict[str, Optional[int]]]:
+    """Configuration of a recogniser, with the path of its BPE model, its tokens, their ids.
+
+    The ids are those of blank, start and end; empty where they are ESPnet's.
+    """
     path = config_of(asr_exp)
     check_one_speaker(path)
     config = read_yaml_mapping(path)
@@ -169,10 +178,10 @@ def recogniser_config(asr_exp: PathLike) -> Tuple[Dict[str, Any], List[str]]:
             remedy="Give the experiment of an ESPnet recogniser.",
         )
     tokens = list(map(str, tokens))
-    check_token_list(tokens, path=str(path))
+    ids = special_ids(config, tokens, path=str(path))
     if config.get("bpemodel"):
         config["bpemodel"] = str(find_bpemodel(config["bpemodel"], path) or config["bpemodel"])
-    return config, tokens
+    return config, tokens, ids
 
 
 def validation_text(config: Mapping[str, Any]) -> List[List[str]]:
@@ -181,7 +190,10 @@ def validation_text(config: Mapping[str, Any]) -> List[List[str]]:
     paths = [Path(path) for path, name, *_ in sets if name == "text"]
     if not (paths and paths[0].is_file()):
         return []
-    return [value.split() for _, value in read_keyed_lines(paths[0]).values()]
+    values = (value for _, value in read_keyed_lines(paths[0]).values())
+    # OWSM's text begins with <eng><asr><notimestamps>
+    marks = "<[^<>]*>" if is_s2t(config) else "$^"
+    return [re.sub(marks, " ", value).split() for value in values]
 
 
 def _ctc(asr_exp: PathLike, config: Mapping[str, Any]) -> Dict[str, torch.Tensor]:

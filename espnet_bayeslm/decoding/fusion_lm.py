@@ -9,6 +9,7 @@ phrases that a hypothesis holds, with LMs or alone.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -21,7 +22,7 @@ from espnet_bayeslm.decoding.token_words import TokenWords
 from espnet_bayeslm.decoding.word_payments import END_MARGIN, PaidText, WordPayments
 from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.lm.beam_search import Step
+from espnet_bayeslm.lm.beam_search import Step, TokenIds
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.ngram import LogProbLM
 from espnet_bayeslm.loading.component_options import MixtureOptions
@@ -32,6 +33,12 @@ from espnet_bayeslm.utils.log import LOG
 
 # CTC rules an end out whose ln p is below this
 CTC_END = -8.0
+# An `end_margin` with which each hypothesis may end
+ALL_END = 1e9
+NO_ENDS = (
+    "A transducer's search has no end of a sentence: the last word of each hypothesis keeps the"
+    " look-ahead's score. espnet_bayeslm.speech2text() makes a search that pays it."
+)
 
 
 class FusionState(NamedTuple):
@@ -85,7 +92,7 @@ class FusionLM(LogProbLM):
 
     Args:
         vocab_size: Number of tokens.
-        tokens: The recogniser's tokens, `<blank>` first and `<sos/eos>` last.
+        tokens: The recogniser's tokens.
         components: Options of `ComponentOptions`: `lms`, `ngrams`, `num_samples`, ...
         text_forms: Form in which each pretrained LM reads text, by the component's name.
         weights: Weights of the components, of sum 1.
@@ -105,10 +112,14 @@ class FusionLM(LogProbLM):
         bias: Phrases of every utterance, in a list, a mapping to weights of their own, or a file;
             an empty list: `set_bias` gives them. None: there are none.
         bias_weight: Weight of a phrase where the components' mixture has weight 1, in nats.
+        ids: Ids of `blank`, `sos` and `eos`; None: the blank is the first token, and the last one
+            begins and ends sentences.
 
     Attributes:
         payments: Words of the tokens, and what they are paid.
         own_bias: The list that `bias` gives.
+        ids: Ids of blank, start and end.
+        ends_apart: True where a search asks for ends by `end_scores`, and not within.
     """
 
     # ESPnet's transducer search asks for it
@@ -133,6 +144,7 @@ class FusionLM(LogProbLM):
         interval: int = 1,
         bias: Any = None,
         bias_weight: float = BIAS_WEIGHT,
+        ids: Any = None,
     ):
         super().__init__()
         if not (components or bias is not None) or tokens is None or len(tokens) != vocab_size:
@@ -141,9 +153,12 @@ class FusionLM(LogProbLM):
                 remedy="Let `bayeslm export --format fusion` write the configuration.",
             )
         self.vocab_size = vocab_size
+        self.ids = TokenIds.of(vocab_size, ids)
+        self.blank, self.sos, _ = self.ids
+        self.ends_apart: Optional[bool] = None
         self.ahead: Optional[MixtureLM] = None
         if ahead is not None:
-            self.ahead = MixtureLM(vocab_size, components=ahead, tokens=tokens)
+            self.ahead = MixtureLM(vocab_size, components=ahead, tokens=tokens, ids=self.ids)
         self.ctc = CTCEnds(vocab_size, ctc_features) if ctc_features else None
         self._encoded: Optional[torch.Tensor] = None
         self.ahead_weight, self.ahead_stays = ahead_weight, ahead is not None and not takes_back
@@ -153,6 +168,13 @@ class FusionLM(LogProbLM):
         normalization = Normalization(normalize)
         normalization.check_by_word("lm fusion")
         own = TokenWords(tokens)
+        self._is_mark = ~np.array(own.is_text)
+        self._is_mark[[n for n in (self.blank, self.ids.eos) if n is not None]] = False
+        self._spoken = ~self._is_mark
+        if self.blank is not None:
+            self._spoken[self.blank] = False
+        marks = torch.from_numpy(self._is_mark.nonzero()[0])
+        self.register_buffer("marks", marks, persistent=False)
         self.payments = WordPayments(own, normalization, interval)
         self.bias_weight = bias_weight
         self.own_bias = checked_bias(bias or (), own, normalization)
@@ -231,9 +253,30 @@ class FusionLM(LogProbLM):
     def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
         """Score the next token of each hypothesis; `xs` is the encoder's output, (B, T, D)."""
         # of one utterance: frames of padding would mislead CTC
+        if xs is None and self.ends_apart is None:
+            self.ends_apart = False
+            LOG.warning(NO_ENDS)
         is_one = isinstance(xs, torch.Tensor) and (len(xs) == 1 or xs.stride(0) == 0)
         self._encoded = xs[0] if is_one and self.ctc is not None else None
+        if ys.size(1) > 1 and all(state is None for state in states):
+            # text before the start is a prompt
+            starts = ys.eq(self.ids.sos).all(0).nonzero()
+            ys = ys[:, int(starts[-1]) :] if len(starts) else ys
         return super().batch_score(ys, states, xs)
+
+    def end_scores(self, tokens: Sequence[int], states: Sequence[Any]) -> List[float]:
+        """Score of the end of each hypothesis, which ends here: its last word is paid too.
+
+        Args:
+            tokens: Last token of each hypothesis, or the start where it has none.
+            states: States before these tokens.
+        """
+        column = torch.tensor(tokens, device=self.like.device)[:, None]
+        margin, self.end_margin = self.end_margin, ALL_END
+        with torch.no_grad():
+            rows, _ = self._read(column, [*states])
+        self.end_margin = margin
+        return rows[:, self.ids.eos].tolist()
 
     def advance(self, tokens: torch.Tensor, states: List[FusionState]) -> Step:
         """Score the next token after one more token of each hypothesis."""
@@ -248,10 +291,11 @@ class FusionLM(LogProbLM):
         found = rows + rows.new_tensor(paid.shifts)[:, None]
         if gains is not None:
             found += rows.new_tensor(gains)
-        taken = 0.0 if self.ahead_stays else columns[:, -1]
+        taken = 0.0 if self.ahead_stays else columns[:, self.ids.eos]
         ends = np.array(paid.ends) + end_gains - taken
-        found[:, -1] += rows.new_tensor(np.where(can_end, ends, -np.inf))
-        found[:, 0] = -torch.inf
+        found[:, self.ids.eos] += rows.new_tensor(np.where(can_end, ends, -np.inf))
+        if self.blank is not None:
+            found[:, self.blank] = -torch.inf
         return found, [
             FusionState(*own) for own in zip(paid.texts, ahead, columns, heard, strict=True)
         ]
@@ -262,7 +306,7 @@ class FusionLM(LogProbLM):
         if not every:
             return None, np.zeros(len(texts))
         gains = np.stack([np.zeros_like(every[0]) if t.gains is None else t.gains for t in texts])
-        gains[:, -1] = 0.0
+        gains[:, self.ids.eos] = 0.0
         ends = np.array([self.payments.end_gain(text) for text in texts])
         return self.bias_weight * gains, self.bias_weight * ends
 
@@ -292,11 +336,23 @@ class FusionLM(LogProbLM):
     def _look_ahead(
         self, tokens: torch.Tensor, states: Sequence[FusionState]
     ) -> Tuple[torch.Tensor, Sequence[Any]]:
-        """Weighted ln P of each next token by the look-ahead, (B, V), and its states."""
+        """Weighted ln P of each next token by the look-ahead, (B, V), and its states.
+
+        It reads no marks, and gives them nothing.
+        """
+        rows, ahead = self.like.new_zeros(len(tokens), self.vocab_size), [s.ahead for s in states]
         if self.ahead is None:
-            return self.like.new_zeros(len(tokens), self.vocab_size), [None] * len(tokens)
-        log_probs, ahead = self.ahead.advance(tokens, [state.ahead for state in states])
-        return self.ahead_weight * log_probs, ahead
+            return rows, ahead
+        is_mark = self._is_mark[tokens.cpu().numpy()]
+        read = [n for n, s in enumerate(states) if s.row is None or not is_mark[n]]
+        for n in {*range(len(states))}.difference(read):
+            rows[n] = rows.new_tensor(states[n].row)
+        if read:
+            log_probs, after = self.ahead.advance(tokens[read], [ahead[n] for n in read])
+            rows[read] = self.ahead_weight * log_probs
+            for n, state in zip(read, after, strict=True):
+                ahead[n] = state
+        return rows.index_fill_(1, self.marks, 0.0), ahead
 
     def _heard(
         self, tokens: Sequence[int], states: Sequence[FusionState]
@@ -310,18 +366,19 @@ class FusionLM(LogProbLM):
             # an utterance begins, or more of it has been spoken
             ids = [prefix.tokens for prefix in known]
             known = [ctc.begin(encoded)] * len(states)
-            for column in zip(*ids, strict=True):
+            for column in itertools.zip_longest(*ids):
                 known = ctc.after(known, column)
         if any(state.row is None for state in states):  # the start of a sentence
             return known
-        return ctc.after(known, tokens)
+        return ctc.after(known, [None if self._is_mark[token] else token for token in tokens])
 
     def _can_end(self, rows: np.ndarray, heard: Sequence[Optional[CTCPrefix]]) -> List[bool]:
         """True for each hypothesis whose end neither the look-ahead nor CTC rules out.
 
         Hypotheses that have too many words may end: ESPnet stops a search by their scores.
         """
-        near = rows[:, -1] >= rows[:, 1:].max(1) - self.end_margin * self.ahead_weight
+        best = rows.max(1, where=self._spoken, initial=-np.inf)
+        near = rows[:, self.ids.eos] >= best - self.end_margin * self.ahead_weight
         return [
             can_end and (prefix is None or prefix.end_log_prob > CTC_END)
             for can_end, prefix in zip(near.tolist(), heard, strict=True)

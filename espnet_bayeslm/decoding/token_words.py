@@ -21,6 +21,8 @@ BYTES_MARK = "\u0120"
 """Beginning of the pieces of GPT-2 and Whisper that begin a word; their letters stand for bytes."""
 BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
 """A byte of a letter that sentencepiece does not know."""
+WHISPER_MARK = re.compile(r"<\|.*\|>")
+OWSM_MARK = re.compile("<(?!0x[0-9A-Fa-f]{2}>).+>")
 CONTINUATIONS = bytes(range(0x80, 0xC0))
 """Bytes of UTF-8 that continue a letter."""
 NO_LETTER = "\ufffd"
@@ -36,6 +38,8 @@ MARKS = frozenset(
     ]
 )
 """Tokens that are no text, beside those of Whisper, such as <|en|>."""
+OWSM_SIGN = "<notimestamps>"
+"""A token of ESPnet's s2t models: each token in angles is a mark beside it, as <eng> or <0.00>."""
 
 
 def _byte_code(plain: Sequence[int], letters: Iterable[str]) -> Dict[str, int]:
@@ -67,15 +71,16 @@ class TokenWords:
     Attributes:
         opens: (V,), True for each token that begins a word, or stands between words.
         texts: (V,), the letters that each token adds to a word; empty for tokens that are no text.
+        is_text: (V,), False for each mark, such as `<|en|>` and `<eng>`.
         is_bytes: True if letters are bytes, since some tokens are parts of letters.
     """
 
     def __init__(self, tokens: Sequence[str], *, lower: bool = False):
         self._lower = lower
-        is_text = [not (t in MARKS or (t[:2] == "<|" and t[-2:] == "|>")) for t in tokens]
-        opens, texts = _cut(tokens, is_text)
-        self.opens = [each and text for each, text in zip(opens, is_text, strict=True)]
-        self.texts = [each * text for each, text in zip(texts, is_text, strict=True)]
+        self.is_text = [not is_mark for is_mark in _marks(tokens)]
+        opens, texts = _cut(tokens, self.is_text)
+        self.opens = [each and text for each, text in zip(opens, self.is_text, strict=True)]
+        self.texts = [each * text for each, text in zip(texts, self.is_text, strict=True)]
         self._check(tokens)
         code = self._code(tokens)
         self.is_bytes = bool(code) or any(map(BYTE.fullmatch, tokens))
@@ -187,6 +192,12 @@ class TokenWords:
             raise InputError(
                 f"the {len(tokens)} tokens make no words: they {problem}", remedy=remedy
             )
+
+
+def _marks(tokens: Sequence[str]) -> List[bool]:
+    """True for each token that is no text."""
+    mark = OWSM_MARK if OWSM_SIGN in tokens else WHISPER_MARK
+    return [token in MARKS or bool(mark.fullmatch(token)) for token in tokens]
 
 
 def _cut(tokens: Sequence[str], is_text: Sequence[bool]) -> Tuple[List[bool], List[str]]:

@@ -12,8 +12,8 @@ from espnet_bayeslm.utils.files import PathLike, atomic_write
 
 WordFrames = Tuple[str, Tuple[int, int]]
 """A word, its first frame, and the frame after its last one."""
-Write = Callable[[str, Sequence[WordFrames]], None]
-"""Adds the words of an utterance."""
+Write = Callable[[str, Sequence[WordFrames], Sequence[float]], None]
+"""Adds the words of an utterance, each with its confidence."""
 
 
 class WordTimes:
@@ -67,13 +67,13 @@ def ctm_writer(path: Optional[PathLike], frame_shift: float) -> Iterator[Write]:
         frame_shift: Seconds of a frame.
     """
     if path is None:
-        yield lambda utt, words: None
+        yield lambda utt, words, confidences: None
         return
     with atomic_write(path) as f:
 
-        def add(utt: str, words: Sequence[WordFrames]) -> None:
-            for word, (start, end) in words:
+        def add(utt: str, words: Sequence[WordFrames], confidences: Sequence[float]) -> None:
+            for (word, (start, end)), sure in zip(words, confidences, strict=True):
                 begin, duration = start * frame_shift, (end - start) * frame_shift
-                f.write(f"{utt} 1 {begin:.3f} {duration:.3f} {word}\n")
+                f.write(f"{utt} 1 {begin:.3f} {duration:.3f} {word} {sure:.3f}\n")
 
         yield add

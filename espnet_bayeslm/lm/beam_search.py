@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -12,6 +12,26 @@ from espnet2.lm.abs_model import AbsLM
 from espnet_bayeslm.kernels.product import keeping_packed, searches
 
 Step = Tuple[torch.Tensor, List[Any]]
+
+
+class TokenIds(NamedTuple):
+    """Ids of the tokens of a search that are neither text nor marks within it.
+
+    Attributes:
+        blank: Of a CTC or transducer; None: there is none.
+        sos: Token before a sentence.
+        eos: Token after a sentence.
+    """
+
+    blank: Optional[int] = 0
+    sos: int = -1
+    eos: int = -1
+
+    @classmethod
+    def of(cls, vocab_size: int, given: Optional[Mapping[str, Any]]) -> TokenIds:
+        """Ids from 0 among so many tokens; None: ESPnet's, `<blank>` first, `<sos/eos>` last."""
+        blank, sos, eos = cls(**(given or {}))
+        return cls(blank, sos % vocab_size, eos % vocab_size)
 
 
 class IncrementalLM(AbsLM):
@@ -24,11 +44,13 @@ class IncrementalLM(AbsLM):
         vocab_size: Number of tokens.
         sos: Id of the token before a sentence; None: the last of the vocabulary, as in ESPnet.
         eos: Id of the token after a sentence; None: the last of the vocabulary, as in ESPnet.
+        blank: Id of the token by which a transducer's search begins; None: there is none.
     """
 
     vocab_size: int
     sos: Optional[int] = None
     eos: Optional[int] = None
+    blank: Optional[int] = 0
     _search = 0
 
     @abstractmethod
@@ -72,7 +94,9 @@ class IncrementalLM(AbsLM):
     def _read(self, ys: torch.Tensor, states: List[Any]) -> Step:
         """Logits and new states of the next token, (B, vocab_size), in evaluation mode."""
         # ESPnet's transducer searches write the start of a sentence as <blank>
-        ys = ys.masked_fill(ys == 0, self.vocab_size - 1 if self.sos is None else self.sos)
+        if self.blank is not None:
+            sos = self.vocab_size - 1 if self.sos is None else self.sos
+            ys = ys.masked_fill(ys == self.blank, sos)
         begins = all(state is None for state in states)
         read = 0 if begins else ys.size(1) - 1
         with self.scoring(goes_on=not begins):

@@ -14,7 +14,7 @@ from typeguard import typechecked
 
 from espnet_bayeslm.kinds.whole_posterior import add_whole_posterior
 from espnet_bayeslm.lm import LMS, MIXTURE
-from espnet_bayeslm.lm.beam_search import Step
+from espnet_bayeslm.lm.beam_search import Step, TokenIds
 from espnet_bayeslm.lm.espnet import BACKBONES
 from espnet_bayeslm.lm.ngram import LogProbLM, NgramLM
 from espnet_bayeslm.lm.uncertain import UncertainLM
@@ -44,6 +44,7 @@ class MixtureLM(LogProbLM):
             `{name, kind: ngram, weight, path}`, the path as from the current folder. One of
             weight 0 is not computed.
         tokens: The token list; needed where an n-gram is among them.
+        ids: Ids of blank, start and end for n-grams; None: as in ESPnet.
 
     Attributes:
         names: The components' names.
@@ -58,13 +59,19 @@ class MixtureLM(LogProbLM):
     rnn_type = "mixture"
 
     @typechecked
-    def __init__(self, vocab_size: int, components: Any = None, tokens: Optional[list] = None):
+    def __init__(
+        self,
+        vocab_size: int,
+        components: Any = None,
+        tokens: Optional[list] = None,
+        ids: Optional[TokenIds] = None,
+    ):
         super().__init__()
         parts = _check_components(components)
         self.vocab_size = vocab_size
         self.names = [str(part["name"]) for part in parts]
         self.weights = _checked_weights([part["weight"] for part in parts])
-        self.components = nn.ModuleList(_build(part, vocab_size, tokens) for part in parts)
+        self.components = nn.ModuleList(_build(part, vocab_size, tokens, ids) for part in parts)
         self._used = [k for k, weight in enumerate(self.weights) if weight]
 
     @property
@@ -170,7 +177,12 @@ def _check_components(components: Any) -> List[Mapping[str, Any]]:
     return list(components)
 
 
-def _build(part: Mapping[str, Any], vocab_size: int, tokens: Optional[Sequence[str]]) -> AbsLM:
+def _build(
+    part: Mapping[str, Any],
+    vocab_size: int,
+    tokens: Optional[Sequence[str]],
+    ids: Optional[TokenIds],
+) -> AbsLM:
     """A component's LM, its weights yet to be loaded."""
     if part["kind"] == "lm":
         name, conf = part["lm"], part["lm_conf"] or {}
@@ -189,4 +201,4 @@ def _build(part: Mapping[str, Any], vocab_size: int, tokens: Optional[Sequence[s
             f"the n-gram {part['name']} needs the token list, and lm_conf has {found} where"
             f" {vocab_size} were expected"
         )
-    return NgramLM(part["path"], tokens)
+    return NgramLM(part["path"], tokens, ids)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import Any, Dict, Hashable, List, Sequence, Set, Tuple, Union
+from typing import Any, Dict, Hashable, List, Optional, Sequence, Set, Tuple, Union
 
 import kenlm
 import numpy as np
 import torch
 
-from espnet_bayeslm.lm.beam_search import IncrementalLM, Step
+from espnet_bayeslm.lm.beam_search import IncrementalLM, Step, TokenIds
 from espnet_bayeslm.ngram.ngram_files import arpa_ngrams, arpa_order, load_kenlm, log10_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
@@ -213,7 +213,7 @@ class LogProbLM(IncrementalLM):
 
 
 class NgramLM(LogProbLM):
-    """A back-off n-gram over the tokens of an ESPnet LM, `<blank>` first and `<sos/eos>` last.
+    """A back-off n-gram over the tokens of an ESPnet LM or recogniser.
 
     ln p of a token is KenLM's: a token that the n-gram does not know has the probability of
     `<unk>`. `<sos/eos>` is scored as `</s>`, and as the first token of a context it is `<s>`.
@@ -221,20 +221,29 @@ class NgramLM(LogProbLM):
     gives to words that are no tokens. The softmax of ESPnet's model then changes nothing, unless
     several tokens share the probability of `<unk>` and the sum is more than 1.
 
+    Args:
+        path: The n-gram.
+        tokens: The tokens.
+        ids: Ids of blank, start and end; None: `<blank>` is the first, `<sos/eos>` the last.
+
     Attributes:
         unknown: Tokens that the n-gram does not know, without the special ones.
     """
 
-    def __init__(self, path: PathLike, tokens: Sequence[str]):
+    def __init__(self, path: PathLike, tokens: Sequence[str], ids: Optional[TokenIds] = None):
         super().__init__()
         self.vocab_size = len(tokens)
+        self.blank, sos, eos = ids or TokenIds.of(len(tokens), None)
+        self.sos = sos
+        special = {n for n in (self.blank, sos, eos) if n is not None}
+        words = [UNK if n in special else token for n, token in enumerate(tokens)]
+        words[eos] = EOS
         # ESPnet's transducer searches begin hypotheses with <blank>
-        history = [BOS, *tokens[1:-1], BOS]
-        self._table = load_table(path, words=[UNK, *tokens[1:-1], EOS], history=history)
+        history = [BOS if n in special else token for n, token in enumerate(tokens)]
+        self._table = load_table(path, words=words, history=history)
         self.order = self._table.order
-        rest = [token for token in tokens[1:-1] if token != UNK]
-        known = dict(zip(tokens, self._table.known, strict=True))
-        self.unknown = [token for token in rest if not known[token]]
+        rest = [n for n, token in enumerate(tokens) if n not in special and token != UNK]
+        self.unknown = [tokens[n] for n in rest if not self._table.known[n]]
         if len(self.unknown) > _MAX_UNKNOWN * len(rest):
             examples = ", ".join(map(repr, self.unknown[:5]))
             raise InputError(
@@ -254,8 +263,10 @@ class NgramLM(LogProbLM):
         row = self._rows.pop(key, None)
         if row is None:
             row = self._table.log10_probs(key).astype(np.float64) * LN_10
-            with np.errstate(divide="ignore"):
-                row[0] = np.log(max(1 - np.exp(row[1:]).sum(), 0.0))
+            if self.blank is not None:
+                row[self.blank] = -math.inf
+                with np.errstate(divide="ignore"):
+                    row[self.blank] = np.log(max(1 - np.exp(row).sum(), 0.0))
             if len(self._rows) >= self._max_rows:
                 self._rows.pop(next(iter(self._rows)))
         self._rows[key] = row  # the last is the one used last
@@ -275,7 +286,8 @@ class NgramLM(LogProbLM):
     def advance(self, tokens: torch.Tensor, states: List[State]) -> Step:
         """Score the next token after one more token of each hypothesis."""
         log_probs, after = self._read_token(tokens, states)
-        log_probs[:, 0] = -math.inf
+        if self.blank is not None:
+            log_probs[:, self.blank] = -math.inf
         return log_probs, after
 
     def forward(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:

@@ -34,6 +34,8 @@ NGRAMS = {".arpa", ".binary", ".klm"}
 # What the training text says of unknown words, in an experiment's folder.
 UNKNOWN_WORDS = Path("data") / "unknown_words.yaml"
 SPECIAL_TOKENS = ("<blank>", "<unk>", "<sos/eos>")
+# Tokenizers of ESPnet's Whisper, which need the package whisper.
+WHISPER_TYPES = ("whisper_en", "whisper_multilingual")
 # How many differences of token lists a message shows.
 SHOWN = 5
 # In the order of ESPnet's own preference.
@@ -155,7 +157,7 @@ def trained_tokens(config: Path) -> Tuple[str, List[str], Optional[Path]]:
     """Type, tokens and BPE model of an LM or recogniser that ESPnet has trained."""
     content = read_yaml_mapping(config)
     tokens, token_type = content.get("token_list"), content.get("token_type")
-    if not isinstance(tokens, list) or token_type not in ("word", "char", "bpe"):
+    if not isinstance(tokens, list) or token_type not in ("word", "char", "bpe", *WHISPER_TYPES):
         raise InputError(
             f"no token list of words, characters or word pieces in it (token_type: {token_type})",
             path=config,
@@ -199,6 +201,42 @@ def check_token_list(tokens: Sequence[str], *, path: str) -> None:
                 line=number,
                 remedy="Each token must come once.",
             )
+
+
+def is_s2t(config: Mapping[str, Any]) -> bool:
+    """True for the configuration of a model of ESPnet's task s2t, such as OWSM."""
+    return config.get("preprocessor") == "s2t"
+
+
+def special_ids(
+    config: Mapping[str, Any], tokens: Sequence[str], *, path: str
+) -> Dict[str, Optional[int]]:
+    """Ids of `blank`, `sos` and `eos` of a recogniser, checked; empty where they are ESPnet's.
+
+    OWSM has its own tokens, and `model_conf` may name others, as for ESPnet's Whisper.
+
+    Args:
+        config: The configuration.
+        tokens: Its tokens.
+        path: Its path.
+    """
+    usual = {"blank": SPECIAL_TOKENS[0], "sos": SPECIAL_TOKENS[2], "eos": SPECIAL_TOKENS[2]}
+    own = {"sos": "<sos>", "eos": "<eos>"} if is_s2t(config) else {}
+    given = config.get("model_conf") or {}
+    symbols = {name: given.get(f"sym_{name}", token) for name, token in {**usual, **own}.items()}
+    if symbols == usual:
+        check_token_list(tokens, path=path)
+        return {}
+    place = {token: number for number, token in enumerate(tokens)}
+    ids = {name: place.get(symbol) for name, symbol in symbols.items()}
+    lacking = [name for name in ("sos", "eos") if ids[name] is None]
+    if lacking:
+        raise InputError(
+            f"the token list lacks {symbols[lacking[0]]}, its sym_{lacking[0]}",
+            path=path,
+            remedy="Give the configuration with which the recogniser was trained.",
+        )
+    return ids
 
 
 def token_difference(tokens: Sequence[str], others: Sequence[str], *, whose: str) -> str:

@@ -9,9 +9,9 @@ from typing import Collection, List, Sequence
 
 from espnet_bayeslm.loading.experiment import (
     DEFAULTS,
-    check_token_list,
     config_of,
     find_files,
+    special_ids,
     token_difference,
     trained_tokens,
 )
@@ -40,8 +40,9 @@ class TokenText:
 
     Attributes:
         config: The configuration.
-        token_type: `word`, `bpe` or `char`.
+        token_type: `word`, `bpe`, `char` or one of Whisper's.
         token_list: All tokens; the index is the id.
+        text_tokens: Tokens but for blank, start and end.
         unknown: Tokens that the list lacks, of the sentences that were cut, and their numbers.
         num_tokens: Number of tokens of these sentences.
     """
@@ -49,8 +50,11 @@ class TokenText:
     def __init__(self, exp: PathLike):
         self.config = config_of(exp)
         self.token_type, self.token_list, model = trained_tokens(self.config)
-        check_token_list(self.token_list, path=str(self.config))
-        content = {**DEFAULTS, **read_yaml_mapping(self.config), "token_list": self.token_list}
+        config = read_yaml_mapping(self.config)
+        ids = special_ids(config, self.token_list, path=str(self.config))
+        special = {*ids.values()} or {0, len(self.token_list) - 1}
+        self.text_tokens = [t for n, t in enumerate(self.token_list) if n not in special]
+        content = {**DEFAULTS, **config, "token_list": self.token_list}
         args = argparse.Namespace(**{**content, "bpemodel": str(model)})
         self._tokenize, _ = text_reader(args)
         self._known = frozenset(self.token_list)
@@ -118,7 +122,7 @@ def check_ngram(path: PathLike, tokens: Collection[str], *, whose: object) -> No
     """
     if not arpa_order(path):
         return
-    known, others, share = {*tokens, "<s>", "</s>", "<UNK>"}, [], 0.0
+    known, others, share = {*tokens, "<s>", "</s>", UNKNOWN, "<UNK>"}, [], 0.0
     for line in itertools.takewhile(lambda line: line.order == 1, arpa_ngrams(path)):
         word = line.fields[1].decode("utf-8", "replace")
         if word not in known:

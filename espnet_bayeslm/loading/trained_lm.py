@@ -27,6 +27,7 @@ from espnet_bayeslm.bayes.base_kinds import KINDS, is_posterior_key
 from espnet_bayeslm.lm import LMS, UNTRAINED
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.loading.experiment import (
+    WHISPER_TYPES,
     check_token_list,
     find_files,
     fingerprint,
@@ -268,6 +269,19 @@ def load_model(args: argparse.Namespace, checkpoint: Path, *, posterior: bool = 
     return model
 
 
+def _whisper_tokenizer(token_type: str) -> Any:
+    """ESPnet's tokenizer of Whisper."""
+    from espnet2.text.whisper_tokenizer import OpenAIWhisperTokenizer
+
+    try:
+        return OpenAIWhisperTokenizer(token_type)
+    except ImportError as error:
+        raise InputError(
+            f"token_type {token_type} needs the package whisper, which is not installed",
+            remedy="Install it as ESPnet's tools/installers/install_whisper.sh does.",
+        ) from error
+
+
 def text_reader(args: argparse.Namespace) -> TextReader:
     """ESPnet's tokenizer (with its text cleaner), and its map of tokens to ids."""
     if not args.use_preprocessor:
@@ -281,6 +295,8 @@ def text_reader(args: argparse.Namespace) -> TextReader:
     elif args.token_type == "char":
         symbols = getattr(args, "non_linguistic_symbols", None)
         tokenizer = CharTokenizer(non_linguistic_symbols=symbols)
+    elif args.token_type in WHISPER_TYPES:
+        tokenizer = _whisper_tokenizer(args.token_type)
     elif args.token_type != "bpe":
         raise InputError(f"token_type {args.token_type!r}: expected word, char or bpe")
     elif not Path(args.bpemodel).is_file():
@@ -291,7 +307,9 @@ def text_reader(args: argparse.Namespace) -> TextReader:
         )
     else:
         tokenizer = SentencepiecesTokenizer(args.bpemodel, {})
-    ids = TokenIDConverter(token_list=args.token_list, unk_symbol="<unk>").tokens2ids
+    # Whisper's bytes make any text
+    unknown = args.token_list[0] if args.token_type in WHISPER_TYPES else "<unk>"
+    ids = TokenIDConverter(token_list=args.token_list, unk_symbol=unknown).tokens2ids
     if getattr(args, "cleaner", None) is None:
         return tokenizer.text2tokens, ids
     clean = text_cleaner(args.cleaner)

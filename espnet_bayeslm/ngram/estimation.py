@@ -81,7 +81,7 @@ def build_ngram(
 class Tokenizer(Protocol):
     """Tokens of an LM or a recogniser, and how it cuts text into them."""
 
-    token_list: List[str]
+    text_tokens: List[str]
 
     def cut(self, words: Sequence[str]) -> List[str]:
         """Tokens of a sentence, `<unk>` for a token that the list lacks."""
@@ -154,8 +154,8 @@ def read_corpus(path: PathLike, tokens: Optional[Tokenizer] = None) -> Corpus:
     positions = np.arange(len(ids)) - np.repeat(starts, lengths)
     stream, names = np.array(ids, dtype=np.int64), list(index)
     if tokens:
-        # without <blank> and <sos/eos>; before the others, of which the last counts otherwise
-        missing = [token for token in tokens.token_list[1:-1] if token not in index]
+        # before the others, of which the last counts otherwise
+        missing = [token for token in tokens.text_tokens if token not in index]
         names[EOS + 1 : EOS + 1] = missing
         stream[stream > EOS] += len(missing)
     return Corpus(names, stream, positions, len(lengths))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import math
 import re
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -11,7 +13,7 @@ import torch
 
 from espnet_bayeslm import register
 from espnet_bayeslm.evaluation.bias_lists import BiasList
-from espnet_bayeslm.loading.experiment import check_same_tokens, find_files
+from espnet_bayeslm.loading.experiment import check_same_tokens, find_files, is_s2t
 from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.recognisers.given_tokens import scores_of_tokens
 from espnet_bayeslm.rescoring.near_odds import Words
@@ -26,6 +28,8 @@ from espnet_bayeslm.utils.log import LOG
 
 ASR_FILES = ("valid.acc.ave.pth", "valid.acc.best.pth", "valid.loss.ave.pth", "valid.loss.best.pth")
 ENDS = "<sos/eos>"
+CTC_WEIGHT = 0.3
+"""Weight of CTC where another is not given; s2t models are searched without CTC."""
 
 
 def check_one_speaker(config: PathLike) -> None:
@@ -59,20 +63,23 @@ class FoundHypothesis(NamedTuple):
 
 
 class BeamSearch:
-    """A recogniser of ESPnet's, with its beam search.
+    """A recogniser of ESPnet's, or a model of its task s2t such as OWSM, with its beam search.
 
     Args:
         model: The experiment's folder, or a checkpoint beside its config.yaml.
         lm: An LM of ESPnet's or ours for the search.
         lm_weight: Its weight.
-        ctc_weight: The weight of CTC; the decoder has the rest.
+        ctc_weight: The weight of CTC; the decoder has the rest. None: 0.3, and 0 of s2t.
         penalty: Bonus of each token.
         bias_weight: Weight of a phrase of bias lists, in nats; None: as the LM, a fusion, has it.
         size: Hypotheses of a list, at most, and the beam.
+        language: Language of s2t, as its token has it; None: English.
 
     Attributes:
         lm: The LM; None without one.
         near_texts: Further texts that are scored, to be set; None: there are none.
+        ctc_weight: The weight of CTC.
+        program: ESPnet's program of this search.
     """
 
     def __init__(
@@ -81,38 +88,50 @@ class BeamSearch:
         *,
         lm: Optional[PathLike] = None,
         lm_weight: float,
-        ctc_weight: float,
+        ctc_weight: Optional[float] = None,
         penalty: float = 0.0,
         bias_weight: Optional[float] = None,
         size: int,
+        language: Optional[str] = None,
         device: str = "cpu",
     ):
         config, checkpoint = find_files(model, ASR_FILES)
-        files = {"asr_train_config": str(config), "asr_model_file": str(checkpoint)}
+        content = read_yaml_mapping(config)
+        self._is_s2t = is_s2t(content)
+        task = "s2t" if self._is_s2t else "asr"
+        self.program = f"{task}_inference"
+        files = {f"{task}_train_config": str(config), f"{task}_model_file": str(checkpoint)}
         if lm is not None:
             lm_config, lm_checkpoint = find_files(lm)
             files.update(lm_train_config=str(lm_config), lm_file=str(lm_checkpoint))
             remedy = "Train the LM with the recogniser's tokens."
             check_same_tokens(lm_config, config, remedy=remedy)
-            if read_yaml_mapping(config).get("decoder") == "transducer":
+            if content.get("decoder") == "transducer":
                 problem = "--lm, and a transducer's search does not tell its scores apart"
                 remedy = "Leave it out, and rescore the lists with it."
                 raise InputError(problem, path=lm, remedy=remedy)
         check_one_speaker(config)
         register()
         with quiet_imports():
-            from espnet2.bin.asr_inference import Speech2Text
-        weights = {} if lm is None else {"lm_weight": lm_weight}
-        search = {"beam_size": size, "nbest": size, "ctc_weight": ctc_weight, "penalty": penalty}
-        self._search: Any = Speech2Text(**files, **search, **weights, device=device)
+            program: Any = importlib.import_module(f"espnet2.bin.{self.program}")
+        if ctc_weight is None:
+            ctc_weight = 0.0 if self._is_s2t else CTC_WEIGHT
+        search: Dict[str, Any] = {"beam_size": size, "nbest": size, "ctc_weight": ctc_weight}
+        if lm is not None:
+            search["lm_weight"] = lm_weight
+        if self._is_s2t:
+            search["lang_sym"] = _language_token(language, content, config)
+        self._search: Any = program.Speech2Text(**files, **search, penalty=penalty, device=device)
         scorers = getattr(self._search.beam_search, "scorers", {})
         self.lm: Any = scorers.get("lm")
-        self._ctc_weight, self._lm_weight = ctc_weight, lm_weight
+        self.ctc_weight, self._lm_weight = ctc_weight, lm_weight
         self.takes_bias = hasattr(self.lm, "set_bias")
         self.near_texts: Optional[NearTexts] = None
         if self.lm is not None and self.takes_bias and bias_weight is not None and lm_weight:
             self.lm.bias_weight = bias_weight / lm_weight
-        self.rate = _rate(self._search.asr_train_args)
+        self.rate = _rate(content)
+        window = content.get("preprocessor_conf") if self._is_s2t else None
+        self._longest = window["speech_length"] * window["fs"] if window else math.inf
         LOG.info(f"{checkpoint}: {self.rate} samples a second")
 
     def __call__(self, samples: np.ndarray, bias: Optional[BiasList] = None) -> List[Hypothesis]:
@@ -163,7 +182,7 @@ class BeamSearch:
             total = sum(search.weights[name] * score for name, score in scores.items())
             text = self._search.tokenizer.tokens2text(converter.ids2tokens(ids))
             hyp = SimpleNamespace(scores=scores, score=total)
-            found.append(FoundHypothesis(ids, total, self._hypothesis(text, None, ids, hyp)))
+            found.append(FoundHypothesis(ids, total, self._hypothesis(text, ids, hyp)))
         return found
 
     def _with_phrases(
@@ -196,16 +215,23 @@ class BeamSearch:
         """Yield the hypotheses of a search."""
         if self.takes_bias:
             self.lm.set_bias(bias)
-        for found in self._search(samples):
-            yield FoundHypothesis(found[2], float(found[3].score), self._hypothesis(*found))
+        if len(samples) > self._longest:
+            raise InputError(
+                f"{len(samples) / self.rate:.1f} seconds, and the recogniser hears"
+                f" {self._longest / self.rate:g} at once",
+                remedy="Cut the recording.",
+            )
+        for text, _, ids, *without_marks, hyp in self._search(samples):
+            own = self._hypothesis(without_marks[0] if self._is_s2t else text, ids, hyp)
+            yield FoundHypothesis(ids, float(hyp.score), own)
 
-    def _hypothesis(self, text: Optional[str], tokens: Any, ids: Any, hyp: Any) -> Hypothesis:
+    def _hypothesis(self, text: Optional[str], ids: Any, hyp: Any) -> Hypothesis:
         # a hypothesis that had to end may hold the end as a word
         words = tuple(word for word in (text or "").split() if word != ENDS)
         parts = {name: float(score) for name, score in getattr(hyp, "scores", {}).items()}
         if not parts:
             return Hypothesis(words, float(hyp.score))
-        weights = {"decoder": 1.0 - self._ctc_weight, "ctc": self._ctc_weight}
+        weights = {"decoder": 1.0 - self.ctc_weight, "ctc": self.ctc_weight}
         am_score = sum(weight * parts.get(name, 0.0) for name, weight in weights.items())
         apart = {f"{name}_score": parts[name] for name in weights if name in parts}
         lm_score = parts.get("lm")
@@ -217,8 +243,21 @@ class BeamSearch:
         return Hypothesis(words, am_score, lm_score, extra=apart)
 
 
-def _rate(args: Any) -> int:
-    """Samples a second of a recogniser's training, `16000` or `16k`."""
-    rate = (getattr(args, "frontend_conf", None) or {}).get("fs", 16000)
+def _language_token(language: Optional[str], config: Mapping[str, Any], path: PathLike) -> str:
+    """Token of a language of an s2t model, such as `<eng>`."""
+    token = f"<{language or 'eng'}>"
+    tokens = config.get("token_list")
+    if isinstance(tokens, list) and token not in tokens:
+        raise InputError(
+            f"no token {token} of the language",
+            path=path,
+            remedy="Give another by --language, such as deu for <deu>.",
+        )
+    return token
+
+
+def _rate(config: Mapping[str, Any]) -> int:
+    """Samples a second of a recogniser's training, `16000` or `16k`, by its configuration."""
+    rate = (config.get("frontend_conf") or {}).get("fs", 16000)
     text = str(rate).lower()
     return int(float(text[:-1]) * 1000) if text.endswith("k") else int(rate)

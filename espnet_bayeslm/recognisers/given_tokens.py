@@ -66,9 +66,11 @@ def _step_of(scorer: Any, encoded: torch.Tensor) -> Step:
 
 def _read(step: Step, begun: Any, search: Any, rows: Sequence[Sequence[int]]) -> np.ndarray:
     """Sum of a part's scores of each sequence, (N,)."""
-    paths = [[search.sos, *row, search.eos] for row in rows]
+    # s2t's marks of language and task are given
+    start = [*(getattr(search, "hyp_primer", None) or [search.sos])]
+    paths = [[*start, *row, search.eos] for row in rows]
     states, totals = [begun] * len(paths), np.zeros(len(paths))
-    for place in range(1, max(map(len, paths), default=1)):
+    for place in range(len(start), max(map(len, paths), default=0)):
         going = [n for n, path in enumerate(paths) if len(path) > place]
         scores, after = step([paths[n][:place] for n in going], [states[n] for n in going])
         totals[going] += scores[range(len(going)), [paths[n][place] for n in going]]

@@ -33,7 +33,7 @@ class WhisperSearch:
 
     Args:
         model: Folder of the model, or its name where the hub's files are in the cache.
-        language: Language of a multilingual model.
+        language: Language of a multilingual model; None: English.
         size: Hypotheses of a list, at most, and the beam.
         token_rate: Tokens of a hypothesis for each second, at most, beside a few.
         normalization: Hypotheses that are one text after it are one.
@@ -51,7 +51,7 @@ class WhisperSearch:
         self,
         model: PathLike,
         *,
-        language: str,
+        language: Optional[str] = None,
         size: int,
         token_rate: float = TOKEN_RATE,
         normalization: Normalization = AS_IT_IS,
@@ -81,7 +81,7 @@ class WhisperSearch:
         self.max_seconds = float(self._processor.feature_extractor.chunk_length)
         chosen: Dict[str, str] = {}
         if getattr(self._model.generation_config, "is_multilingual", False):
-            chosen = {"language": language, "task": "transcribe"}
+            chosen = {"language": language or "en", "task": "transcribe"}
         try:
             forced: List[Tuple[int, int]] = self._processor.get_decoder_prompt_ids(**chosen)
         except ValueError as error:

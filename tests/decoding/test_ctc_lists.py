@@ -14,7 +14,8 @@ from tiny_training import words
 import espnet_bayeslm
 from espnet_bayeslm.bin import nbest, rescore
 from espnet_bayeslm.decoding.ctc_decoder import BeamSearchDecoderCTC
-from espnet_bayeslm.decoding.ctc_lists import CTCOptions, search_vocabulary
+from espnet_bayeslm.decoding.ctc_lists import CTCOptions, search_vocabulary, word_confidences
+from espnet_bayeslm.decoding.ctc_search import FoundText
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
 from espnet_bayeslm.decoding.ctc_words import CTCFusion
 from espnet_bayeslm.loading.component_options import ComponentOptions
@@ -281,10 +282,23 @@ def test_times_of_words(folder, tmp_path):
     for utt, logits in padded.items():
         for word, (start, end) in decoder.decode_beams(logits)[0].text_frames:
             expected.append(f"{utt} 1 {start / 50:.3f} {(end - start) / 50:.3f} {word}")
-    assert (tmp_path / "ctm").read_text().splitlines() == expected
+    found = (tmp_path / "ctm").read_text().splitlines()
+    assert [line.rpartition(" ")[0] for line in found] == expected
     for half in ({"ctm": "ctm"}, {"frame_shift": 0.02}):
         with pytest.raises(InputError, match="--ctm and --frame_shift were expected together"):
             CTCOptions(**half)
+
+
+def test_confidences_of_words():
+    """Shares of the posterior of the texts that have the word at its place."""
+    texts = ["a b c", "a c", "x b c", "a b c d"]
+    shares = np.array([0.4, 0.3, 0.2, 0.1])
+    found = [
+        FoundText(tuple(text.split()), 0.0, None, 0.0, score, None, None)
+        for text, score in zip(texts, np.log(shares) + 5, strict=True)
+    ]
+    assert word_confidences(found) == pytest.approx([0.8, 0.7, 1.0])
+    assert word_confidences([found[0]._replace(words=())]) == []
 
 
 def test_an_lm_over_words_lists_them(train_lm, tmp_path):

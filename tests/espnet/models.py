@@ -122,24 +122,29 @@ def files_of(part, folder):
 RATE = 16000
 
 
-def write_recogniser(folder, tokens, config=ATTENTION_CTC, **options):
+def write_recogniser(
+    folder, tokens, config=ATTENTION_CTC, *, task=None, end="<sos/eos>", **options
+):
     """Write the experiment of a recogniser of these tokens, and return its folder."""
     from espnet2.tasks.asr import ASRTask
 
+    task = task or ASRTask
     folder.mkdir(parents=True)
     token_list = folder / "tokens.txt"
     token_list.write_text("\n".join(tokens) + "\n")
     config_file = folder / "options.yaml"
     config_file.write_text(yaml.safe_dump({**config, "token_type": "word", **options}))
     words = ["--config", config_file, "--output_dir", folder, "--token_list", token_list]
-    args = ASRTask.get_parser().parse_args(list(map(str, words)))
+    args = task.get_parser().parse_args(list(map(str, words)))
     args.token_list = list(tokens)
     torch.manual_seed(3)
-    model = ASRTask.build_model(args)
-    with torch.no_grad():
+    model = task.build_model(args)
+    if config["decoder"] != "transducer":
         # no hypothesis has <blank> as a word, and all end before they must
-        model.decoder.output_layer.bias[0] = -100.0
-        model.decoder.output_layer.bias[-1] += 1.0
+        bias = model.decoder.output_layer.bias.data
+        if "<blank>" in tokens:
+            bias[tokens.index("<blank>")] = -100.0
+        bias[tokens.index(end)] += 1.0
     (folder / "config.yaml").write_text(yaml.safe_dump(vars(args)))
     torch.save(model.state_dict(), folder / "valid.acc.ave.pth")
     return folder

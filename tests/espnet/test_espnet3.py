@@ -46,7 +46,7 @@ class Dataset(BaseDataset):
         samples, _ = soundfile.read(self.paths[int(index)], dtype="float32")
         return {"speech": samples, "text": ""}
 """
-NUM_RECORDINGS = 4
+NUM_RECORDINGS, BATCH_SIZE = 4, 2
 
 for module in ("espnet3", "lightning"):
     if importlib.util.find_spec(module) is None:
@@ -86,7 +86,6 @@ def recipe(corpus, tmp_path_factory):
         quick = words(lm_conf=sizes, max_epoch=1, batch_type="unsorted", batch_size=16)
         train.main([*command[2:], *quick])
     content = yaml.safe_load(block("yaml", "speech2text"))
-    # a batch's padding changes what this encoder says
     content |= {"batch_size": None, "exp_tag": "training", "dataset": {"test": [{"name": "noise"}]}}
     content["dataset"]["test"][0]["data_src_args"] = {"paths": paths}
     content["model"]["beam_size"] = 5  # below the number of tokens
@@ -113,28 +112,36 @@ def model(request, recipe):
 
 @pytest.fixture(scope="module")
 def expected(recipe, model):
-    """Texts of the recordings in this process, with the LM and without."""
+    """Texts of the recordings in this process: with the LM, without, and with it in batches."""
     folder, _, paths = recipe
     options = {key: value for key, value in model[1].items() if key != "_target_"}
     for key, value in options.items():
         if isinstance(value, str):
             options[key] = str(folder / value.replace("${exp_dir}", "exp/training"))
-    found = []
+    found, samples = [], [soundfile.read(path, dtype="float32")[0] for path in paths]
     with contextlib.chdir(folder):  # paths in a fusion's files are as they were given
         for weight in (options["lm_weight"], 0.0):
             decode = speech2text(**{**options, "lm_weight": weight})
-            found.append([decode(soundfile.read(path, dtype="float32")[0])[0][0] for path in paths])
+            found.append([decode(own)[0][0] for own in samples])
+        # a batch's padding changes what this encoder says
+        decode = speech2text(**options)
+        batches = (samples[n : n + BATCH_SIZE] for n in range(0, len(samples), BATCH_SIZE))
+        found.append([own[0][0] for batch in batches for own in decode(batch)])
     return found
 
 
-@pytest.mark.parametrize("num_workers", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_stage_infer(recipe, model, expected, num_workers):
+@pytest.mark.parametrize(
+    "num_workers, batch_size",
+    [pytest.param(1, None, marks=pytest.mark.slow), (2, None), (1, BATCH_SIZE)],
+)
+def test_stage_infer(recipe, model, expected, num_workers, batch_size):
     """In one process, and in workers that this process does not register anything for."""
     folder, content, _ = recipe
     name, options = model
-    content = {**content, "model": options, "inference_dir": f"exp/{name}_by_{num_workers}"}
+    output = f"exp/{name}_by_{num_workers}_{batch_size}"
+    content = {**content, "model": options, "inference_dir": output, "batch_size": batch_size}
     content["parallel"] = {"env": "local", "n_workers": num_workers}
-    config = f"conf/inference_{name}_{num_workers}.yaml"
+    config = f"conf/inference_{name}_{num_workers}_{batch_size}.yaml"
     write(folder / config, yaml.safe_dump(content))
     command = [sys.executable, "run.py", "--stages", "infer", "--inference_config", config]
     paths = os.pathsep.join(filter(None, [*sys.path, os.environ.get("PYTHONPATH")]))
@@ -144,6 +151,6 @@ def test_stage_infer(recipe, model, expected, num_workers):
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     lines = (folder / content["inference_dir"] / "noise" / "text.scp").read_text().splitlines()
     found = [line.partition(" ")[2] for line in lines]
-    with_lm, without = expected
-    assert found == with_lm
-    assert with_lm != without
+    with_lm, without, in_batches = expected
+    assert found == (in_batches if batch_size else with_lm)
+    assert without not in (with_lm, in_batches)

@@ -1,6 +1,5 @@
 """`bayeslm nbest`: lists from recordings by ESPnet, PocketSphinx and Whisper; bad input."""
 
-import argparse
 import functools
 import shutil
 import sys
@@ -148,7 +147,7 @@ def test_a_wav_scp_names_the_utterances(audio, tmp_path):
     "conf, rate", [({"fs": "8k"}, 8000), ({"fs": 44100}, 44100), ({}, 16000), (None, 16000)]
 )
 def test_the_rate_is_that_of_the_training(conf, rate):
-    assert _rate(argparse.Namespace(frontend_conf=conf)) == rate
+    assert _rate({"frontend_conf": conf}) == rate
 
 
 def test_bad_recordings(asr, error, tmp_path):
