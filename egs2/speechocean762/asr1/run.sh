@@ -154,6 +154,8 @@ if runs 4 "lists of the first pass, rescored"; then
     rescore names first "${names[@]}"
     apply names_decoys names first --bias data/test/decoys.jsonl
     rescore smollm2 first "${of_smollm2[@]}"
+    rescore smollm2_names first "${of_smollm2[@]}" "${names[@]}"
+    apply smollm2_names_decoys smollm2_names first "${of_smollm2[@]}" --bias data/test/decoys.jsonl
 fi
 
 fused() { # NAME TUNED SET [option ...]: lists of a search with the weights of TUNED
@@ -173,10 +175,12 @@ if runs 5 "the n-gram and names in the search"; then
     tune 3gram_names "${of_ngram[@]}" "${names[@]//SET/dev}"
     fused 3gram_names 3gram_names test "${names[@]//SET/test}"
     fused 3gram_names_decoys 3gram_names test --bias data/test/decoys.jsonl
-    # what the search found is rescored by SmolLM2
-    fused names names dev "${names[@]//SET/dev}"
-    rescore names_smollm2 names "${of_smollm2[@]}" "${names[@]}"
-    apply names_smollm2_decoys names_smollm2 names_decoys "${of_smollm2[@]}" --bias data/test/decoys.jsonl
+    # what the searches found is rescored by SmolLM2
+    for name in names 3gram_names; do
+        fused "${name}" "${name}" dev "${names[@]//SET/dev}"
+        rescore "${name}_smollm2" "${name}" "${of_smollm2[@]}" "${names[@]}"
+        apply "${name}_smollm2_decoys" "${name}_smollm2" "${name}_decoys" "${of_smollm2[@]}" --bias data/test/decoys.jsonl
+    done
 fi
 
 if runs 6 "adaptation of SmolLM2 to dev"; then
