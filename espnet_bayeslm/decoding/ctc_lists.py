@@ -252,7 +252,7 @@ def ctc_lists(
             found = search(log_probs, bias=own)[:size]
             if traced:
                 times = WordTimes(frames.tolist(), tokens.words).of(found[0])
-                add_times(utt, times, word_confidences(found))
+                add_times(utt, times, confidences_of_best(found))
             rows = [(text.score, _hypothesis(text, score)) for text in found]
             if near_words and own is not None:
                 hyps = [hypothesis for _, hypothesis in rows]
@@ -268,7 +268,7 @@ def ctc_lists(
         mixture.check_words(best, remedy=remedy)
 
 
-def word_confidences(found: Sequence[FoundText]) -> List[float]:
+def confidences_of_best(found: Sequence[FoundText]) -> List[float]:
     """Confidence of each word of the best text.
 
     It is the posterior, the softmax of the scores, of the texts that have the word at its place.

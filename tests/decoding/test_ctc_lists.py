@@ -14,7 +14,7 @@ from tiny_training import words
 import espnet_bayeslm
 from espnet_bayeslm.bin import nbest, rescore
 from espnet_bayeslm.decoding.ctc_decoder import BeamSearchDecoderCTC
-from espnet_bayeslm.decoding.ctc_lists import CTCOptions, search_vocabulary, word_confidences
+from espnet_bayeslm.decoding.ctc_lists import CTCOptions, confidences_of_best, search_vocabulary
 from espnet_bayeslm.decoding.ctc_search import FoundText
 from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
 from espnet_bayeslm.decoding.ctc_words import CTCFusion
@@ -297,8 +297,8 @@ def test_confidences_of_words():
         FoundText(tuple(text.split()), 0.0, None, 0.0, score, None, None)
         for text, score in zip(texts, np.log(shares) + 5, strict=True)
     ]
-    assert word_confidences(found) == pytest.approx([0.8, 0.7, 1.0])
-    assert word_confidences([found[0]._replace(words=())]) == []
+    assert confidences_of_best(found) == pytest.approx([0.8, 0.7, 1.0])
+    assert confidences_of_best([found[0]._replace(words=())]) == []
 
 
 def test_an_lm_over_words_lists_them(train_lm, tmp_path):
