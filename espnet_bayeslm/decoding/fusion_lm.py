@@ -252,10 +252,10 @@ class FusionLM(LogProbLM):
     @torch.no_grad()
     def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
         """Score the next token of each hypothesis; `xs` is the encoder's output, (B, T, D)."""
-        # of one utterance: frames of padding would mislead CTC
         if xs is None and self.ends_apart is None:
             self.ends_apart = False
             LOG.warning(NO_ENDS)
+        # of one utterance: frames of padding would mislead CTC
         is_one = isinstance(xs, torch.Tensor) and (len(xs) == 1 or xs.stride(0) == 0)
         self._encoded = xs[0] if is_one and self.ctc is not None else None
         if ys.size(1) > 1 and all(state is None for state in states):

@@ -8,7 +8,7 @@ from espnet_bayeslm.decoding.fusion_lm import ALL_END, FusionLM
 from espnet_bayeslm.utils.log import LOG
 
 # Searches whose hypotheses keep the LM's state before their last token
-SEARCHES = ("default_beam_search", "time_sync_decoding", "align_length_sync_decoding")
+SEARCHES = ("default_beam_search", "time_sync_decoding")
 
 
 def pay_ends(search: Any) -> None:
@@ -24,7 +24,7 @@ def pay_ends(search: Any) -> None:
         return
     lm.ends_apart = search.search_algorithm.__name__ in SEARCHES
     if not lm.ends_apart:
-        LOG.warning("Searches nsc and maes pay no last word: default, tsd and alsd do.")
+        LOG.warning("Searches alsd, nsc and maes pay no last word: default and tsd do.")
         return
     lm.end_margin = -ALL_END  # none within the search
 
