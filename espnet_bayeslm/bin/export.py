@@ -53,6 +53,13 @@ class ExportOptions(ToolOptions):
         group=FUSION,
         least=1,
     )
+    num_leaders: int = option(
+        "Words are paid where one of so many best hypotheses has words due, and these alone may"
+        " end: a large LM reads fewer words; 0: all hypotheses",
+        0,
+        group=FUSION,
+        least=0,
+    )
     normalize: str = option(
         "Steps that a word of the recogniser goes through before the LMs read it, as of `bayeslm"
         " rescore`, without those that read several words (numbers, whisper)",
@@ -144,6 +151,7 @@ def _export_fusion(options: ExportOptions) -> None:
         options=mixture,
         ahead=ahead or None,
         interval=options.interval,
+        num_leaders=options.num_leaders,
         normalize=options.normalize,
         sentences=None if sentences is None else [*sentences],
         bias=options.bias,

@@ -102,6 +102,9 @@ class FusionLM(LogProbLM):
             0: no CTC is asked.
         interval: Words are paid at each so many tokens of a hypothesis, and before its end: a large
             LM reads the words of several tokens in the time of one.
+        num_leaders: Words are paid in the steps in which one of so many best hypotheses of an
+            utterance has words due, and these alone may end; 0: all lead. It takes a search that
+            has its hypotheses by rank, and gives the encoder's output.
         bias: Phrases of every utterance, in a list, a mapping to weights of their own, or a file;
             an empty list: `set_bias` gives them. None: there are none.
         bias_weight: Weight of a phrase where the components' mixture has weight 1, in nats.
@@ -131,6 +134,7 @@ class FusionLM(LogProbLM):
         end_margin: float = END_MARGIN,
         ctc_features: int = 0,
         interval: int = 1,
+        num_leaders: int = 0,
         bias: Any = None,
         bias_weight: float = BIAS_WEIGHT,
     ):
@@ -154,6 +158,8 @@ class FusionLM(LogProbLM):
         normalization.check_by_word("lm fusion")
         own = TokenWords(tokens)
         self.payments = WordPayments(own, normalization, interval)
+        self.num_leaders = num_leaders
+        self._leads: Optional[List[bool]] = None
         self.bias_weight = bias_weight
         self.own_bias = checked_bias(bias or (), own, normalization)
         self._lists: Sequence[BiasList] = ()
@@ -233,7 +239,21 @@ class FusionLM(LogProbLM):
         # of one utterance: frames of padding would mislead CTC
         is_one = isinstance(xs, torch.Tensor) and (len(xs) == 1 or xs.stride(0) == 0)
         self._encoded = xs[0] if is_one and self.ctc is not None else None
+        self._leads = self._leaders(xs) if self.num_leaders else None
         return super().batch_score(ys, states, xs)
+
+    def _leaders(self, xs: Any) -> Optional[List[bool]]:
+        """True for each of the first hypotheses of its utterance; None where no ranks are known."""
+        if not isinstance(xs, torch.Tensor) or xs.dim() < 3:
+            return None
+        ranks = [0]
+        # hypotheses of one utterance are neighbours, and have one encoding
+        goes_on = [True] * (len(xs) - 1)
+        if xs.stride(0):
+            goes_on = (xs[1:] == xs[:-1]).flatten(1).all(1).tolist()
+        for same in goes_on:
+            ranks.append(ranks[-1] + 1 if same else 0)
+        return [rank < self.num_leaders for rank in ranks]
 
     def advance(self, tokens: torch.Tensor, states: List[FusionState]) -> Step:
         """Score the next token after one more token of each hypothesis."""
@@ -243,7 +263,7 @@ class FusionLM(LogProbLM):
         texts = [self._moved(*pair) for pair in zip(tokens.tolist(), states, strict=True)]
         heard = self._heard(tokens.tolist(), states)
         can_end = self._can_end(columns, heard)
-        paid = self.payments.pay(texts, can_end, mixture)
+        paid = self.payments.pay(texts, can_end, mixture, self._leads)
         gains, end_gains = self._gains(texts)
         found = rows + rows.new_tensor(paid.shifts)[:, None]
         if gains is not None:
@@ -317,14 +337,15 @@ class FusionLM(LogProbLM):
         return ctc.after(known, tokens)
 
     def _can_end(self, rows: np.ndarray, heard: Sequence[Optional[CTCPrefix]]) -> List[bool]:
-        """True for each hypothesis whose end neither the look-ahead nor CTC rules out.
+        """True for each leading hypothesis whose end neither the look-ahead nor CTC rules out.
 
         Hypotheses that have too many words may end: ESPnet stops a search by their scores.
         """
+        leads = [True] * len(heard) if self._leads is None else self._leads
         near = rows[:, -1] >= rows[:, 1:].max(1) - self.end_margin * self.ahead_weight
         return [
-            can_end and (prefix is None or prefix.end_log_prob > CTC_END)
-            for can_end, prefix in zip(near.tolist(), heard, strict=True)
+            can_end and lead and (prefix is None or prefix.end_log_prob > CTC_END)
+            for can_end, lead, prefix in zip(near.tolist(), leads, heard, strict=True)
         ]
 
     def _moved(self, token: int, state: FusionState) -> PaidText:

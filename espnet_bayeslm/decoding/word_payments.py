@@ -145,7 +145,11 @@ class WordPayments:
         )
 
     def pay(
-        self, texts: Sequence[PaidText], can_end: Sequence[bool], mixture: Optional[Mixture]
+        self,
+        texts: Sequence[PaidText],
+        can_end: Sequence[bool],
+        mixture: Optional[Mixture],
+        leads: Optional[Sequence[bool]] = None,
     ) -> Paid:
         """Pay the words that are due, and the ends of hypotheses that may end; all at once.
 
@@ -153,12 +157,19 @@ class WordPayments:
             texts: The hypotheses.
             can_end: True for each that may end.
             mixture: The mixture; None: there is none.
+            leads: True for each hypothesis that leads. Words are paid in the steps in which one of
+                these has words due, or may end; n-grams of the mixture stand in for them until
+                then. None: all lead.
         """
-        pays = [end or t.length % self.interval == 0 for t, end in zip(texts, can_end, strict=True)]
+        leads = [True] * len(texts) if leads is None else leads
+        rows = [*zip(texts, can_end, leads, strict=True)]
+        is_time = any(lead and (text.due or end) for text, end, lead in rows)
+        pays = [e or (is_time and text.length % self.interval == 0) for text, e, _ in rows]
         due = [text.due if now else () for text, now in zip(texts, pays, strict=True)]
-        for text, end in zip(texts, can_end, strict=True):
-            due.append(self._end(text, mixture) if end else ())
+        due += [self._end(text, mixture) if end else () for text, end, _ in rows]
         paid = _paid(due, mixture)
+        waits = [() if now else text.due for text, now in zip(texts, pays, strict=True)]
+        stand_ins = _stand_ins(waits, mixture)
         shifts, ends, after = [0.0] * len(texts), [0.0] * len(texts), []
         for n, text in enumerate(texts):
             if can_end[n]:
@@ -166,6 +177,9 @@ class WordPayments:
             if pays[n]:
                 shifts[n] = paid[n] - text.owed
                 text = text._replace(due=(), owed=0.0)
+            elif stand_ins is not None:
+                shifts[n] = stand_ins[n] - text.owed
+                text = text._replace(owed=stand_ins[n])
             after.append(text)
         return Paid(shifts, ends, after)
 
@@ -214,12 +228,23 @@ def _after(state: Any, payments: Sequence[Payment], mixture: Optional[Mixture]) 
     return mixture.after(*payments[-1]) if payments and mixture is not None else state
 
 
-def _paid(due: Sequence[Sequence[Payment]], mixture: Optional[Mixture]) -> List[float]:
-    """Sums of ln P of some payments by the mixture; all are computed at once."""
+def _stand_ins(
+    due: Sequence[Sequence[Payment]], mixture: Optional[Mixture]
+) -> Optional[List[float]]:
+    """Sums of ln P of some payments by the mixture's n-grams; None where it has no stand-in."""
+    if not any(due) or not getattr(mixture, "has_stand_in", False):
+        return None
+    return _paid(due, mixture, stand_in=True)
+
+
+def _paid(
+    due: Sequence[Sequence[Payment]], mixture: Optional[Mixture], *, stand_in: bool = False
+) -> List[float]:
+    """Sums of ln P of some payments by the mixture, or by its n-grams; computed at once."""
     payments = [payment for own in due for payment in own]
     if not payments or mixture is None:
         return [0.0] * len(due)
     states, words = zip(*payments, strict=True)
-    log_probs = mixture.next_words(states, words)
+    log_probs = (mixture.stand_in if stand_in else mixture.next_words)(states, words)
     totals = np.split(log_probs, np.cumsum([*map(len, due)])[:-1])
     return [float(part.sum()) for part in totals]
