@@ -257,23 +257,22 @@ class FusionLM(LogProbLM):
 
     def advance(self, tokens: torch.Tensor, states: List[FusionState]) -> Step:
         """Score the next token after one more token of each hypothesis."""
+        # NumPy reads single numbers, and adds few, sooner
         rows, ahead = self._look_ahead(tokens, states)
-        # NumPy reads single numbers sooner
-        columns, mixture = rows.cpu().numpy(), self._mixture()
         texts = [self._moved(*pair) for pair in zip(tokens.tolist(), states, strict=True)]
         heard = self._heard(tokens.tolist(), states)
-        can_end = self._can_end(columns, heard)
-        paid = self.payments.pay(texts, can_end, mixture, self._leads)
+        can_end = self._can_end(rows, heard)
+        paid = self.payments.pay(texts, can_end, self._mixture(), self._leads)
         gains, end_gains = self._gains(texts)
-        found = rows + rows.new_tensor(paid.shifts)[:, None]
+        found = rows + np.array(paid.shifts)[:, None]
         if gains is not None:
-            found += rows.new_tensor(gains)
-        taken = 0.0 if self.ahead_stays else columns[:, -1]
+            found += gains
+        taken = 0.0 if self.ahead_stays else rows[:, -1]
         ends = np.array(paid.ends) + end_gains - taken
-        found[:, -1] += rows.new_tensor(np.where(can_end, ends, -np.inf))
-        found[:, 0] = -torch.inf
-        return found, [
-            FusionState(*own) for own in zip(paid.texts, ahead, columns, heard, strict=True)
+        found[:, -1] += np.where(can_end, ends, -np.inf)
+        found[:, 0] = -np.inf
+        return self.like.new_tensor(found), [
+            FusionState(*own) for own in zip(paid.texts, ahead, rows, heard, strict=True)
         ]
 
     def _gains(self, texts: Sequence[PaidText]) -> Tuple[Optional[np.ndarray], np.ndarray]:
@@ -311,12 +310,12 @@ class FusionLM(LogProbLM):
 
     def _look_ahead(
         self, tokens: torch.Tensor, states: Sequence[FusionState]
-    ) -> Tuple[torch.Tensor, Sequence[Any]]:
+    ) -> Tuple[np.ndarray, Sequence[Any]]:
         """Weighted ln P of each next token by the look-ahead, (B, V), and its states."""
         if self.ahead is None:
-            return self.like.new_zeros(len(tokens), self.vocab_size), [None] * len(tokens)
+            return np.zeros((len(tokens), self.vocab_size)), [None] * len(tokens)
         log_probs, ahead = self.ahead.advance(tokens, [state.ahead for state in states])
-        return self.ahead_weight * log_probs, ahead
+        return self.ahead_weight * log_probs.cpu().double().numpy(), ahead
 
     def _heard(
         self, tokens: Sequence[int], states: Sequence[FusionState]
