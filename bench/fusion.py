@@ -157,9 +157,8 @@ def main() -> None:
             texts = [*found][:LISTS]
             clock(f"{name}: lists", lambda lm=search.lm, texts=texts: lm.text_log_probs(texts))
     count, seconds = len(recordings), clock.seconds
-    print(
-        f"{'':32} {'s':>6} {'/ alone':>8} {'/ alone + lists':>16} {'steps':>6} {'calls':>6} {'paid':>6}"
-    )
+    header = f"{'':32} {'s':>6} {'/ alone':>8} {'/ alone + lists':>16}"
+    print(header + f" {'steps':>6} {'calls':>6} {'paid':>6}")
     for name in ("alone", *fused):
         of_lists = seconds.get(f"{name}: lists")
         ratio = "" if of_lists is None else f"{seconds[name] / (seconds['alone'] + of_lists):.2f}"
