@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--num_leaders", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--beam_size", type=int, default=10)
     parser.add_argument("--utterances", type=int, default=15)
-    parser.add_argument("--bias_rounds", type=int, default=3)
+    parser.add_argument("--bias_rounds", type=int, default=3, help="0: no bias lists")
     args = parser.parse_args()
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
@@ -166,7 +166,8 @@ def main() -> None:
         numbers = [own.get(name, 0) / count for own in (clock.steps, clock.calls, clock.words)]
         shown = " ".join(f"{number:6.1f}" for number in numbers)
         print(f"{name:32} {seconds[name] / count:6.2f} {of_alone:8.2f} {ratio:>16} {shown}")
-    measure_bias(args, recordings, args.bias_rounds)
+    if args.bias_rounds:
+        measure_bias(args, recordings, args.bias_rounds)
 
 
 if __name__ == "__main__":
