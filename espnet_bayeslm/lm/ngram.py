@@ -246,7 +246,7 @@ class NgramLM(LogProbLM):
                 remedy="Make it by `bayeslm ngram --asr_exp EXP` of the LM or recogniser.",
             )
         self._rows: Dict[Hashable, np.ndarray] = {}
-        self._states: Dict[State, Hashable] = {}
+        self._states: Dict[State, Any] = {}
         self._max_rows = max(_KEPT_BYTES // (8 * self.vocab_size), _MIN_KEPT)
         # has no elements, and tells which device and type the results are to have
         self.register_buffer("like", torch.empty(0), persistent=False)
