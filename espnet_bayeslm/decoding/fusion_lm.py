@@ -240,7 +240,10 @@ class FusionLM(LogProbLM):
         is_one = isinstance(xs, torch.Tensor) and (len(xs) == 1 or xs.stride(0) == 0)
         self._encoded = xs[0] if is_one and self.ctc is not None else None
         self._leads = self._leaders(xs) if self.num_leaders else None
-        return super().batch_score(ys, states, xs)
+        try:
+            return super().batch_score(ys, states, xs)
+        finally:
+            self._leads = None
 
     def _leaders(self, xs: Any) -> Optional[List[bool]]:
         """True for each of the first hypotheses of its utterance; None where no ranks are known."""

@@ -118,3 +118,5 @@ def test_each_utterance_of_a_batch_has_leaders(arpa):
     ):
         rows, _ = lm.batch_score(ys, [None] * 5, xs)
         assert (rows[:, -1] > -torch.inf).tolist() == leads
+    lm.batch_score(ys, [None] * 5, one.expand(5, -1, -1))
+    assert (lm(ys[:2], None)[0][:, 0, -1] > -torch.inf).all()  # in no search all lead
