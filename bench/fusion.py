@@ -84,7 +84,8 @@ def searches(args: argparse.Namespace) -> Tuple[BeamSearch, Dict[str, BeamSearch
             weights = {name: tuned[name] for name in weights}
         for interval, leaders in itertools.product(args.interval, args.num_leaders):
             search = BeamSearch(args.asr_exp, lm=folder, **weights, **how)
-            search.lm.payments.interval, search.lm.num_leaders = interval, leaders
+            payments = search.lm.payments
+            payments.interval, payments.num_leaders = interval, leaders
             found[f"{Path(folder).name}, {interval}, {leaders}"] = search
     return BeamSearch(args.asr_exp, lm_weight=0.0, **how), found
 

@@ -58,8 +58,8 @@ class ExportOptions(ToolOptions):
         least=1,
     )
     num_leaders: int = option(
-        "Words are paid where one of so many best hypotheses has words due, and these alone may"
-        " end: a large LM reads fewer words; 0: all hypotheses",
+        "Words and ends wait until one of so many best hypotheses has words due, or may end: a"
+        " large LM reads fewer words; 0: they do not wait",
         0,
         group=FUSION,
         least=0,

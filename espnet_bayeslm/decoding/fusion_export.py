@@ -83,7 +83,7 @@ def write_fusion(
         options: The LMs and n-grams with their weights; none with a bias list alone.
         ahead: The look-ahead; None with a bias list alone.
         interval: Words are paid at each so many tokens of a hypothesis.
-        num_leaders: Words are paid where one of so many best hypotheses has words due; 0: all.
+        num_leaders: Words wait until one of so many best hypotheses has words due; 0: for none.
         normalize: What is done to a word before an LM reads it, as `--normalize`.
         sentences: Sentences of the recogniser's domain, as it writes them. They choose the text
             form of pretrained LMs, and show LMs that do not know the recogniser's words. None: the

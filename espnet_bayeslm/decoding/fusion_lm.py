@@ -102,9 +102,9 @@ class FusionLM(LogProbLM):
             0: no CTC is asked.
         interval: Words are paid at each so many tokens of a hypothesis, and before its end: a large
             LM reads the words of several tokens in the time of one.
-        num_leaders: Words are paid in the steps in which one of so many best hypotheses of an
-            utterance has words due, and these alone may end; 0: all lead. It takes a search that
-            has its hypotheses by rank, and gives the encoder's output.
+        num_leaders: Words and ends wait until one of so many best hypotheses of an utterance has
+            words due, or may end; 0: they do not wait. It takes a search that has its hypotheses by
+            rank, and gives the encoder's output.
         bias: Phrases of every utterance, in a list, a mapping to weights of their own, or a file;
             an empty list: `set_bias` gives them. None: there are none.
         bias_weight: Weight of a phrase where the components' mixture has weight 1, in nats.
@@ -157,9 +157,8 @@ class FusionLM(LogProbLM):
         normalization = Normalization(normalize)
         normalization.check_by_word("lm fusion")
         own = TokenWords(tokens)
-        self.payments = WordPayments(own, normalization, interval)
-        self.num_leaders = num_leaders
-        self._leads: Optional[List[bool]] = None
+        self.payments = WordPayments(own, normalization, interval, num_leaders)
+        self._ranks: Optional[List[int]] = None
         self.bias_weight = bias_weight
         self.own_bias = checked_bias(bias or (), own, normalization)
         self._lists: Sequence[BiasList] = ()
@@ -239,24 +238,11 @@ class FusionLM(LogProbLM):
         # of one utterance: frames of padding would mislead CTC
         is_one = isinstance(xs, torch.Tensor) and (len(xs) == 1 or xs.stride(0) == 0)
         self._encoded = xs[0] if is_one and self.ctc is not None else None
-        self._leads = self._leaders(xs) if self.num_leaders else None
+        self._ranks = _ranks(xs) if self.payments.num_leaders else None
         try:
             return super().batch_score(ys, states, xs)
         finally:
-            self._leads = None
-
-    def _leaders(self, xs: Any) -> Optional[List[bool]]:
-        """True for each of the first hypotheses of its utterance; None where no ranks are known."""
-        if not isinstance(xs, torch.Tensor) or xs.dim() < 3:
-            return None
-        ranks = [0]
-        # hypotheses of one utterance are neighbours, and have one encoding
-        goes_on = [True] * (len(xs) - 1)
-        if xs.stride(0):
-            goes_on = (xs[1:] == xs[:-1]).flatten(1).all(1).tolist()
-        for same in goes_on:
-            ranks.append(ranks[-1] + 1 if same else 0)
-        return [rank < self.num_leaders for rank in ranks]
+            self._ranks = None
 
     def advance(self, tokens: torch.Tensor, states: List[FusionState]) -> Step:
         """Score the next token after one more token of each hypothesis."""
@@ -265,14 +251,13 @@ class FusionLM(LogProbLM):
         texts = [self._moved(*pair) for pair in zip(tokens.tolist(), states, strict=True)]
         heard = self._heard(tokens.tolist(), states)
         can_end = self._can_end(rows, heard)
-        paid = self.payments.pay(texts, can_end, self._mixture(), self._leads)
+        paid = self.payments.pay(texts, can_end, self._mixture(), self._ranks)
         gains, end_gains = self._gains(texts)
         found = rows + np.array(paid.shifts)[:, None]
         if gains is not None:
             found += gains
         taken = 0.0 if self.ahead_stays else rows[:, -1]
-        ends = np.array(paid.ends) + end_gains - taken
-        found[:, -1] += np.where(can_end, ends, -np.inf)
+        found[:, -1] += np.array(paid.ends) + end_gains - taken
         found[:, 0] = -np.inf
         return self.like.new_tensor(found), [
             FusionState(*own) for own in zip(paid.texts, ahead, rows, heard, strict=True)
@@ -339,15 +324,14 @@ class FusionLM(LogProbLM):
         return ctc.after(known, tokens)
 
     def _can_end(self, rows: np.ndarray, heard: Sequence[Optional[CTCPrefix]]) -> List[bool]:
-        """True for each leading hypothesis whose end neither the look-ahead nor CTC rules out.
+        """True for each hypothesis whose end neither the look-ahead nor CTC rules out.
 
         Hypotheses that have too many words may end: ESPnet stops a search by their scores.
         """
-        leads = [True] * len(heard) if self._leads is None else self._leads
         near = rows[:, -1] >= rows[:, 1:].max(1) - self.end_margin * self.ahead_weight
         return [
-            can_end and lead and (prefix is None or prefix.end_log_prob > CTC_END)
-            for can_end, lead, prefix in zip(near.tolist(), leads, heard, strict=True)
+            can_end and (prefix is None or prefix.end_log_prob > CTC_END)
+            for can_end, prefix in zip(near.tolist(), heard, strict=True)
         ]
 
     def _moved(self, token: int, state: FusionState) -> PaidText:
@@ -356,3 +340,18 @@ class FusionLM(LogProbLM):
             return state.text
         gain = 0.0 if self.ahead_stays else float(state.row[token])
         return self.payments.after(state.text, token, self._mixture(), gain)
+
+
+def _ranks(encoded: Any) -> Optional[List[int]]:
+    """Rank of each hypothesis in its utterance, from their encodings; None without one of each.
+
+    ESPnet's searches have the hypotheses of an utterance as neighbours, the best first.
+    """
+    if not isinstance(encoded, torch.Tensor) or encoded.dim() < 3:
+        return None
+    if encoded.stride(0) == 0:
+        return [*range(len(encoded))]
+    ranks = [0]
+    for goes_on in (encoded[1:] == encoded[:-1]).flatten(1).all(1).tolist():
+        ranks.append(ranks[-1] + 1 if goes_on else 0)
+    return ranks
