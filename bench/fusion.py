@@ -2,9 +2,12 @@
 
     python bench/fusion.py --asr_exp exp/asr --audio data/dev/wav.scp --fusion exp/fusion_tuned
 
+A row is of a fusion, an `--interval` and `--num_leaders`.
+
 Seconds are of the CPU, one thread, for each utterance; recordings are decoded in turn by each way,
 so that all see the same machine. "alone + lists" is the search without an LM, then ln P of its 20
 best by the LMs of the fusion. "steps" are those of the search: a search with an LM may end later.
+"paid" are words and ends that the LMs score in it, "calls" the steps in which they score any.
 
 Bias lists hold words of random letters: one list of ten phrases, one of 10,000, one of 100, and
 the same list that each utterance has for itself. "/ 10" is the time of a step over that with ten.
@@ -13,6 +16,7 @@ the same list that each utterance has for itself. "/ 10" is the time of a step o
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import random
 import time
@@ -31,11 +35,13 @@ LISTS = 20
 
 
 class Clock:
-    """Sums of CPU seconds, and of steps of a search, by name."""
+    """Sums of CPU seconds, and of steps of a search, by name; and of the words that are paid."""
 
     def __init__(self) -> None:
         self.seconds: Dict[str, float] = {}
         self.steps: Dict[str, int] = {}
+        self.calls: Dict[str, int] = {}
+        self.words: Dict[str, int] = {}
 
     def __call__(self, name: str, function: Callable[[], Any]) -> Any:
         """Return what a function returns, and count its seconds."""
@@ -54,6 +60,18 @@ class Clock:
 
         search.search = counted
 
+    def count_words(self, name: str, mixture: Any) -> None:
+        """Count the words that a mixture pays, and the calls that pay them."""
+        next_words = mixture.next_words
+        self.calls[name] = self.words[name] = 0
+
+        def counted(states: Any, words: Any) -> Any:
+            self.calls[name] += 1
+            self.words[name] += len(words)
+            return next_words(states, words)
+
+        mixture.next_words = counted
+
 
 def searches(args: argparse.Namespace) -> Tuple[BeamSearch, Dict[str, BeamSearch]]:
     """Return the search without an LM, and that with each fusion."""
@@ -64,10 +82,11 @@ def searches(args: argparse.Namespace) -> Tuple[BeamSearch, Dict[str, BeamSearch
         if (Path(folder) / "decode.yaml").exists():
             tuned = read_yaml_mapping(Path(folder) / "decode.yaml")
             weights = {name: tuned[name] for name in weights}
-        for interval in args.interval:
+        for interval, leaders in itertools.product(args.interval, args.num_leaders):
             search = BeamSearch(args.asr_exp, lm=folder, **weights, **how)
-            search.lm.payments.interval = interval
-            found[f"{Path(folder).name}, interval {interval}"] = search
+            payments = search.lm.payments
+            payments.interval, payments.num_leaders = interval, leaders
+            found[f"{Path(folder).name}, {interval}, {leaders}"] = search
     return BeamSearch(args.asr_exp, lm_weight=0.0, **how), found
 
 
@@ -113,10 +132,11 @@ def main() -> None:
     parser.add_argument("--asr_exp", required=True, help="The recogniser")
     parser.add_argument("--audio", required=True, help="Recordings: a wav.scp or a folder")
     parser.add_argument("--fusion", action="append", default=[], help="A fusion (repeatable)")
-    parser.add_argument("--interval", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--interval", type=int, nargs="+", default=[1])
+    parser.add_argument("--num_leaders", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--beam_size", type=int, default=10)
     parser.add_argument("--utterances", type=int, default=15)
-    parser.add_argument("--bias_rounds", type=int, default=3)
+    parser.add_argument("--bias_rounds", type=int, default=3, help="0: no bias lists")
     args = parser.parse_args()
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
@@ -129,6 +149,8 @@ def main() -> None:
     clock = Clock()
     for name, search in (("alone", alone), *fused.items()):
         clock.count_steps(name, search._search.beam_search)
+        if search.lm is not None:
+            clock.count_words(name, search.lm._mixture())
     for samples in recordings:
         found = clock("alone", lambda x=samples: alone.with_tokens(x))
         for name, search in fused.items():
@@ -136,14 +158,17 @@ def main() -> None:
             texts = [*found][:LISTS]
             clock(f"{name}: lists", lambda lm=search.lm, texts=texts: lm.text_log_probs(texts))
     count, seconds = len(recordings), clock.seconds
-    print(f"{'':32} {'s':>6} {'/ alone':>8} {'/ alone + lists':>16} {'steps':>6}")
+    header = f"{'':32} {'s':>6} {'/ alone':>8} {'/ alone + lists':>16}"
+    print(header + f" {'steps':>6} {'calls':>6} {'paid':>6}")
     for name in ("alone", *fused):
         of_lists = seconds.get(f"{name}: lists")
         ratio = "" if of_lists is None else f"{seconds[name] / (seconds['alone'] + of_lists):.2f}"
         of_alone = seconds[name] / seconds["alone"]
-        steps = clock.steps[name] / count
-        print(f"{name:32} {seconds[name] / count:6.2f} {of_alone:8.2f} {ratio:>16} {steps:6.1f}")
-    measure_bias(args, recordings, args.bias_rounds)
+        numbers = [own.get(name, 0) / count for own in (clock.steps, clock.calls, clock.words)]
+        shown = " ".join(f"{number:6.1f}" for number in numbers)
+        print(f"{name:32} {seconds[name] / count:6.2f} {of_alone:8.2f} {ratio:>16} {shown}")
+    if args.bias_rounds:
+        measure_bias(args, recordings, args.bias_rounds)
 
 
 if __name__ == "__main__":

@@ -37,8 +37,12 @@ class ExportOptions(ToolOptions):
         None,
         group=FUSION,
     )
-    ahead_weight: float = option(
-        "Weight of --ahead, where that of the LMs is 1", 0.5, group=FUSION, least=0
+    ahead_weight: Optional[float] = option(
+        "Weight of --ahead, where that of the LMs is 1 (default: 0.5 where its scores stay, 1 where"
+        " they are taken back)",
+        None,
+        group=FUSION,
+        least=0,
     )
     ahead_stays: bool = option(
         "true: scores of --ahead stay, log-linearly; false: they are taken back when a word is"
@@ -52,6 +56,13 @@ class ExportOptions(ToolOptions):
         1,
         group=FUSION,
         least=1,
+    )
+    num_leaders: int = option(
+        "Words and ends wait until one of so many best hypotheses has words due, or may end: a"
+        " large LM reads fewer words; 0: they do not wait",
+        0,
+        group=FUSION,
+        least=0,
     )
     normalize: str = option(
         "Steps that a word of the recogniser goes through before the LMs read it, as of `bayeslm"
@@ -129,7 +140,10 @@ def _export_fusion(options: ExportOptions) -> None:
             "--format fusion without --asr_exp",
             remedy="Give the recogniser's experiment: it has the tokens.",
         )
-    ahead = options.ahead and LookAhead(options.ahead, options.ahead_weight, options.ahead_stays)
+    weight = options.ahead_weight
+    if weight is None:
+        weight = 0.5 if options.ahead_stays else 1.0
+    ahead = options.ahead and LookAhead(options.ahead, weight, options.ahead_stays)
     if not ahead and (mixture.lms or mixture.ngrams):
         raise InputError(
             "--format fusion without --ahead: hypotheses that complete no word would cost nothing",
@@ -144,6 +158,7 @@ def _export_fusion(options: ExportOptions) -> None:
         options=mixture,
         ahead=ahead or None,
         interval=options.interval,
+        num_leaders=options.num_leaders,
         normalize=options.normalize,
         sentences=None if sentences is None else [*sentences],
         bias=options.bias,

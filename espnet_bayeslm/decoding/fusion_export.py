@@ -68,6 +68,7 @@ def write_fusion(
     options: MixtureOptions,
     ahead: Optional[LookAhead] = None,
     interval: int = 1,
+    num_leaders: int = 0,
     normalize: str = "",
     sentences: Optional[Sequence[Sequence[str]]] = None,
     bias: Any = None,
@@ -84,6 +85,7 @@ def write_fusion(
         options: The LMs and n-grams with their weights; none with a bias list alone.
         ahead: The look-ahead; None with a bias list alone.
         interval: Words are paid at each so many tokens of a hypothesis.
+        num_leaders: Words wait until one of so many best hypotheses has words due; 0: for none.
         normalize: What is done to a word before an LM reads it, as `--normalize`.
         sentences: Sentences of the recogniser's domain, as it writes them. They choose the text
             form of pretrained LMs, and show LMs that do not know the recogniser's words. None: the
@@ -95,7 +97,8 @@ def write_fusion(
     normalization.check_by_word("--format fusion")
     config, tokens, ids = recogniser_config(asr_exp)
     check_target(folder, sources=[lm for lm in options.lms if Path(str(lm)).exists()])
-    conf: Dict[str, Any] = {"tokens": tokens, "normalize": normalize, "interval": interval}
+    conf: Dict[str, Any] = {"tokens": tokens, "normalize": normalize}
+    conf.update(interval=interval, num_leaders=num_leaders)
     if ids:
         conf["ids"] = ids
     if bias is not None:

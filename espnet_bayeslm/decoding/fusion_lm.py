@@ -109,6 +109,9 @@ class FusionLM(LogProbLM):
             0: no CTC is asked.
         interval: Words are paid at each so many tokens of a hypothesis, and before its end: a large
             LM reads the words of several tokens in the time of one.
+        num_leaders: Words and ends wait until one of so many best hypotheses of an utterance has
+            words due, or may end; 0: they do not wait. It takes a search that has its hypotheses by
+            rank, and gives the encoder's output.
         bias: Phrases of every utterance, in a list, a mapping to weights of their own, or a file;
             an empty list: `set_bias` gives them. None: there are none.
         bias_weight: Weight of a phrase where the components' mixture has weight 1, in nats.
@@ -142,6 +145,7 @@ class FusionLM(LogProbLM):
         end_margin: float = END_MARGIN,
         ctc_features: int = 0,
         interval: int = 1,
+        num_leaders: int = 0,
         bias: Any = None,
         bias_weight: float = BIAS_WEIGHT,
         ids: Any = None,
@@ -173,9 +177,9 @@ class FusionLM(LogProbLM):
         self._spoken = ~self._is_mark
         if self.blank is not None:
             self._spoken[self.blank] = False
-        marks = torch.from_numpy(self._is_mark.nonzero()[0])
-        self.register_buffer("marks", marks, persistent=False)
-        self.payments = WordPayments(own, normalization, interval)
+        self._marks = self._is_mark.nonzero()[0]
+        self.payments = WordPayments(own, normalization, interval, num_leaders)
+        self._ranks: Optional[List[int]] = None
         self.bias_weight = bias_weight
         self.own_bias = checked_bias(bias or (), own, normalization)
         self._lists: Sequence[BiasList] = ()
@@ -262,7 +266,11 @@ class FusionLM(LogProbLM):
             # text before the start is a prompt
             starts = ys.eq(self.ids.sos).all(0).nonzero()
             ys = ys[:, int(starts[-1]) :] if len(starts) else ys
-        return super().batch_score(ys, states, xs)
+        self._ranks = _ranks(xs) if self.payments.num_leaders else None
+        try:
+            return super().batch_score(ys, states, xs)
+        finally:
+            self._ranks = None
 
     def end_scores(self, tokens: Sequence[int], states: Sequence[Any]) -> List[float]:
         """Score of the end of each hypothesis, which ends here: its last word is paid too.
@@ -280,24 +288,22 @@ class FusionLM(LogProbLM):
 
     def advance(self, tokens: torch.Tensor, states: List[FusionState]) -> Step:
         """Score the next token after one more token of each hypothesis."""
+        # NumPy reads single numbers, and adds few, sooner
         rows, ahead = self._look_ahead(tokens, states)
-        # NumPy reads single numbers sooner
-        columns, mixture = rows.cpu().numpy(), self._mixture()
         texts = [self._moved(*pair) for pair in zip(tokens.tolist(), states, strict=True)]
         heard = self._heard(tokens.tolist(), states)
-        can_end = self._can_end(columns, heard)
-        paid = self.payments.pay(texts, can_end, mixture)
+        can_end = self._can_end(rows, heard)
+        paid = self.payments.pay(texts, can_end, self._mixture(), self._ranks)
         gains, end_gains = self._gains(texts)
-        found = rows + rows.new_tensor(paid.shifts)[:, None]
+        found = rows + np.array(paid.shifts)[:, None]
         if gains is not None:
-            found += rows.new_tensor(gains)
-        taken = 0.0 if self.ahead_stays else columns[:, self.ids.eos]
-        ends = np.array(paid.ends) + end_gains - taken
-        found[:, self.ids.eos] += rows.new_tensor(np.where(can_end, ends, -np.inf))
+            found += gains
+        taken = 0.0 if self.ahead_stays else rows[:, self.ids.eos]
+        found[:, self.ids.eos] += np.array(paid.ends) + end_gains - taken
         if self.blank is not None:
-            found[:, self.blank] = -torch.inf
-        return found, [
-            FusionState(*own) for own in zip(paid.texts, ahead, columns, heard, strict=True)
+            found[:, self.blank] = -np.inf
+        return self.like.new_tensor(found), [
+            FusionState(*own) for own in zip(paid.texts, ahead, rows, heard, strict=True)
         ]
 
     def _gains(self, texts: Sequence[PaidText]) -> Tuple[Optional[np.ndarray], np.ndarray]:
@@ -335,24 +341,27 @@ class FusionLM(LogProbLM):
 
     def _look_ahead(
         self, tokens: torch.Tensor, states: Sequence[FusionState]
-    ) -> Tuple[torch.Tensor, Sequence[Any]]:
+    ) -> Tuple[np.ndarray, Sequence[Any]]:
         """Weighted ln P of each next token by the look-ahead, (B, V), and its states.
 
         It reads no marks, and gives them nothing.
         """
-        rows, ahead = self.like.new_zeros(len(tokens), self.vocab_size), [s.ahead for s in states]
+        rows, ahead = np.zeros((len(tokens), self.vocab_size)), [state.ahead for state in states]
         if self.ahead is None:
             return rows, ahead
-        is_mark = self._is_mark[tokens.cpu().numpy()]
-        read = [n for n, s in enumerate(states) if s.row is None or not is_mark[n]]
-        for n in {*range(len(states))}.difference(read):
-            rows[n] = rows.new_tensor(states[n].row)
+        read = [*range(len(states))]
+        if len(self._marks):
+            is_mark = self._is_mark[tokens.cpu().numpy()]
+            read = [n for n in read if states[n].row is None or not is_mark[n]]
+            for n in {*range(len(states))}.difference(read):
+                rows[n] = states[n].row
         if read:
             log_probs, after = self.ahead.advance(tokens[read], [ahead[n] for n in read])
-            rows[read] = self.ahead_weight * log_probs
+            rows[read] = self.ahead_weight * log_probs.cpu().double().numpy()
             for n, state in zip(read, after, strict=True):
                 ahead[n] = state
-        return rows.index_fill_(1, self.marks, 0.0), ahead
+        rows[:, self._marks] = 0.0
+        return rows, ahead
 
     def _heard(
         self, tokens: Sequence[int], states: Sequence[FusionState]
@@ -390,3 +399,18 @@ class FusionLM(LogProbLM):
             return state.text
         gain = 0.0 if self.ahead_stays else float(state.row[token])
         return self.payments.after(state.text, token, self._mixture(), gain)
+
+
+def _ranks(encoded: Any) -> Optional[List[int]]:
+    """Rank of each hypothesis in its utterance, from their encodings; None without one of each.
+
+    ESPnet's searches have the hypotheses of an utterance as neighbours, the best first.
+    """
+    if not isinstance(encoded, torch.Tensor) or encoded.dim() < 3:
+        return None
+    if encoded.stride(0) == 0:
+        return [*range(len(encoded))]
+    ranks = [0]
+    for goes_on in (encoded[1:] == encoded[:-1]).flatten(1).all(1).tolist():
+        ranks.append(ranks[-1] + 1 if goes_on else 0)
+    return ranks

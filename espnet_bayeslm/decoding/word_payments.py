@@ -8,6 +8,7 @@ the word is paid. The phrases of a bias list pay at once, and their letters befo
 
 from __future__ import annotations
 
+import math
 from typing import Any, Collection, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -60,7 +61,7 @@ class Paid(NamedTuple):
 
     Attributes:
         shifts: Nats that each hypothesis pays now, whatever its next token is.
-        ends: Nats that its end pays beside them; 0 where it cannot end.
+        ends: Nats that its end pays beside them; -inf where it cannot end.
         texts: Hypotheses after the payments.
     """
 
@@ -76,9 +77,18 @@ class WordPayments:
         words: How the tokens make words.
         normalization: What is done to a word before it is paid.
         interval: Words are paid at each so many tokens of a hypothesis, and before its end.
+        num_leaders: Words and ends wait until one of so many best hypotheses of their utterance has
+            words due, or may end; 0: they do not wait.
     """
 
-    def __init__(self, words: TokenWords, normalization: Normalization, interval: int = 1):
+    def __init__(
+        self,
+        words: TokenWords,
+        normalization: Normalization,
+        interval: int = 1,
+        num_leaders: int = 0,
+    ):
+        self.num_leaders = num_leaders
         self.interval, self._words, self._normalization = interval, words, normalization
         self.spelled = words.normalised(normalization.words)
         self._bias_tokens = BiasTokens(self.spelled)
@@ -145,7 +155,11 @@ class WordPayments:
         )
 
     def pay(
-        self, texts: Sequence[PaidText], can_end: Sequence[bool], mixture: Optional[Mixture]
+        self,
+        texts: Sequence[PaidText],
+        can_end: Sequence[bool],
+        mixture: Optional[Mixture],
+        ranks: Optional[Sequence[int]] = None,
     ) -> Paid:
         """Pay the words that are due, and the ends of hypotheses that may end; all at once.
 
@@ -153,21 +167,47 @@ class WordPayments:
             texts: The hypotheses.
             can_end: True for each that may end.
             mixture: The mixture; None: there is none.
+            ranks: Rank of each hypothesis in its utterance; 0 begins one. None: they are not known,
+                and words do not wait.
         """
-        pays = [end or t.length % self.interval == 0 for t, end in zip(texts, can_end, strict=True)]
+        waits = self._waits(texts, can_end, ranks)
+        ends_now = [end and not wait for end, wait in zip(can_end, waits, strict=True)]
+        rows = [*zip(texts, ends_now, waits, strict=True)]
+        pays = [e or (not w and t.length % self.interval == 0) for t, e, w in rows]
         due = [text.due if now else () for text, now in zip(texts, pays, strict=True)]
-        for text, end in zip(texts, can_end, strict=True):
-            due.append(self._end(text, mixture) if end else ())
+        due += [self._end(text, mixture) if end else () for text, end, _ in rows]
         paid = _paid(due, mixture)
-        shifts, ends, after = [0.0] * len(texts), [0.0] * len(texts), []
+        stand_ins = _stand_ins(
+            [() if now else text.due for text, now in zip(texts, pays, strict=True)], mixture
+        )
+        shifts, ends, after = [0.0] * len(texts), [-math.inf] * len(texts), []
         for n, text in enumerate(texts):
-            if can_end[n]:
+            if ends_now[n]:
                 ends[n] = paid[len(texts) + n] - text.spent
             if pays[n]:
                 shifts[n] = paid[n] - text.owed
                 text = text._replace(due=(), owed=0.0)
+            elif stand_ins is not None:
+                shifts[n] = stand_ins[n] - text.owed
+                text = text._replace(owed=stand_ins[n])
             after.append(text)
         return Paid(shifts, ends, after)
+
+    def _waits(
+        self,
+        texts: Sequence[PaidText],
+        can_end: Sequence[bool],
+        ranks: Optional[Sequence[int]],
+    ) -> List[bool]:
+        """True for each hypothesis of an utterance whose leaders have nothing to pay."""
+        if not self.num_leaders or ranks is None:
+            return [False] * len(texts)
+        utterances = np.cumsum([rank == 0 for rank in ranks]) - 1
+        has_to_pay = np.zeros(utterances[-1] + 1, bool)
+        for utterance, rank, text, end in zip(utterances, ranks, texts, can_end, strict=True):
+            has_to_pay[utterance] |= rank < self.num_leaders and bool(text.due or end)
+        waits: List[bool] = (~has_to_pay[utterances]).tolist()
+        return waits
 
     def end_gain(self, text: PaidText) -> float:
         """Weight of phrases that the end of a hypothesis pays."""
@@ -214,12 +254,23 @@ def _after(state: Any, payments: Sequence[Payment], mixture: Optional[Mixture]) 
     return mixture.after(*payments[-1]) if payments and mixture is not None else state
 
 
-def _paid(due: Sequence[Sequence[Payment]], mixture: Optional[Mixture]) -> List[float]:
-    """Sums of ln P of some payments by the mixture; all are computed at once."""
+def _stand_ins(
+    due: Sequence[Sequence[Payment]], mixture: Optional[Mixture]
+) -> Optional[List[float]]:
+    """Sums of ln P of some payments by the mixture's n-grams; None where it has no stand-in."""
+    if not any(due) or not getattr(mixture, "has_stand_in", False):
+        return None
+    return _paid(due, mixture, stand_in=True)
+
+
+def _paid(
+    due: Sequence[Sequence[Payment]], mixture: Optional[Mixture], *, stand_in: bool = False
+) -> List[float]:
+    """Sums of ln P of some payments by the mixture, or by its n-grams; computed at once."""
     payments = [payment for own in due for payment in own]
     if not payments or mixture is None:
         return [0.0] * len(due)
     states, words = zip(*payments, strict=True)
-    log_probs = mixture.next_words(states, words)
+    log_probs = (mixture.stand_in if stand_in else mixture.next_words)(states, words)
     totals = np.split(log_probs, np.cumsum([*map(len, due)])[:-1])
     return [float(part.sum()) for part in totals]

@@ -22,6 +22,8 @@ UNK, BOS, EOS = "<unk>", "<s>", "</s>"
 _UNK_ID, _UNKNOWN, _MISSING_UNK = 0, (b"<unk>", b"<UNK>"), -100.0
 # The memory of the contexts that are kept, in bytes, and the least number of them.
 _KEPT_BYTES, _MIN_KEPT = 1 << 26, 64
+# Contexts whose states are kept, at most
+_KEPT_STATES = 1 << 16
 # A larger part of the vocabulary that the n-gram does not know: it is over other tokens.
 _MAX_UNKNOWN = 0.5
 
@@ -253,13 +255,18 @@ class NgramLM(LogProbLM):
                 remedy="Make it by `bayeslm ngram --asr_exp EXP` of the LM or recogniser.",
             )
         self._rows: Dict[Hashable, np.ndarray] = {}
+        self._states: Dict[State, Any] = {}
         self._max_rows = max(_KEPT_BYTES // (8 * self.vocab_size), _MIN_KEPT)
         # has no elements, and tells which device and type the results are to have
         self.register_buffer("like", torch.empty(0), persistent=False)
 
     def _row(self, context: State) -> np.ndarray:
         """Ln p of each token after a context, (V,) float64; <blank> has the remainder."""
-        key = self._table.state(context)
+        key = self._states.get(context)
+        if key is None:
+            if len(self._states) >= _KEPT_STATES:
+                self._states.clear()
+            key = self._states[context] = self._table.state(context)
         row = self._rows.pop(key, None)
         if row is None:
             row = self._table.log10_probs(key).astype(np.float64) * LN_10
@@ -301,4 +308,4 @@ class NgramLM(LogProbLM):
 
     def __getstate__(self) -> Dict[str, Any]:
         """State of a copy: it fills its own cache."""
-        return {**self.__dict__, "_rows": {}}
+        return {**self.__dict__, "_rows": {}, "_states": {}}

@@ -206,6 +206,21 @@ class Mixture(WordScorer):
         columns = zip(self.every, zip(*states, strict=True), strict=True)
         return self.mixed(np.stack([c.scorer.next_words(own, words) for c, own in columns]))
 
+    @functools.cached_property
+    def has_stand_in(self) -> bool:
+        """True if n-grams can stand in for LMs, which take longer."""
+        return len({component.kind == "ngram" for component in self.components}) == 2
+
+    def stand_in(self, states: Sequence[Tuple[Any, ...]], words: Sequence[str]) -> np.ndarray:
+        """Ln p of a word after each state by the n-grams alone, of weights that sum to 1, (N,)."""
+        assert self.weights is not None
+        rows = [n for n, c in enumerate(self.components) if c.kind == "ngram"]
+        weights = self.weights[rows]
+        log_probs = [
+            self.components[n].scorer.next_words([own[n] for own in states], words) for n in rows
+        ]
+        return combined(np.stack(log_probs), weights / weights.sum())
+
     def check_plain(self, sentences: Sentences) -> None:
         """Raise an InputError if most sentences are in tokens already."""
         for component in self.every:

@@ -296,6 +296,7 @@ def test_what_espnet_loads(how, sources, asr_exp, ahead, tmp_path):
     assert args.token_list == CUTS["letters"][0]
     tokens, cuts = CUTS["letters"]
     lm = model.lm.eval()
+    assert lm.ahead_weight == (1.0 if how else 0.5)
     lm.end_margin = 1e9
     loaded = lm._loaded.on("cpu").components
     texts = [text.split() for text in cuts]
