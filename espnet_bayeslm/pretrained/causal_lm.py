@@ -110,8 +110,11 @@ def load_causal_lm(
 
 def load_tokenizer(source: PathLike) -> Any:
     """Tokenizer of a pretrained LM that is no adapter, without the LM's weights."""
-    need("transformers", "a pretrained LM", source)
-    from transformers import AutoTokenizer
+    try:
+        from transformers import AutoTokenizer
+    except ModuleNotFoundError:
+        need("transformers", "a pretrained LM", source)
+        raise
 
     named, path = str(source), Path(str(source).removeprefix(PREFIX))
     files = [path] if path.is_file() else sorted(path.glob("*token*"))
@@ -193,7 +196,6 @@ def _read(load: Callable[..., Any], named: str) -> Any:
             path=target,
             remedy="Give a folder with config.json, a .gguf file, or hf:ORGANISATION/MODEL.",
         )
-    need("transformers", "a pretrained LM", named)
     is_offline = path.exists() or os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")
     try:
         try:
@@ -206,6 +208,8 @@ def _read(load: Callable[..., Any], named: str) -> Any:
     except InputError:
         raise
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError):
+            need("transformers", "a pretrained LM", named)
         raise _read_error(named, error) from error
 
 
