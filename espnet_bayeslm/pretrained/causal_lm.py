@@ -112,7 +112,7 @@ def load_tokenizer(source: PathLike) -> Any:
     """Tokenizer of a pretrained LM that is no adapter, without the LM's weights."""
     try:
         from transformers import AutoTokenizer
-    except ImportError:
+    except ModuleNotFoundError:
         need("transformers", "a pretrained LM", source)
         raise
 
@@ -208,7 +208,8 @@ def _read(load: Callable[..., Any], named: str) -> Any:
     except InputError:
         raise
     except Exception as error:
-        need("transformers", "a pretrained LM", named)
+        if isinstance(error, ModuleNotFoundError):
+            need("transformers", "a pretrained LM", named)
         raise _read_error(named, error) from error
 
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -448,6 +449,7 @@ def test_what_cannot_be_loaded(source, message, tmp_path, monkeypatch):
 def test_missing_packages(package, file, tmp_path, monkeypatch):
     """They are named before anything is read."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
+    monkeypatch.setitem(sys.modules, package, None)
     (tmp_path / file).write_text("{}")
     source = tmp_path / file if package == "gguf" else tmp_path
     remedy = r"pip install 'espnet_bayeslm\[pretrained\]'"
