@@ -29,6 +29,8 @@ def scores_of_tokens(
     Returns:
         Part of the search -> score, for each sequence.
     """
+    if not rows:
+        return []
     columns: Dict[str, np.ndarray] = {}
     for name, scorer in search.full_scorers.items():
         columns[name] = _read(_step_of(scorer, encoded), _begun(scorer, encoded), search, rows)

@@ -61,6 +61,8 @@ def test_texts_of_near_words_stand_among_the_others(asr, audio):
     assert [hyp for hyp in found if hyp is not new] == plain
     scores = [hyp.am_score for hyp in found]
     assert scores == pytest.approx(sorted(scores, reverse=True), abs=1e-3)
+    search.near_texts = lambda hypotheses, bias: {("strange",): ("strange",)}
+    assert search(samples, bias) == plain
 
 
 def test_ln_p_by_ctc_is_that_of_all_alignments():
