@@ -172,7 +172,7 @@ def test_all_stages_on_tiny_models(tmp_path):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     table = (root / "exp" / "RESULTS.md").read_text()
     plan = (RECIPE / "conf" / "plan.yaml").read_text().splitlines()
-    assert table.count("\n| 14 | ") == 3 and len([x for x in plan if x.startswith("-")]) == 14
+    assert table.count("\n| 15 | ") == 3 and len([x for x in plan if x.startswith("-")]) == 15
     assert " | 0.00 |\n" not in table.partition("| s |")[2]
     made = {path: path.stat().st_mtime_ns for path in root.glob("exp/*/*") if path.is_file()}
     again = run_script(root, "run.sh", "--stage", 3, *words)
