@@ -129,7 +129,7 @@ def test_tables(tmp_path):
     assert cells[6] == ["1", "first", "", "", "20.00", "100.00", ""]
     assert [cells[7][n] for n in (0, 1, 2, 4, 5)] == ["2", "names", "1", "40.00", "0.00"]
     assert cells[10] == ["1", "first", "33.33", "33.33", "", "2.00"]
-    assert cells[11] == ["2", "names", "0.00", "66.67", "16.67", "0.00"]
+    assert cells[11] == ["2", "names", "0.00", "66.67", "16.67", ""]
     assert len(cells) == 12 and lines[0].startswith("3 utterances, 6 words")
 
 

@@ -113,7 +113,8 @@ def costs_table(
             shares = [percent(total(errors, within)), percent(total(rest))]
         shares.append(percent(total(others[system])) if system in others else "")
         spent = sum(seconds(exp, name) for name in row["seconds"])
-        lines.append([str(number), system, *shares, f"{spent / len(outputs.refs):.2f}"])
+        each = f"{spent / len(outputs.refs):.2f}" if spent else ""
+        lines.append([str(number), system, *shares, each])
     return lines
 
 
@@ -138,7 +139,7 @@ def write_tables(
     lists = read_bias(bias, Normalization(normalize), utts=outputs.refs)
     within = re.compile(population) if population else None
     words = sum(map(len, outputs.refs.values()))
-    about = f"{len(outputs.refs)} utterances, {words} words. Seconds of one CPU an utterance.\n\n"
+    about = f"{len(outputs.refs)} utterances, {words} words. Seconds of one CPU for each.\n\n"
     tables = [main_table(outputs, found), steps_table(outputs, found, lists)]
     tables.append(costs_table(outputs, found, within, exp))
     write_text(output, about + "\n".join(map(markdown, tables)))
