@@ -124,8 +124,8 @@ def test_tables(tmp_path):
     module("table").main([*words, "--population", "^96"])
     lines = (tmp_path / "out").read_text().splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "|" in line]
-    assert cells[2] == ["1", "first", "33.33", "", "", ""]
-    assert cells[3][:5] == ["2", "names", "33.33", "1", "1"]
+    assert cells[2] == ["1", "first", "2", "33.33", "", "", ""]
+    assert cells[3][:6] == ["2", "names", "2", "33.33", "1", "1"]
     assert cells[6] == ["1", "first", "", "", "20.00", "100.00", ""]
     assert [cells[7][n] for n in (0, 1, 2, 4, 5)] == ["2", "names", "1", "40.00", "0.00"]
     assert cells[10] == ["1", "first", "33.33", "33.33", "", "2.00"]

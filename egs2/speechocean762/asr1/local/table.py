@@ -72,12 +72,13 @@ def comparison(found: ScoredSet, one: str, other: str) -> Tuple[int, int, str]:
 def main_table(outputs: Outputs, found: ScoredSet) -> List[List[str]]:
     """Errors of each system, against those of the first."""
     first = outputs.rows[0]["system"]
-    lines = [["", "system", "WER in %", "better in", "worse in", "p"]]
+    lines = [["", "system", "errors", "WER in %", "better in", "worse in", "p"]]
     for number, system in enumerate(outputs.texts, 1):
         cells = ["", "", ""]
         if system != first:
             cells = [str(value) for value in comparison(found, system, first)]
-        lines.append([str(number), system, percent(total(found.errors[system])), *cells])
+        count = total(found.errors[system])
+        lines.append([str(number), system, str(count.errors), percent(count), *cells])
     return lines
 
 
