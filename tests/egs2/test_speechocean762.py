@@ -124,12 +124,12 @@ def test_tables(tmp_path):
     module("table").main([*words, "--population", "^96"])
     lines = (tmp_path / "out").read_text().splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "|" in line]
-    assert cells[2] == ["1", "first", "33.33", "", "", "", ""]
-    assert cells[3][:6] == ["2", "names", "33.33", "1", "1", "1"]
-    assert cells[6] == ["1", "first", "", "20.00", "", "100.00", ""]
-    assert [cells[7][n] for n in (0, 1, 2, 3, 5)] == ["2", "names", "1", "40.00", "0.00"]
+    assert cells[2] == ["1", "first", "2", "33.33", "", "", ""]
+    assert cells[3][:6] == ["2", "names", "2", "33.33", "1", "1"]
+    assert cells[6] == ["1", "first", "", "", "20.00", "100.00", ""]
+    assert [cells[7][n] for n in (0, 1, 2, 4, 5)] == ["2", "names", "1", "40.00", "0.00"]
     assert cells[10] == ["1", "first", "33.33", "33.33", "", "2.00"]
-    assert cells[11] == ["2", "names", "0.00", "66.67", "16.67", "0.00"]
+    assert cells[11] == ["2", "names", "0.00", "66.67", "16.67", ""]
     assert len(cells) == 12 and lines[0].startswith("3 utterances, 6 words")
 
 
@@ -172,7 +172,7 @@ def test_all_stages_on_tiny_models(tmp_path):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     table = (root / "exp" / "RESULTS.md").read_text()
     plan = (RECIPE / "conf" / "plan.yaml").read_text().splitlines()
-    assert table.count("\n| 14 | ") == 3 and len([x for x in plan if x.startswith("-")]) == 14
+    assert table.count("\n| 15 | ") == 3 and len([x for x in plan if x.startswith("-")]) == 15
     assert " | 0.00 |\n" not in table.partition("| s |")[2]
     made = {path: path.stat().st_mtime_ns for path in root.glob("exp/*/*") if path.is_file()}
     again = run_script(root, "run.sh", "--stage", 3, *words)

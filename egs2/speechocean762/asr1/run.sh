@@ -183,6 +183,10 @@ if runs 5 "the n-gram and names in the search"; then
     done
 fi
 
+adapter() { # folder of an adapter that bayeslm adapt has trained
+    find exp/adapted/parts/1 -maxdepth 1 -name '*lora'
+}
+
 if runs 6 "adaptation of SmolLM2 to dev"; then
     head -n "${num_adapt}" data/train.txt > exp/adapt.txt
     more=()
@@ -191,6 +195,10 @@ if runs 6 "adaptation of SmolLM2 to dev"; then
         --normalize "${normalize}" --from hf:exp/smollm2 --precision "${precision}" --max_epoch 2 "${more[@]}" --workers "${jobs}" --output exp/adapted
     [ -e exp/rescored/adapted_test/text ] || timed rescored_adapted bayeslm rescore --nbest exp/lists/first_test.jsonl --nbest_format jsonl \
         --adapted exp/adapted --ref data/test/text --output exp/rescored/adapted_test
+    # the adapter of the first part, whatever the references chose; its weights are those of lists that no adapter has read
+    [ -e exp/rescored/adapter_test/text ] || timed rescored_adapter bayeslm rescore --nbest exp/lists/first_test.jsonl --nbest_format jsonl \
+        --normalize "${normalize}" --precision "${precision}" --lm "$(adapter)" --scales exp/adapted/rescored/adapted/scales.yaml \
+        --ref data/test/text --output exp/rescored/adapter_test
 fi
 
 if runs 7 "SmolLM2 in the search"; then
@@ -198,8 +206,7 @@ if runs 7 "SmolLM2 in the search"; then
     fused smollm2 smollm2 test
     # the adapter has read dev: its weights are those of the LM as it is
     mkdir -p exp/tuned/adapted
-    adapter=$(find exp/adapted -maxdepth 1 -name '*lora' | head -n 1)
-    sed -e "s,hf:exp/smollm2,${adapter:-hf:exp/smollm2}," -e '/^text_form:/d' exp/tuned/smollm2/decode.yaml > exp/tuned/adapted/decode.yaml
+    sed -e "s,hf:exp/smollm2,$(adapter)," -e '/^text_form:/d' exp/tuned/smollm2/decode.yaml > exp/tuned/adapted/decode.yaml
     fused adapted adapted test
 fi
 

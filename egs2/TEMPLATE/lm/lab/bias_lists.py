@@ -20,6 +20,8 @@ import random
 from pathlib import Path
 from typing import Dict, List, Set
 
+from espnet_bayeslm.evaluation.normalization import Normalization
+
 
 def read_text(path: Path) -> Dict[str, List[str]]:
     """Words of each utterance of a Kaldi text."""
@@ -78,15 +80,16 @@ def text(args: argparse.Namespace) -> None:
 def found(args: argparse.Namespace) -> None:
     """Print how many biased words of the references the lists hold, and the outputs find."""
     refs, bias = read_text(args.ref), {r["utt"]: {*r["words"]} for r in read_jsonl(args.bias)}
+    words_of = Normalization(args.normalize).words
     held: Dict[str, Set[str]] = {
-        row["utt"]: {word for hyp in row["hypotheses"] for word in hyp["text"].split()}
+        row["utt"]: {word for hyp in row["hypotheses"] for word in words_of(hyp["text"].split())}
         for row in read_jsonl(args.nbest)
     }
     said = {(u, w) for u, words in refs.items() for w in words if w in bias.get(u, ())}
     lost = {(utt, word) for utt, word in said if word not in held.get(utt, ())}
     print(f"{len(said)} biased words (each once an utterance); {len(lost)} in no hypothesis")
     for path in args.hyp:
-        hyps = read_text(path)
+        hyps = {utt: words_of(words) for utt, words in read_text(path).items()}
         right = {(utt, word) for utt, word in said if word in hyps.get(utt, ())}
         print(f"{path}: {len(right)} found, {len(right & lost)} of those in no hypothesis")
 
@@ -110,6 +113,7 @@ def main() -> None:
     for name in ("ref", "bias", "nbest"):
         own.add_argument(f"--{name}", type=Path, required=True)
     own.add_argument("--hyp", type=Path, nargs="+", required=True)
+    own.add_argument("--normalize", default="", help="what is done to hypotheses")
     args = parser.parse_args()
     args.function(args)
 

@@ -70,31 +70,32 @@ def comparison(found: ScoredSet, one: str, other: str) -> Tuple[int, int, str]:
 
 
 def main_table(outputs: Outputs, found: ScoredSet) -> List[List[str]]:
-    """Errors of each system, against those of another one."""
-    numbers = {row["system"]: n for n, row in enumerate(outputs.rows, 1)}
-    lines = [["", "system", "WER in %", "than row", "better in", "worse in", "p"]]
-    for system, number in numbers.items():
-        against = outputs.rows[number - 1].get("against")
-        cells = ["", "", "", ""]
-        if against in numbers:
-            better, worse, p = comparison(found, system, against)
-            cells = [str(numbers[against]), str(better), str(worse), p]
-        lines.append([str(number), system, percent(total(found.errors[system])), *cells])
+    """Errors of each system, against those of the first."""
+    first = outputs.rows[0]["system"]
+    lines = [["", "system", "errors", "WER in %", "better in", "worse in", "p"]]
+    for number, system in enumerate(outputs.texts, 1):
+        cells = ["", "", ""]
+        if system != first:
+            cells = [str(value) for value in comparison(found, system, first)]
+        count = total(found.errors[system])
+        lines.append([str(number), system, str(count.errors), percent(count), *cells])
     return lines
 
 
-def parts_table(outputs: Outputs, found: ScoredSet, bias: BiasLists) -> List[List[str]]:
-    """Errors of each system in words outside and inside of the lists, against another one."""
+def steps_table(outputs: Outputs, found: ScoredSet, bias: BiasLists) -> List[List[str]]:
+    """Tests of each system against a simpler one; errors outside and inside of the lists."""
     parts = score_parts(found, outputs.refs, outputs.texts, bias)
     numbers = {row["system"]: n for n, row in enumerate(outputs.rows, 1)}
-    lines = [["", "system", "than row", UNBIASED, "p", BIASED, "p"]]
+    lines = [["", "system", "than row", "p", UNBIASED, BIASED, f"p, {BIASED}"]]
     for system, number in numbers.items():
         against = outputs.rows[number - 1].get("against")
-        cells = []
-        for name in (UNBIASED, BIASED):
-            p = comparison(parts[name], system, against)[2] if against in numbers else ""
-            cells += [percent(total(parts[name].errors[system])), p]
-        lines.append([str(number), system, str(numbers.get(against, "")), *cells])
+        known = against in numbers
+        p, p_biased = (
+            comparison(scored, system, against)[2] if known else ""
+            for scored in (found, parts[BIASED])
+        )
+        rates = [percent(total(parts[name].errors[system])) for name in (UNBIASED, BIASED)]
+        lines.append([str(number), system, str(numbers.get(against, "")), p, *rates, p_biased])
     return lines
 
 
@@ -113,7 +114,8 @@ def costs_table(
             shares = [percent(total(errors, within)), percent(total(rest))]
         shares.append(percent(total(others[system])) if system in others else "")
         spent = sum(seconds(exp, name) for name in row["seconds"])
-        lines.append([str(number), system, *shares, f"{spent / len(outputs.refs):.2f}"])
+        each = f"{spent / len(outputs.refs):.2f}" if spent else ""
+        lines.append([str(number), system, *shares, each])
     return lines
 
 
@@ -138,8 +140,8 @@ def write_tables(
     lists = read_bias(bias, Normalization(normalize), utts=outputs.refs)
     within = re.compile(population) if population else None
     words = sum(map(len, outputs.refs.values()))
-    about = f"{len(outputs.refs)} utterances, {words} words. Seconds of one CPU an utterance.\n\n"
-    tables = [main_table(outputs, found), parts_table(outputs, found, lists)]
+    about = f"{len(outputs.refs)} utterances, {words} words. Seconds of one CPU for each.\n\n"
+    tables = [main_table(outputs, found), steps_table(outputs, found, lists)]
     tables.append(costs_table(outputs, found, within, exp))
     write_text(output, about + "\n".join(map(markdown, tables)))
 
