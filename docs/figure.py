@@ -287,8 +287,11 @@ def read_adapted() -> Dict[str, Tuple[float, float, float]]:
 
 
 def read_searches() -> Dict[str, float]:
-    """System -> its word error rate."""
-    rates = {tuple(row[:2]): row[3] for row in table_rows(SEARCHES) if len(row) == 5}
+    """System -> its word error rate, of the first table."""
+    rates: Dict[Tuple[str, ...], str] = {}
+    for row in table_rows(SEARCHES):
+        if len(row) == 5:
+            rates.setdefault(tuple(row[:2]), row[3])
     return {label: float(rates[cells]) for label, cells in SEARCHED.items()}
 
 

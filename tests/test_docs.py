@@ -351,6 +351,8 @@ NAMES_OF_OTHERS = {
     "keep_nbest_models",
     "lm_calc_perplexity",
     "prune_history",
+    "sym_eos",
+    "sym_sos",
     "train_tokenizer",
 }
 

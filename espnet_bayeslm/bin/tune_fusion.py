@@ -303,13 +303,13 @@ def _write_whisper(
 ) -> None:
     """Write the options of `bayeslm nbest`: recogniser, LMs that count, their form, and weights."""
     decode: Dict[str, Any] = {"recogniser": options.recogniser, "model": options.model}
-    decode.update((n, v) for n, v in options.whisper.values().items() if n != "encoded")
+    decode.update((n, v) for n, v in options.whisper.values().items() if v and n != "encoded")
     decode.update(normalize=options.normalize, nbest=options.size)
     lms = options.mixture.lms or options.mixture.ngrams
     if lms and (weights.lm_weight or weights.penalty):
         fields, values = described_fields(SearchLMs), options.mixture.values()
         given = {name: values[field.name] for name, field in fields.items()}
-        unset = None, (), []
+        unset: Tuple[Any, ...] = None, (), []
         decode.update((n, v) for n, v in given.items() if v not in (*unset, fields[n].default))
         decode.update(lm_weight=weights.lm_weight, word_bonus=weights.penalty)
         if len({*forms.values()}) == 1:

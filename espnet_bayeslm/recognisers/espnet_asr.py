@@ -6,16 +6,25 @@ import importlib
 import math
 import re
 from types import SimpleNamespace
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
-import torch
 
 from espnet_bayeslm import register
 from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.loading.experiment import check_same_tokens, find_files, is_s2t
 from espnet_bayeslm.nbest.types import Hypothesis
-from espnet_bayeslm.recognisers.given_tokens import scores_of_tokens
 from espnet_bayeslm.rescoring.near_odds import Words
 from espnet_bayeslm.rescoring.near_texts import NearTexts, with_phrases
 from espnet_bayeslm.utils.errors import InputError
@@ -25,6 +34,9 @@ from espnet_bayeslm.utils.files import (
 )
 from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.log import LOG
+
+if TYPE_CHECKING:
+    import torch
 
 ASR_FILES = ("valid.acc.ave.pth", "valid.acc.best.pth", "valid.loss.ave.pth", "valid.loss.best.pth")
 ENDS = "<sos/eos>"
@@ -173,6 +185,8 @@ class BeamSearch:
             rows: Token ids of each hypothesis.
             bias: Its bias list, as of a call.
         """
+        from espnet_bayeslm.recognisers.given_tokens import scores_of_tokens
+
         if self.takes_bias:
             self.lm.set_bias(bias)
         search, converter = self._search.beam_search, self._search.converter
@@ -200,13 +214,16 @@ class BeamSearch:
             if np.isfinite(row.total):
                 yield row._replace(hypothesis=with_phrases(row.hypothesis, own))
 
-    @torch.no_grad()
     def _encoded(self, samples: np.ndarray) -> torch.Tensor:
         """Output of the encoder, (T, D)."""
+        import torch
+
         search = self._search
         speech = torch.tensor(samples, dtype=getattr(torch, search.dtype), device=search.device)
         sizes = torch.tensor([len(samples)], device=search.device)
-        encoded, _ = search.asr_model.encode(speech=speech[None], speech_lengths=sizes)
+        model = search.s2t_model if self._is_s2t else search.asr_model
+        with torch.no_grad():
+            encoded, _ = model.encode(speech=speech[None], speech_lengths=sizes)
         # some encoders give what their inner layers heard, too
         heard: torch.Tensor = encoded[0] if isinstance(encoded, tuple) else encoded
         return heard[0]

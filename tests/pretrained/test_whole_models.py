@@ -473,7 +473,7 @@ def test_searches_of_espnet_take_no_pretrained_lm(base, tmp_path, fails):
     asr = tmp_path / "asr"
     asr.mkdir()
     for name in ("config.yaml", "valid.acc.ave.pth"):
-        (asr / name).touch()
+        (asr / name).write_text("{}\n")
     parser, program = argparse.ArgumentParser(), types.ModuleType("asr_inference")
     parser.add_argument("--lm_file")
     parser.add_argument("--lm_train_config")
