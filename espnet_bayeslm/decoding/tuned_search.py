@@ -176,6 +176,7 @@ class ESPnetSearch:
         self._with_lm, self._alone, self._now = search, alone, alone
         self._fusion = search.lm if isinstance(search.lm, FusionLM) else None
         self.parts, self.start = SearchParts(), FusionWeights(0.0, 0.0, 0.0)
+        self._bias_weight = 0.0 if self._fusion is None else self._fusion.bias_weight
         if (fusion := self._fusion) is not None:
             self.parts = SearchParts(lms=fusion.has_lms, ahead=fusion.ahead_stays)
             if fusion.ahead is not None or self.parts.lms:
@@ -183,7 +184,7 @@ class ESPnetSearch:
 
     def first(self, found: FusionWeights, has_bias: bool) -> FusionWeights:
         """Weights that are found; lists of a search without phrases say nothing of phrases."""
-        least = self._fusion.bias_weight if self._fusion is not None and has_bias else 0.0
+        least = self._bias_weight if has_bias else 0.0
         return found._replace(bias_weight=max(found.bias_weight, least))
 
     def set_weights(self, weights: FusionWeights) -> None:
