@@ -304,8 +304,8 @@ def _write_whisper(
     if lms and (weights.lm_weight or weights.penalty):
         fields, values = described_fields(SearchLMs), options.mixture.values()
         given = {name: values[field.name] for name, field in fields.items()}
-        unset = None, (), []
-        decode.update((n, v) for n, v in given.items() if v not in (*unset, fields[n].default))
+        own = {n: v for n, v in given.items() if v not in (None, (), [], fields[n].default)}
+        decode.update(own)
         decode.update(lm_weight=weights.lm_weight, word_bonus=weights.penalty)
         if len({*forms.values()}) == 1:
             decode["text_form"] = next(iter(forms.values()))
