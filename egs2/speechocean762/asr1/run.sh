@@ -159,6 +159,7 @@ if runs 4 "lists of the first pass, rescored"; then
 fi
 
 fused() { # NAME TUNED SET [option ...]: lists of a search with the weights of TUNED
+    [ -e "exp/lists/$1_$3.jsonl" ] && return
     if ! grep -Eq '^(lm_weight|bias_weight): .*[1-9]' "exp/tuned/$2/decode.yaml"; then
         cp "exp/lists/first_$3.jsonl" "exp/lists/$1_$3.jsonl" # the search as it came had the fewest errors
     fi
