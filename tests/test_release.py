@@ -1,4 +1,4 @@
-"""What is released: files of the wheel, an environment of its own, and types for programs."""
+"""A release: files of the wheel, an environment of its own, and types for programs."""
 
 import ast
 import re
@@ -34,7 +34,7 @@ def test_a_wheel_works_in_an_environment_of_its_own():
 
 
 PROGRAM = '''\
-"""What a user writes, with the types that they expect."""
+"""A user's program, with the types that they expect."""
 
 import espnet_bayeslm
 from espnet_bayeslm.mixture import Mixture, MixtureOptions

@@ -40,6 +40,16 @@ NEEDED = {
 RECOGNISERS = tuple(NEEDED)
 
 
+def ctc_weight_option() -> Any:
+    """Field of the option `--ctc_weight` of tools that run ESPnet's search."""
+    return option(
+        "Weight of CTC in ESPnet's beam search (default: 0.3, and 0 of s2t models such as OWSM)",
+        None,
+        least=0,
+        most=1,
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchLMs(MixtureOptions):
     """LMs and n-grams of a search."""
@@ -102,12 +112,7 @@ class NbestOptions(ToolOptions):
         None,
         least=0,
     )
-    ctc_weight: Optional[float] = option(
-        "Weight of CTC in ESPnet's beam search (default: 0.3, and 0 of s2t models such as OWSM)",
-        None,
-        least=0,
-        most=1,
-    )
+    ctc_weight: Optional[float] = ctc_weight_option()
     penalty: float = option("Bonus of each token in ESPnet's beam search", 0.0)
     bias: Optional[str] = option(
         "Words and phrases that an utterance may hold, such as names, for the search of ESPnet,"

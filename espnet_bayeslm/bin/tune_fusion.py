@@ -12,6 +12,7 @@ from espnet_bayeslm.bin.nbest import (
     SearchLMs,
     WhisperOptions,
     checked_recordings,
+    ctc_weight_option,
     find_recordings,
     read_samples,
 )
@@ -68,12 +69,7 @@ class TuneFusionOptions(ToolOptions):
         None,
         least=2,
     )
-    ctc_weight: Optional[float] = option(
-        "Weight of CTC in ESPnet's search (default: 0.3, and 0 of s2t models such as OWSM)",
-        None,
-        least=0,
-        most=1,
-    )
+    ctc_weight: Optional[float] = ctc_weight_option()
     whisper: WhisperOptions = nested(WhisperOptions)
     num_rounds: int = option("Decodings with the LM, at most", 5, least=1)
     num_utts: int = option("Utterances to tune on, spread over the set; 0: all", 0, least=0)

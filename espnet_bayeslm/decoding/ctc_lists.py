@@ -21,7 +21,7 @@ from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.text_forms import WORDS_TO_CHOOSE
-from espnet_bayeslm.rescoring.bayes_risk import list_posterior, words_in_place
+from espnet_bayeslm.rescoring.bayes_risk import list_posterior, word_confidences, words_in_place
 from espnet_bayeslm.rescoring.near_texts import near_texts, with_phrases
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
@@ -275,7 +275,7 @@ def confidences_of_best(found: Sequence[FoundText]) -> List[float]:
     """
     texts = [text.words for text in found]
     posterior = list_posterior(np.array([text.score for text in found]))
-    shares: List[float] = (posterior @ words_in_place(texts[0], texts)).tolist()
+    shares: List[float] = word_confidences(posterior, words_in_place(texts[0], texts)).tolist()
     return shares
 
 

@@ -102,7 +102,7 @@ def best_texts(folder):
 def test_weights_are_tuned_and_nbest_takes_them(
     parts, model, files, audio, tmp_path, capsys, monkeypatch
 ):
-    """What was said is what the search finds with some weights; the encoder hears it once."""
+    """References are texts that the search finds with some weights; the encoder hears it once."""
     given = {name: files[name] for name in parts} | {"normalize": "lower,punct", "max_oov_rate": 1}
     how = given | ({"bias_weight": 5} if "bias" in parts else {})
     how |= {"lm_weight": 0.5, "word_bonus": 0.5} if "ngram" in parts else {}
