@@ -281,9 +281,11 @@ class FusionLM(LogProbLM):
         """
         column = torch.tensor(tokens, device=self.like.device)[:, None]
         margin, self.end_margin = self.end_margin, ALL_END
-        with torch.no_grad():
-            rows, _ = self._read(column, [*states])
-        self.end_margin = margin
+        try:
+            with torch.no_grad():
+                rows, _ = self._read(column, [*states])
+        finally:
+            self.end_margin = margin
         return rows[:, self.ids.eos].tolist()
 
     def advance(self, tokens: torch.Tensor, states: List[FusionState]) -> Step:
