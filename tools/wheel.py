@@ -48,12 +48,17 @@ def check_files(wheel: Path) -> None:
         sys.exit(f"{wheel.name} lacks {expected - packed} and has {packed - expected} too much")
 
 
+def without_paths() -> dict[str, str]:
+    """The environment's variables, but those by which Python would find this repository."""
+    return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+
+
 def environment(folder: Path, wheel: Path) -> Path:
     """Make an environment with the wheel alone, which sees this Python's packages; its bin."""
     venv.create(folder, with_pip=True)
     bin = folder / "bin"
     pip = [str(bin / "python"), "-m", "pip", "install", "--disable-pip-version-check", "-q"]
-    subprocess.run([*pip, "--no-deps", str(wheel)], check=True)
+    subprocess.run([*pip, "--no-deps", str(wheel)], check=True, env=without_paths())
     (site,) = folder.glob("lib/python*/site-packages")
     others = sysconfig.get_path("purelib")  # these come last
     (site / "others.pth").write_text(f"import site; site.addsitedir({others!r})\n")
@@ -70,11 +75,11 @@ def main() -> None:
         wheel = build(folder / "wheel")
         check_files(wheel)
         bin = environment(folder / "venv", wheel)
-        clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
 
         def run(*command: str, quiet: bool = True) -> None:
             words, output = [str(bin / command[0]), *command[1:]], subprocess.DEVNULL
-            subprocess.run(words, cwd=name, env=clean, check=True, stdout=output if quiet else None)
+            stdout = output if quiet else None
+            subprocess.run(words, cwd=name, env=without_paths(), check=True, stdout=stdout)
 
         run("python", "-c", IMPORTS)
         for words in (["--help"], ["quickstart", "--help"], ["configs"]):
