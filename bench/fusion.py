@@ -2,7 +2,7 @@
 
     python bench/fusion.py --asr_exp exp/asr --audio data/dev/wav.scp --fusion exp/fusion_tuned
 
-A row is of a fusion, an `--interval` and `--num_leaders`.
+A row is of a fusion and an `--interval`.
 
 Seconds are of the CPU, one thread, for each utterance; recordings are decoded in turn by each way,
 so that all see the same machine. "alone + lists" is the search without an LM, then ln P of its 20
@@ -16,7 +16,6 @@ the same list that each utterance has for itself. "/ 10" is the time of a step o
 from __future__ import annotations
 
 import argparse
-import itertools
 import logging
 import random
 import time
@@ -82,11 +81,10 @@ def searches(args: argparse.Namespace) -> Tuple[BeamSearch, Dict[str, BeamSearch
         if (Path(folder) / "decode.yaml").exists():
             tuned = read_yaml_mapping(Path(folder) / "decode.yaml")
             weights = {name: tuned[name] for name in weights}
-        for interval, leaders in itertools.product(args.interval, args.num_leaders):
+        for interval in args.interval:
             search = BeamSearch(args.asr_exp, lm=folder, **weights, **how)
-            payments = search.lm.payments
-            payments.interval, payments.num_leaders = interval, leaders
-            found[f"{Path(folder).name}, {interval}, {leaders}"] = search
+            search.lm.payments.interval = interval
+            found[f"{Path(folder).name}, {interval}"] = search
     return BeamSearch(args.asr_exp, lm_weight=0.0, **how), found
 
 
@@ -133,7 +131,6 @@ def main() -> None:
     parser.add_argument("--audio", required=True, help="Recordings: a wav.scp or a folder")
     parser.add_argument("--fusion", action="append", default=[], help="A fusion (repeatable)")
     parser.add_argument("--interval", type=int, nargs="+", default=[1])
-    parser.add_argument("--num_leaders", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--beam_size", type=int, default=10)
     parser.add_argument("--utterances", type=int, default=15)
     parser.add_argument("--bias_rounds", type=int, default=3, help="0: no bias lists")

@@ -35,8 +35,8 @@ def register() -> None:
 def speech2text(**options: Any) -> Any:
     """ESPnet's `Speech2Text` in a process that knows the LMs of this package.
 
-    It is the `_target_` of the recogniser in the `inference.yaml` of an ESPnet3 recipe. The search
-    of a transducer with a fusion pays the last word of each hypothesis, too.
+    It is the `_target_` of the recogniser in the `inference.yaml` of an ESPnet3 recipe. A search
+    with a fusion pays the ends of its hypotheses when it is over, a transducer's too.
 
     Args:
         **options: As of `espnet2.bin.asr_inference.Speech2Text`, or of `s2t_inference` where there
@@ -48,11 +48,14 @@ def speech2text(**options: Any) -> Any:
     else:
         from espnet2.bin.asr_inference import Speech2Text
     recogniser = Speech2Text(**options)
-    search = getattr(recogniser, "beam_search_transducer", None)
-    if search is not None:
-        from espnet_bayeslm.decoding.transducer_ends import pay_ends
-
-        pay_ends(search)
+    search = recogniser.beam_search
+    if getattr(recogniser, "beam_search_transducer", None) is not None:
+        search = recogniser.beam_search_transducer
+        lm = search.lm
+    else:
+        lm = search.scorers.get("lm")
+    if hasattr(lm, "attach_to"):
+        lm.attach_to(search)
     return recogniser
 
 

@@ -50,19 +50,12 @@ class ExportOptions(ToolOptions):
         True,
         group=FUSION,
     )
-    interval: int = option(
+    interval: Optional[int] = option(
         "Words are paid at each so many tokens: a large LM reads the words of several tokens in the"
-        " time of one",
-        1,
+        " time of one (default: 4 with LMs, 1 with n-grams alone)",
+        None,
         group=FUSION,
         least=1,
-    )
-    num_leaders: int = option(
-        "Words and ends wait until one of so many best hypotheses has words due, or may end: a"
-        " large LM reads fewer words; 0: they do not wait",
-        0,
-        group=FUSION,
-        least=0,
     )
     normalize: str = option(
         "Steps that a word of the recogniser goes through before the LMs read it, as of `bayeslm"
@@ -158,7 +151,6 @@ def _export_fusion(options: ExportOptions) -> None:
         options=mixture,
         ahead=ahead or None,
         interval=options.interval,
-        num_leaders=options.num_leaders,
         normalize=options.normalize,
         sentences=None if sentences is None else [*sentences],
         bias=options.bias,

@@ -272,12 +272,14 @@ def _num_words(refs: Sequence[Sequence[str]], path: str) -> int:
 
 def _write(options: TuneFusionOptions, lm: PathLike, search: Any, weights: FusionWeights) -> None:
     """Write the LM, a fusion with its tuned look-ahead, and the options of ESPnet's search."""
+    from espnet_bayeslm.decoding.tuned_search import in_fusion
+
     config, checkpoint = find_files(lm)
     content = read_yaml_mapping(config)
     if content["lm"] == FUSION:
         content["lm_conf"]["ahead_weight"] = weights.ahead_weight
         if "bias" in content["lm_conf"] or options.bias is not None:
-            content["lm_conf"]["bias_weight"] = weights.bias_weight
+            content["lm_conf"]["bias_weight"] = round(in_fusion(weights), 4)
             content["lm_conf"].setdefault("bias", [])
     decode = {"beam_size": options.size, "ctc_weight": search.ctc_weight}
     decode.update(lm_weight=weights.lm_weight, penalty=weights.penalty)

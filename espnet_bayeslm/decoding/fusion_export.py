@@ -43,6 +43,8 @@ from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines, read_yaml_mapping
 
+INTERVAL = 4
+"""Tokens after which words are paid, with LMs."""
 # Fields of `ComponentOptions` that say which components there are and how they score
 KEPT = ("lms", "ngrams", "num_samples", "unk_size", "precision", "base", "max_tokens")
 
@@ -67,8 +69,7 @@ def write_fusion(
     asr_exp: PathLike,
     options: MixtureOptions,
     ahead: Optional[LookAhead] = None,
-    interval: int = 1,
-    num_leaders: int = 0,
+    interval: Optional[int] = None,
     normalize: str = "",
     sentences: Optional[Sequence[Sequence[str]]] = None,
     bias: Any = None,
@@ -84,8 +85,8 @@ def write_fusion(
         asr_exp: The recogniser's experiment, a checkpoint in it, or its config.yaml.
         options: The LMs and n-grams with their weights; none with a bias list alone.
         ahead: The look-ahead; None with a bias list alone.
-        interval: Words are paid at each so many tokens of a hypothesis.
-        num_leaders: Words wait until one of so many best hypotheses has words due; 0: for none.
+        interval: Words are paid at each so many tokens of a hypothesis; None: `INTERVAL`, and 1
+            without LMs.
         normalize: What is done to a word before an LM reads it, as `--normalize`.
         sentences: Sentences of the recogniser's domain, as it writes them. They choose the text
             form of pretrained LMs, and show LMs that do not know the recogniser's words. None: the
@@ -98,7 +99,7 @@ def write_fusion(
     config, tokens, ids = recogniser_config(asr_exp)
     check_target(folder, sources=[lm for lm in options.lms if Path(str(lm)).exists()])
     conf: Dict[str, Any] = {"tokens": tokens, "normalize": normalize}
-    conf.update(interval=interval, num_leaders=num_leaders)
+    conf["interval"] = interval or (INTERVAL if options.lms else 1)
     if ids:
         conf["ids"] = ids
     if bias is not None:

@@ -9,8 +9,10 @@ phrases that a hypothesis holds, with LMs or alone.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
@@ -19,7 +21,7 @@ from typeguard import typechecked
 from espnet_bayeslm.decoding.bias_search import BiasTree, checked_bias
 from espnet_bayeslm.decoding.ctc_ends import CTCEnds, CTCPrefix
 from espnet_bayeslm.decoding.token_words import TokenWords
-from espnet_bayeslm.decoding.word_payments import END_MARGIN, PaidText, WordPayments
+from espnet_bayeslm.decoding.word_payments import ALL_END, END_MARGIN, PaidText, WordPayments
 from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.lm.beam_search import Step, TokenIds
@@ -33,16 +35,15 @@ from espnet_bayeslm.utils.log import LOG
 
 # CTC rules an end out whose ln p is below this
 CTC_END = -8.0
-# An `end_margin` with which each hypothesis may end
-ALL_END = 1e9
 NO_ENDS = (
     "A transducer's search has no end of a sentence: the last word of each hypothesis keeps the"
     " look-ahead's score. espnet_bayeslm.speech2text() makes a search that pays it."
 )
 
 
-class FusionState(NamedTuple):
-    """A hypothesis.
+@dataclasses.dataclass(slots=True)
+class FusionState:
+    """A hypothesis; no tuple, whose parts ESPnet would copy when it ends.
 
     Attributes:
         text: Its words, and what has been paid for them.
@@ -58,7 +59,10 @@ class FusionState(NamedTuple):
 
 
 class _Loaded:
-    """A mixture that is loaded once for each device, and shared by copies of an LM."""
+    """A mixture that is loaded once for each device, and shared by copies of an LM.
+
+    Nobody else has it, so that its weights stay, where files and not models are loaded.
+    """
 
     def __init__(self, options: MixtureOptions, text_forms: Mapping[str, str]):
         self._options, self._text_forms = options, text_forms
@@ -69,6 +73,8 @@ class _Loaded:
         if device not in self._of_device:
             mixture = Mixture.load(self._options, device)
             mixture.prepare(None, self._text_forms)
+            for component, source in zip(mixture.every, self._options.lms, strict=False):
+                component.scorer.weights_stay = isinstance(source, (str, Path))
             self._of_device[device] = mixture
         return self._of_device[device]
 
@@ -109,9 +115,6 @@ class FusionLM(LogProbLM):
             0: no CTC is asked.
         interval: Words are paid at each so many tokens of a hypothesis, and before its end: a large
             LM reads the words of several tokens in the time of one.
-        num_leaders: Words and ends wait until one of so many best hypotheses of an utterance has
-            words due, or may end; 0: they do not wait. It takes a search that has its hypotheses by
-            rank, and gives the encoder's output.
         bias: Phrases of every utterance, in a list, a mapping to weights of their own, or a file;
             an empty list: `set_bias` gives them. None: there are none.
         bias_weight: Weight of a phrase where the components' mixture has weight 1, in nats.
@@ -122,7 +125,9 @@ class FusionLM(LogProbLM):
         payments: Words of the tokens, and what they are paid.
         own_bias: The list that `bias` gives.
         ids: Ids of blank, start and end.
-        ends_apart: True where a search asks for ends by `end_scores`, and not within.
+        ends_apart: True where a transducer's search asks for ends by `end_scores`.
+        ends_wait: True while a search runs that asks for ends by `end_rests` when it is over. Until
+            then the look-ahead stands in for them.
     """
 
     # ESPnet's transducer search asks for it
@@ -145,7 +150,6 @@ class FusionLM(LogProbLM):
         end_margin: float = END_MARGIN,
         ctc_features: int = 0,
         interval: int = 1,
-        num_leaders: int = 0,
         bias: Any = None,
         bias_weight: float = BIAS_WEIGHT,
         ids: Any = None,
@@ -160,6 +164,7 @@ class FusionLM(LogProbLM):
         self.ids = TokenIds.of(vocab_size, ids)
         self.blank, self.sos, _ = self.ids
         self.ends_apart: Optional[bool] = None
+        self.ends_wait = False
         self.ahead: Optional[MixtureLM] = None
         if ahead is not None:
             self.ahead = MixtureLM(vocab_size, components=ahead, tokens=tokens, ids=self.ids)
@@ -178,8 +183,7 @@ class FusionLM(LogProbLM):
         if self.blank is not None:
             self._spoken[self.blank] = False
         self._marks = self._is_mark.nonzero()[0]
-        self.payments = WordPayments(own, normalization, interval, num_leaders)
-        self._ranks: Optional[List[int]] = None
+        self.payments = WordPayments(own, normalization, interval)
         self.bias_weight = bias_weight
         self.own_bias = checked_bias(bias or (), own, normalization)
         self._lists: Sequence[BiasList] = ()
@@ -224,9 +228,14 @@ class FusionLM(LogProbLM):
         return self._lists[0] is not self.own_bias or len(self.own_bias) > 0
 
     @property
+    def has_words(self) -> bool:
+        """True if LMs or n-grams pay words."""
+        return self._loaded is not None
+
+    @property
     def has_lms(self) -> bool:
         """True if not only a bias list scores hypotheses."""
-        return self._loaded is not None or self.ahead is not None
+        return self.has_words or self.ahead is not None
 
     def zero_state(self) -> FusionState:
         """State before the first token."""
@@ -261,16 +270,13 @@ class FusionLM(LogProbLM):
             LOG.warning(NO_ENDS)
         # of one utterance: frames of padding would mislead CTC
         is_one = isinstance(xs, torch.Tensor) and (len(xs) == 1 or xs.stride(0) == 0)
-        self._encoded = xs[0] if is_one and self.ctc is not None else None
+        asks_ctc = is_one and self.ctc is not None and not self.ends_wait
+        self._encoded = xs[0] if asks_ctc else None
         if ys.size(1) > 1 and all(state is None for state in states):
             # text before the start is a prompt
             starts = ys.eq(self.ids.sos).all(0).nonzero()
             ys = ys[:, int(starts[-1]) :] if len(starts) else ys
-        self._ranks = _ranks(xs) if self.payments.num_leaders else None
-        try:
-            return super().batch_score(ys, states, xs)
-        finally:
-            self._ranks = None
+        return super().batch_score(ys, states, xs)
 
     def end_scores(self, tokens: Sequence[int], states: Sequence[Any]) -> List[float]:
         """Score of the end of each hypothesis, which ends here: its last word is paid too.
@@ -288,20 +294,43 @@ class FusionLM(LogProbLM):
             self.end_margin = margin
         return rows[:, self.ids.eos].tolist()
 
+    def attach_to(self, search: Any) -> None:
+        """Let one of ESPnet's searches pay the ends of its hypotheses when it is over."""
+        from espnet_bayeslm.decoding.search_ends import pay_ends
+
+        pay_ends(search, self)
+
+    def end_rests(self, tokens: Sequence[Optional[int]], states: Sequence[FusionState]) -> Any:
+        """Nats that each hypothesis has yet to pay after a search in which ends wait, (N,).
+
+        Args:
+            tokens: A last token that the state does not know, where the search was cut there before
+                the end; None: there is none, and the look-ahead stood in for the end.
+            states: States before the ends.
+        """
+        texts, stood_in = [], []
+        for token, state in zip(tokens, states, strict=True):
+            texts.append(state.text if token is None else self._moved(token, state))
+            row = None if token is not None or self.ahead_stays else state.row
+            stood_in.append(0.0 if row is None else row[self.ids.eos])
+        return np.array(self.payments.rests(texts, self._mixture())) - stood_in
+
     def advance(self, tokens: torch.Tensor, states: List[FusionState]) -> Step:
         """Score the next token after one more token of each hypothesis."""
         # NumPy reads single numbers, and adds few, sooner
         rows, ahead = self._look_ahead(tokens, states)
         texts = [self._moved(*pair) for pair in zip(tokens.tolist(), states, strict=True)]
         heard = self._heard(tokens.tolist(), states)
-        can_end = self._can_end(rows, heard)
-        paid = self.payments.pay(texts, can_end, self._mixture(), self._ranks)
+        can_end = [False] * len(texts) if self.ends_wait else self._can_end(rows, heard)
+        paid = self.payments.pay(texts, can_end, self._mixture())
         gains, end_gains = self._gains(texts)
         found = rows + np.array(paid.shifts)[:, None]
         if gains is not None:
             found += gains
-        taken = 0.0 if self.ahead_stays else rows[:, self.ids.eos]
-        found[:, self.ids.eos] += np.array(paid.ends) + end_gains - taken
+        found[:, self.ids.eos] += end_gains
+        if not self.ends_wait:
+            taken = 0.0 if self.ahead_stays else rows[:, self.ids.eos]
+            found[:, self.ids.eos] += np.array(paid.ends) - taken
         if self.blank is not None:
             found[:, self.blank] = -np.inf
         return self.like.new_tensor(found), [
@@ -401,18 +430,3 @@ class FusionLM(LogProbLM):
             return state.text
         gain = 0.0 if self.ahead_stays else float(state.row[token])
         return self.payments.after(state.text, token, self._mixture(), gain)
-
-
-def _ranks(encoded: Any) -> Optional[List[int]]:
-    """Rank of each hypothesis in its utterance, from their encodings; None without one of each.
-
-    ESPnet's searches have the hypotheses of an utterance as neighbours, the best first.
-    """
-    if not isinstance(encoded, torch.Tensor) or encoded.dim() < 3:
-        return None
-    if encoded.stride(0) == 0:
-        return [*range(len(encoded))]
-    ranks = [0]
-    for goes_on in (encoded[1:] == encoded[:-1]).flatten(1).all(1).tolist():
-        ranks.append(ranks[-1] + 1 if goes_on else 0)
-    return ranks

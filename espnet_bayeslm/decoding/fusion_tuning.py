@@ -142,7 +142,7 @@ class FusionTuning:
             for utt, own in lists.items()
         }
         for halved in range(HALVINGS + 1):
-            if not self._parts.phrase_weight(best.weights):
+            if not best.weights.bias_weight:
                 return best, plain, plain
             decoys = self._decode(best.weights, BiasLists(others))
             losses = [(decoys.each[u][0] - plain.each[u][0]) for u in plain.each]

@@ -38,13 +38,18 @@ class FusionWeights(NamedTuple):
         lm_weight: Of the LMs that are fused.
         penalty: Bonus of each token, as ESPnet's option `penalty`, or of each word.
         ahead_weight: Of the look-ahead, where that of the LMs is 1.
-        bias_weight: Of a phrase of the bias list, where that of the LMs or of the recogniser is 1.
+        bias_weight: Of a phrase of the bias list, in nats of the recogniser.
     """
 
     lm_weight: float
     penalty: float
     ahead_weight: float
     bias_weight: float = 0.0
+
+
+def in_fusion(weights: FusionWeights) -> float:
+    """Weight of a phrase within a fusion, which the weight of the LMs multiplies."""
+    return weights.bias_weight / (weights.lm_weight or 1.0)
 
 
 class Heard(NamedTuple):
@@ -79,7 +84,7 @@ class SearchParts(NamedTuple):
         length: True where tokens or words have a bonus.
         ahead: True with a look-ahead that stays.
         bias: True with bias lists.
-        bias_in_lm: True where the LMs' weight multiplies that of the bias list.
+        bias_in_lm: True where a bias list is a part of the LMs, whose weight then is not 0.
     """
 
     lms: bool = True
@@ -105,12 +110,8 @@ class SearchParts(NamedTuple):
 
     def vector(self, weights: FusionWeights) -> np.ndarray:
         """Weights of the features, (F,)."""
-        lm, penalty, ahead, _ = weights
-        return np.array(self._of((1.0, lm, penalty, lm * ahead, self.phrase_weight(weights))))
-
-    def phrase_weight(self, weights: FusionWeights) -> float:
-        """Weight of a phrase of a bias list, in nats of the recogniser."""
-        return weights.bias_weight * (weights.lm_weight if self.bias_in_lm else 1.0)
+        lm, penalty, ahead, bias = weights
+        return np.array(self._of((1.0, lm, penalty, lm * ahead, bias)))
 
     def weights(self, vector: np.ndarray, before: FusionWeights) -> Optional[FusionWeights]:
         """Weights of a search from those of the features; None where some has none."""
@@ -121,8 +122,8 @@ class SearchParts(NamedTuple):
             return None
         lm_weight = lm / am if self.lms else 1.0
         ahead = max(values[("ahead",)] / lm, 0.0) if self.ahead else before.ahead_weight
-        bias = values.get((BIAS,), 0.0) / am / ((lm_weight or 1.0) if self.bias_in_lm else 1.0)
-        found = (lm_weight, values.get(("length",), 0.0) / am, ahead, bias)
+        length, bias = (values.get((name,), 0.0) / am for name in ("length", BIAS))
+        found = (lm_weight, length, ahead, bias)
         return FusionWeights(*(round(float(value), 3) for value in found))
 
 
@@ -193,7 +194,7 @@ class ESPnetSearch:
         self._now.set_weights(lm=weights.lm_weight, length_bonus=weights.penalty)
         if self._fusion is not None:
             self._fusion.ahead_weight = weights.ahead_weight
-            self._fusion.bias_weight = weights.bias_weight
+            self._fusion.bias_weight = in_fusion(weights)
 
     def search(self, samples: np.ndarray, *bias: BiasList) -> Mapping[Key, Hypothesis]:
         """Hypotheses of a recording, the best first."""

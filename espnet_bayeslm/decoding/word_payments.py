@@ -23,6 +23,8 @@ from espnet_bayeslm.utils.files import PathLike
 
 # An end is ruled out that is so many nats less likely than the likeliest token
 END_MARGIN = 8.0
+# A margin with which each hypothesis may end
+ALL_END = 1e9
 
 Payment = Tuple[Any, str]
 """A word, or `END`, after some words, for which the state of the mixture stands."""
@@ -77,18 +79,9 @@ class WordPayments:
         words: How the tokens make words.
         normalization: What is done to a word before it is paid.
         interval: Words are paid at each so many tokens of a hypothesis, and before its end.
-        num_leaders: Words and ends wait until one of so many best hypotheses of their utterance has
-            words due, or may end; 0: they do not wait.
     """
 
-    def __init__(
-        self,
-        words: TokenWords,
-        normalization: Normalization,
-        interval: int = 1,
-        num_leaders: int = 0,
-    ):
-        self.num_leaders = num_leaders
+    def __init__(self, words: TokenWords, normalization: Normalization, interval: int = 1):
         self.interval, self._words, self._normalization = interval, words, normalization
         self.spelled = words.normalised(normalization.words)
         self._bias_tokens = BiasTokens(self.spelled)
@@ -159,7 +152,6 @@ class WordPayments:
         texts: Sequence[PaidText],
         can_end: Sequence[bool],
         mixture: Optional[Mixture],
-        ranks: Optional[Sequence[int]] = None,
     ) -> Paid:
         """Pay the words that are due, and the ends of hypotheses that may end; all at once.
 
@@ -167,22 +159,18 @@ class WordPayments:
             texts: The hypotheses.
             can_end: True for each that may end.
             mixture: The mixture; None: there is none.
-            ranks: Rank of each hypothesis in its utterance; 0 begins one. None: they are not known,
-                and words do not wait.
         """
-        waits = self._waits(texts, can_end, ranks)
-        ends_now = [end and not wait for end, wait in zip(can_end, waits, strict=True)]
-        rows = [*zip(texts, ends_now, waits, strict=True)]
-        pays = [e or (not w and t.length % self.interval == 0) for t, e, w in rows]
+        rows = [*zip(texts, can_end, strict=True)]
+        pays = [end or text.length % self.interval == 0 for text, end in rows]
         due = [text.due if now else () for text, now in zip(texts, pays, strict=True)]
-        due += [self._end(text, mixture) if end else () for text, end, _ in rows]
+        due += [self._end(text, mixture) if end else () for text, end in rows]
         paid = _paid(due, mixture)
         stand_ins = _stand_ins(
             [() if now else text.due for text, now in zip(texts, pays, strict=True)], mixture
         )
         shifts, ends, after = [0.0] * len(texts), [-math.inf] * len(texts), []
         for n, text in enumerate(texts):
-            if ends_now[n]:
+            if can_end[n]:
                 ends[n] = paid[len(texts) + n] - text.spent
             if pays[n]:
                 shifts[n] = paid[n] - text.owed
@@ -193,21 +181,10 @@ class WordPayments:
             after.append(text)
         return Paid(shifts, ends, after)
 
-    def _waits(
-        self,
-        texts: Sequence[PaidText],
-        can_end: Sequence[bool],
-        ranks: Optional[Sequence[int]],
-    ) -> List[bool]:
-        """True for each hypothesis of an utterance whose leaders have nothing to pay."""
-        if not self.num_leaders or ranks is None:
-            return [False] * len(texts)
-        utterances = np.cumsum([rank == 0 for rank in ranks]) - 1
-        has_to_pay = np.zeros(utterances[-1] + 1, bool)
-        for utterance, rank, text, end in zip(utterances, ranks, texts, can_end, strict=True):
-            has_to_pay[utterance] |= rank < self.num_leaders and bool(text.due or end)
-        waits: List[bool] = (~has_to_pay[utterances]).tolist()
-        return waits
+    def rests(self, texts: Sequence[PaidText], mixture: Optional[Mixture]) -> List[float]:
+        """Nats that each hypothesis has yet to pay if it ends: words that are due, and its end."""
+        paid = _paid([(*text.due, *self._end(text, mixture)) for text in texts], mixture)
+        return [nats - text.owed - text.spent for nats, text in zip(paid, texts, strict=True)]
 
     def end_gain(self, text: PaidText) -> float:
         """Weight of phrases that the end of a hypothesis pays."""

@@ -139,6 +139,9 @@ class BeamSearch:
         self.ctc_weight, self._lm_weight = ctc_weight, lm_weight
         self.takes_bias = hasattr(self.lm, "set_bias")
         self.near_texts: Optional[NearTexts] = None
+        if (attach := getattr(self.lm, "attach_to", None)) is not None:
+            # ends are paid when a search is over
+            attach(self._search.beam_search)
         if self.lm is not None and self.takes_bias and bias_weight is not None and lm_weight:
             self.lm.bias_weight = bias_weight / lm_weight
         self.rate = _rate(content)

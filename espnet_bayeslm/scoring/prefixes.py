@@ -7,6 +7,7 @@ end sum to its ln P.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -105,22 +106,33 @@ class PrefixScorer:
         self._tokens: Dict[str, Tuple[List[int], List[int], List[int]]] = {}
         self._start_end = reader.encode([]).ids
 
-    def begin(self, vocabulary: Optional[Iterable[str]] = None) -> WordState:
+    def begin(
+        self, vocabulary: Optional[Iterable[str]] = None, *, same_weights: bool = False
+    ) -> WordState:
         """State before the first word.
 
-        Only words of the `vocabulary` may be asked for, if one is given: it saves memory.
+        Args:
+            vocabulary: The words that may be asked for, which saves memory; None: any.
+            same_weights: True if the weights are those of the search before.
         """
-        tokens: Iterable[int] = range(self._lm.vocab_size)
+        columns = self._every_column
         if vocabulary is not None:
             parts = [self._start_end, *(ids for w in vocabulary for ids in self._tokens_of(w))]
             tokens = sorted({token for ids in parts for token in ids} | {*self._reader.start})
-        self._lm.begin()
-        search = PrefixSearch({token: n for n, token in enumerate(tokens)})
+            columns = {token: n for n, token in enumerate(tokens)}
+        if not same_weights:
+            self._lm.begin()
+        search = PrefixSearch(columns)
         first, *others = self._reader.start
         prefix = TokenPrefix(search, None, first)
         for token in others:
             prefix = prefix.after(token)
         return WordState(prefix)
+
+    @functools.cached_property
+    def _every_column(self) -> Dict[int, int]:
+        """Columns of all tokens: a large vocabulary takes milliseconds."""
+        return {token: token for token in range(self._lm.vocab_size)}
 
     def after(self, state: WordState, word: str) -> WordState:
         """State after one more word; nothing is computed yet."""

@@ -222,7 +222,7 @@ class LMScorer(WordScorer):
         how = (self.reader, self.tree_lm, self.num_samples, self.log_unk_size)
         if self._prefixes is None or self._prefixes.how != how:
             self._prefixes = PrefixScorer(*how)
-        found: WordState = self._prefixes.begin(vocabulary)
+        found: WordState = self._prefixes.begin(vocabulary, same_weights=self.weights_stay)
         return found
 
     def after(self, state: WordState, word: str) -> WordState:

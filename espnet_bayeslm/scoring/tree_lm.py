@@ -424,4 +424,6 @@ def tokens_with_logits(max_tokens: int) -> int:
 
 def mean_log_probs(of_draws: Sequence[torch.Tensor]) -> torch.Tensor:
     """Ln of the mean of the probabilities of some samples, (...), from ln p (...) of each."""
+    if len(of_draws) == 1:
+        return of_draws[0]
     return torch.stack([*of_draws]).logsumexp(0) - math.log(len(of_draws))

@@ -70,6 +70,7 @@ class WordScorer:
         is_open: True if sentences choose the form, or tell what its unnamed parts cost.
         chooses: True if sentences choose the form, unless one is known from an earlier choice.
         text_form: The form, a value of `--text_form`; empty for all other scorers.
+        weights_stay: True if nobody can change the LM's weights between searches.
     """
 
     name: str
@@ -78,6 +79,7 @@ class WordScorer:
     is_open: bool = False
     chooses: bool = False
     text_form: str = ""
+    weights_stay: bool = False
 
     def prepare(self, sentences: Any, form: Any = None) -> Any:
         """Choose the form by some sentences, unless it is given or chosen already."""

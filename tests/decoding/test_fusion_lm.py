@@ -13,12 +13,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "pretrained"))
 from tiny_models import write_model
 from tiny_training import words
 
+import espnet_bayeslm
 from espnet_bayeslm.bin import export, ngram, train
 from espnet_bayeslm.decoding.fusion_lm import FusionLM
 from espnet_bayeslm.decoding.token_words import TokenWords
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.loading.trained_lm import load_lm
+from espnet_bayeslm.pretrained import packed_linears
 from espnet_bayeslm.scoring.interpolation import combined
 from espnet_bayeslm.utils.errors import InputError
 
@@ -436,3 +438,23 @@ def test_the_form_that_is_given_goes_before_the_one_of_the_weights(
     export.main(words(**options))
     config = yaml.safe_load((tmp_path / "fusion" / "config.yaml").read_text())
     assert config["lm_conf"]["text_forms"]["llama"].split(",")[0] == expected
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_weights_that_nobody_else_has_are_looked_at_once(is_loaded, sources, monkeypatch):
+    calls, content_of = [], packed_linears.content_of
+    monkeypatch.setattr(
+        packed_linears, "content_of", lambda weight: calls.append(weight) or content_of(weight)
+    )
+    pieces = CUTS["pieces"][0]
+    (source,) = sources["causal LM"]["lms"]
+    components = {"lms": [espnet_bayeslm.load(source) if is_loaded else source]}
+    lm = FusionLM(len(pieces), pieces, {**components, "text_form": "lower,special"}).eval()
+    lm.end_margin = 1e9
+    counts = []
+    for _ in range(3):
+        calls.clear()
+        total(lm, [pieces.index("▁so")])
+        counts.append(len(calls))
+    assert counts[0] > 0
+    assert counts[1:] == ([counts[0]] * 2 if is_loaded else [0, 0])

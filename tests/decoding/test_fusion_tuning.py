@@ -280,7 +280,8 @@ def test_the_weight_of_a_bias_list_is_tuned_with_the_others():
     parts, start = SearchParts(bias=True), FusionWeights(0.0, 0.0, 0.5)
     found = best_weights(biased_lists(300, decoys=False), start, parts)
     assert found.lm_weight == pytest.approx(0.5, rel=0.25)
-    assert found.bias_weight == pytest.approx(4.0, rel=0.35)
+    # in nats of the recogniser
+    assert found.bias_weight == pytest.approx(0.5 * 4.0, rel=0.35)
 
 
 @pytest.mark.parametrize("how", [{"decoys": True}, {"decoys": False, "harm": 0.5}])
@@ -307,6 +308,16 @@ def test_a_bias_list_alone_has_a_weight():
         parts,
     )
     assert on_grid.bias_weight == pytest.approx(3.0, abs=1.5)
+
+
+def test_a_bias_list_beside_an_lm_that_does_not_help_keeps_its_weight():
+    lists = biased_lists(300, decoys=False)
+    for heard in lists.values():
+        order = sorted(heard, key=lambda ids: -(heard[ids].am_score + 3.0 * heard[ids].bias))
+        for ids in heard:
+            heard[ids] = heard[ids]._replace(errors=order.index(ids))
+    found = best_weights(lists, FusionWeights(0.0, 0.0, 0.5), SearchParts(bias=True))
+    assert found.lm_weight < 0.1 and found.bias_weight == pytest.approx(3.0, rel=0.4)
 
 
 class ListeningRecogniser:

@@ -137,7 +137,6 @@ if runs 4 "fusion, tuned on dev"; then
     fuse 3gram_taken_back --ngram exp/words.arpa --ahead_stays false
     # dev makes fewer errors where the look-ahead's scores are taken back from these
     fuse smollm2 "${of_smollm2[@]}" --lm hf:exp/smollm2 --ahead_stays false
-    fuse smollm2_waits "${of_smollm2[@]}" --lm hf:exp/smollm2 --ahead_stays false --num_leaders 1
     fuse lora "${of_smollm2[@]}" --lm exp/lm_lora --ahead_stays false
 fi
 
@@ -148,7 +147,7 @@ tuned() { # OPTION: its value for the 3-gram
 if runs 5 "decoding of test, rescoring of lists"; then
     part test "${num_eval}"
     decode no_lm --beam_size 10 --ctc_weight 0.3
-    for name in espnet point point_more bayes samples mixture 3gram 3gram_taken_back smollm2 smollm2_waits lora; do
+    for name in espnet point point_more bayes samples mixture 3gram 3gram_taken_back smollm2 lora; do
         decode "${name}"
     done
     for set in dev test; do
@@ -164,7 +163,7 @@ fi
 
 if runs 6 "word error rates"; then
     hyps=(--hyp "no LM=exp/decode/no_lm/1best_recog/text")
-    for name in espnet point point_more bayes samples mixture 3gram 3gram_taken_back smollm2 smollm2_waits lora; do
+    for name in espnet point point_more bayes samples mixture 3gram 3gram_taken_back smollm2 lora; do
         hyps+=(--hyp "${name}=exp/decode/${name}/1best_recog/text")
     done
     for name in smollm2 lora 3gram_lora; do
