@@ -38,8 +38,8 @@ MARKS = frozenset(
     ]
 )
 """Tokens that are no text, beside those of Whisper, such as <|en|>."""
-OWSM_SIGN = "<notimestamps>"
-"""A token of ESPnet's s2t models: each token in angles is a mark beside it, as <eng> or <0.00>."""
+OWSM_SIGNS = frozenset(["<notimestamps>", "<nolang>"])
+"""Tokens of ESPnet's s2t models: each token in angles is a mark beside one, as <eng> or <0.00>."""
 
 
 def _byte_code(plain: Sequence[int], letters: Iterable[str]) -> Dict[str, int]:
@@ -199,7 +199,7 @@ class TokenWords:
 
 def _marks(tokens: Sequence[str]) -> List[bool]:
     """True for each token that is no text."""
-    mark = OWSM_MARK if OWSM_SIGN in tokens else WHISPER_MARK
+    mark = WHISPER_MARK if OWSM_SIGNS.isdisjoint(tokens) else OWSM_MARK
     return [token in MARKS or bool(mark.fullmatch(token)) for token in tokens]
 
 
