@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.decoding.token_words import BYTE, TokenWords
+from espnet_bayeslm.decoding.token_words import BYTE, MARKS, TokenWords
 from espnet_bayeslm.scoring.reader import WORD_MARK
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, unpacked_text
@@ -74,9 +74,14 @@ class CTCTokens:
         self.spoken = [bool(opens or text) for opens, text in pairs]
         self.spoken[self._num_needed :] = [False] * (len(self.tokens) - self._num_needed)
         self.spoken[self.blank] = True
+        rows = enumerate(zip(self.tokens, self.words.is_text, self.spoken, strict=True))
+        self._marks = [n for n, (t, text, said) in rows if not (text or said or t in MARKS)]
 
     def fitted(self, log_probs: np.ndarray) -> np.ndarray:
         """Ln P of each token at each frame, (T, V): -inf of tokens without a column.
+
+        Marks that a recogniser writes into its text, such as `<eng>`, are as blanks: the blank has
+        their probability.
 
         Args:
             log_probs: Ln P of each column, (T, number of columns).
@@ -88,6 +93,11 @@ class CTCTokens:
         self.check_columns(log_probs.shape[1])
         if not self._is_named:
             self._check_blank(np.bincount(log_probs.argmax(axis=1), minlength=len(self.tokens)))
+        if self._marks:
+            log_probs = log_probs.copy()
+            silent = [self.blank, *self._marks]
+            log_probs[:, self.blank] = np.logaddexp.reduce(log_probs[:, silent], axis=1)
+            log_probs[:, self._marks] = -np.inf
         return log_probs
 
     def _check_blank(self, wins: np.ndarray) -> None:

@@ -47,7 +47,9 @@ def text_tokens(tokenizer: Any) -> List[str]:
     tokens = [NO_TEXT] * (max(vocabulary.values(), default=-1) + 1)
     for token, number in vocabulary.items():
         tokens[number] = token
-    for number in tokenizer.all_special_ids:
+    added = tokenizer.added_tokens_decoder
+    special = [number for number, token in added.items() if token.special]
+    for number in (*special, *tokenizer.all_special_ids):
         tokens[number] = NO_TEXT
     return tokens
 

@@ -38,8 +38,8 @@ MARKS = frozenset(
     ]
 )
 """Tokens that are no text, beside those of Whisper, such as <|en|>."""
-OWSM_SIGN = "<notimestamps>"
-"""A token of ESPnet's s2t models: each token in angles is a mark beside it, as <eng> or <0.00>."""
+OWSM_SIGNS = frozenset(["<notimestamps>", "<nolang>"])
+"""Tokens of ESPnet's s2t models: each token in angles is a mark beside one, as <eng> or <0.00>."""
 
 
 def _byte_code(plain: Sequence[int], letters: Iterable[str]) -> Dict[str, int]:
@@ -62,7 +62,8 @@ class TokenWords:
 
     Word pieces begin a word by their mark. Letters have a delimiter among them, which ends a word
     and adds no letter. Without either, each token is a word, as in Chinese. Where tokens stand for
-    bytes, each byte of UTF-8 is a letter: those above 127 are lone surrogates (PEP 383).
+    bytes, each byte of UTF-8 is a letter: those above 127 are lone surrogates (PEP 383). A line
+    feed at the end of such a token is left out.
 
     Args:
         tokens: The tokens.
@@ -81,12 +82,13 @@ class TokenWords:
         opens, texts = _cut(tokens, self.is_text)
         self.opens = [each and text for each, text in zip(opens, self.is_text, strict=True)]
         self.texts = [each * text for each, text in zip(texts, self.is_text, strict=True)]
-        self._check(tokens)
         code = self._code(tokens)
         self.is_bytes = bool(code) or any(map(BYTE.fullmatch, tokens))
-        for n, text in enumerate(self.texts if self.is_bytes else ()):
-            text = _bytes_of(text, code).decode("utf-8", "surrogateescape")
-            self.opens[n] = self.opens[n] or text.isspace()
+        self._check(tokens)
+        for n, text in enumerate(self.texts):
+            if self.is_bytes:
+                text = _bytes_of(text, code).decode("utf-8", "surrogateescape")
+            self.opens[n] = self.opens[n] or text[:1].isspace()
             self.texts[n] = text.strip()
         if lower:
             self.texts = [lower_case(text) for text in self.texts]
@@ -177,9 +179,10 @@ class TokenWords:
     def _check(self, tokens: Sequence[str]) -> None:
         """Raise an InputError where the tokens make no words."""
         problem = remedy = ""
+        strip = str.strip if self.is_bytes else str.lstrip  # as a line feed at the end
         within = [
             token
-            for token, text in zip(tokens, self.texts, strict=True)
+            for token, text in zip(tokens, map(strip, self.texts), strict=True)
             if WORD_MARK in text or text != "".join(text.split())
         ]
         if within:
@@ -196,7 +199,7 @@ class TokenWords:
 
 def _marks(tokens: Sequence[str]) -> List[bool]:
     """True for each token that is no text."""
-    mark = OWSM_MARK if OWSM_SIGN in tokens else WHISPER_MARK
+    mark = WHISPER_MARK if OWSM_SIGNS.isdisjoint(tokens) else OWSM_MARK
     return [token in MARKS or bool(mark.fullmatch(token)) for token in tokens]
 
 
@@ -205,7 +208,7 @@ def _cut(tokens: Sequence[str], is_text: Sequence[bool]) -> Tuple[List[bool], Li
     for mark in (WORD_MARK, BYTES_MARK):
         if any(token.startswith(mark) for token in tokens):
             opens = [token.startswith(mark) for token in tokens]
-            return opens, [token.removeprefix(mark) for token in tokens]
+            return opens, [token.lstrip(mark) for token in tokens]
     if any(token.startswith(CONTINUES) for token in tokens):
         opens = [not token.startswith(CONTINUES) for token in tokens]
         return opens, [token.removeprefix(CONTINUES) for token in tokens]
@@ -242,4 +245,6 @@ def _is_bbpe(texts: Sequence[str], opens: Sequence[bool]) -> bool:
     except UnicodeDecodeError:
         return False
     used = b"".join(raw)
-    return min(used) >= ord(" ") and max(used) >= LEAD and any(b in CONTINUATIONS for b in used)
+    if max(used, default=0) < LEAD or min(used) < ord(" "):
+        return False
+    return any(byte in CONTINUATIONS for byte in used)

@@ -53,6 +53,9 @@ def test_words_in_lower_case():
     [
         (["<blank>", f"{MARK}of{MARK}the"], f"hold the end of a word within them, as '{MARK}of"),
         (["<blank>", "a b", " "], "as 'a b'"),
+        (["<blank>", f"a{MARK}", f"{MARK}b", "c\r"], f"as 'a{MARK}'"),
+        (["<blank>", f"{MARK}a", "c\r"], "as 'c\\r'"),
+        (["<blank>", MARK, MARK * 2], "have no letters"),
         (["<blank>", "<sos/eos>", "<space>"], "have no letters"),
     ],
 )

@@ -81,14 +81,15 @@ def expected_total(mixture, text, bias):
     return total, held.total(words)
 
 
-def check_sums(model, mixture, given, lists, prompt, found):
+def check_sums(model, mixture, given, lists, prompt, found, tokenizer=TOKENIZER):
     """Check the sum of each finished hypothesis; return their number, and the phrases' weights."""
     num_ended, weights = 0, 0.0
     for n, (tokens, score) in enumerate(zip(*found, strict=True)):
         utt = n * len(given) // len(found[0])
-        log_prob = model_log_prob(model, given[utt], tokens, len(prompt))
+        end = tokenizer.eos_token_id
+        log_prob = model_log_prob(model, given[utt], tokens, len(prompt), end)
         if log_prob is not None:
-            text = TOKENIZER.decode(tokens, skip_special_tokens=True)
+            text = tokenizer.decode(tokens, skip_special_tokens=True)
             added, held = expected_total(mixture, text, lists[utt])
             assert float(score) == pytest.approx(log_prob + added, abs=1e-4), text
             num_ended, weights = num_ended + 1, weights + held
@@ -221,6 +222,7 @@ class Tokens:
 
     def __init__(self, *tokens):
         self.tokens, self.all_special_ids, self.eos_token_id = tokens, [], None
+        self.added_tokens_decoder = {}
 
     def get_vocab(self):
         return {token: n for n, token in enumerate(self.tokens)}

@@ -107,6 +107,12 @@ def test_letters_of_other_languages_are_no_bytes(text, size):
         (["<blank>", "你", "<0xE7>", "<0x81>", "<0xAF>"], (1, 2, 3, 4, 1), ["你", "灯", "你"]),
         # Whisper's line feed
         (["\u0120a", "Ċ", "b"], (0, 1, 2), ["a", "b"]),
+        # Moonshine's blanks
+        (
+            [f"{MARK}a", MARK * 2, "b", "\u3000", f"{MARK}\xa0", ",\r", "<0x20>"],
+            (0, 1, 2, 3, 2, 4, 2, 5),
+            ["a", "b", "b", "b,"],
+        ),
     ],
 )
 def test_bytes_among_other_tokens(tokens, ids, expected):
