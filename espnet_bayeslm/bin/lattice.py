@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Callable, Iterable, Iterator, List, Mapping, Optional
 
 from espnet_bayeslm.engine.work import EngineOptions
-from espnet_bayeslm.evaluation.bias_lists import BiasLists, read_bias, warn_if_common
+from espnet_bayeslm.evaluation.bias_lists import BiasLists, read_bias, warn_of_text
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
@@ -186,7 +186,7 @@ def lattice(options: LatticeOptions) -> None:
     if options.bias is not None:
         bias = read_bias(options.bias, normalization, utts=num_arcs)
         firsts = (best_paths(x, scales or x.scales, 1)[0].words for x in read_normalized())
-        warn_if_common(bias, firsts if refs is None else refs.values())
+        warn_of_text(bias, firsts if refs is None else refs.values())
         # which have all scales
         every, scales = biased_lattices(options, every, bias, scales), None
     text_forms: Mapping[str, str] = {}

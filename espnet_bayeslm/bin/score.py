@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from espnet_bayeslm.evaluation.bias_lists import read_bias, warn_if_common
+from espnet_bayeslm.evaluation.bias_lists import read_bias, warn_of_text
 from espnet_bayeslm.evaluation.biased_words import check_bias_unit, score_parts
 from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
@@ -225,7 +225,7 @@ def biased_parts(
     refs = {utt: words for item in texts for utt, words in item.refs.items()}
     normalization = Normalization(options.normalize, kept=options.counting.ignored)
     bias = read_bias(options.bias, normalization, utts=refs)
-    warn_if_common(bias, refs.values())
+    warn_of_text(bias, refs.values())
     if not any(bias.of(utt).words & {*words} for utt, words in refs.items()):
         LOG.warning(
             "%s: no word of the bias lists stands in the references. If it is written in another"

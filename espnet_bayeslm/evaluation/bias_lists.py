@@ -335,14 +335,17 @@ def _warn_of_letters(bias: BiasLists, path: PathLike) -> None:
         )
 
 
-def warn_if_common(bias: BiasLists, texts: Iterable[Sequence[str]]) -> None:
-    """Warn of lists that hold a tenth or more of the commonest words, which make half of a text.
+def warn_of_text(bias: BiasLists, texts: Iterable[Sequence[str]]) -> None:
+    """Warn of lists in another case than a text, and of lists that hold its commonest words.
+
+    These make half of the text, and a tenth of them is too many.
 
     Args:
         bias: The lists.
         texts: Words of each sentence of references, or of the text of an LM.
     """
     counts = collections.Counter(word for words in texts for word in words)
+    _warn_of_case(bias, counts.keys())
     rest = sum(counts.values()) / 2
     common = []
     for word, count in counts.most_common():
@@ -358,4 +361,17 @@ def warn_if_common(bias: BiasLists, texts: Iterable[Sequence[str]]) -> None:
             "%d of %d bias lists hold a tenth or more of the %d commonest words, such as %r: they"
             " bias every sentence. Give names and rare words only.",
             *(len(wide), len(held), len(common), wide[0][0]),
+        )
+
+
+def _warn_of_case(bias: BiasLists, known: AbstractSet[str]) -> None:
+    """Warn where no word of the lists is known as it is written, and some are in another case."""
+    words = {word for item in bias.all for word in item.words}
+    folded = {word.casefold() for word in known}
+    others = sorted(word for word in words if word.casefold() in folded)
+    if others and not words & known:
+        LOG.warning(
+            "the bias lists have %d words of these texts, and all in another case, such as %r: give"
+            " --normalize lower, or write them as the texts do.",
+            *(len(others), others[0]),
         )

@@ -150,7 +150,7 @@ def check_same_utterances(
     raise InputError(
         f"{len(hyps)} utterances, {len(refs)} in {ref_path}: {'; '.join(problems)}",
         path=hyp_path,
-        remedy="`bayeslm score --partial_ref true` scores only utterances with a reference."
+        remedy="Leave out the others; `bayeslm score --partial_ref true` does that by itself."
         if some
         else "Give files with the same utterances, or filter one of them by the other's ids.",
     )

@@ -120,10 +120,12 @@ def _find_columns(folder: Path) -> Columns:
 
 
 def _parts(folder: Path) -> List[Path]:
+    needed = f"Give a folder with {', '.join(FILES)}."
     if not folder.is_dir():
-        remedy = f"Give a folder with {', '.join(FILES)}."
-        raise InputError("not a folder of Kaldi N-best archives", path=folder, remedy=remedy)
+        raise InputError("not a folder of Kaldi N-best archives", path=folder, remedy=needed)
     parts = numbered(folder, "archives.{}")
+    if not parts and not packed(folder / WORDS).exists():
+        raise InputError(f"no {WORDS} in it", path=folder, remedy=needed)
     if not parts:
         return [folder]
     if packed(folder / WORDS).exists():

@@ -53,9 +53,8 @@ def with_adapted(options: RescoreOptions, adapted: PathLike, *tunes: str) -> Res
     folder = Path(adapted)
     path = folder / OPTIONS_FILE
     if not path.is_file():
-        raise InputError(
-            f"no {OPTIONS_FILE} in it", path=folder, remedy="Give the --output of `bayeslm adapt`."
-        )
+        remedy = "Give the --output of `bayeslm adapt`; if it has not finished, run it again."
+        raise InputError(f"no {OPTIONS_FILE} in it", path=folder, remedy=remedy)
     filled = read_yaml_as(
         path,
         lambda content: _filled(options, folder, content, tunes),

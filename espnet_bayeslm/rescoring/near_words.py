@@ -281,7 +281,7 @@ class OddsTuning:
             values, offsets, labels = map(np.array, zip(*rows, strict=True))
             weights = map_weights(values, offsets, labels.astype(float), self._known.weights)
             odds = dataclasses.replace(odds, weights=weights)
-        LOG.info("near words: %s", odds.weights)
+        LOG.debug("near words: %s", odds.weights)
         return odds
 
     def _pairs(self, nbest: NBest, bias: BiasList) -> Tuple[List[Pair], List[Pair]]:

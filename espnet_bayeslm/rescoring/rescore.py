@@ -30,7 +30,7 @@ import numpy as np
 
 from espnet_bayeslm.engine.pool import Pool
 from espnet_bayeslm.engine.work import EngineOptions
-from espnet_bayeslm.evaluation.bias_lists import BiasLists, warn_if_common
+from espnet_bayeslm.evaluation.bias_lists import BiasLists, warn_of_text
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.text_checks import Subset, warn_of_spelling
 from espnet_bayeslm.loading.component_options import PRELOAD, SubtractOptions
@@ -139,7 +139,7 @@ class Rescoring:
         own: Any = dict(scales=self.scales, lmwt=None, word_penalty=None, normalize="")
         if options.bias is not None:
             bias = own["bias"] = bias_lists(options.bias, self.normalization, utts)
-            warn_if_common(bias, (spelled or firsts).values())
+            warn_of_text(bias, (spelled or firsts).values())
             own["near_words"] = self._with_near_words(bias)
         ignored = tuple(sorted(counting.ignored))
         own["errors"] = dataclasses.replace(options.errors, ignore_words=ignored)

@@ -12,7 +12,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 
 from espnet_bayeslm.engine.work import EngineOptions
-from espnet_bayeslm.evaluation.bias_lists import read_bias, warn_if_common
+from espnet_bayeslm.evaluation.bias_lists import read_bias, warn_of_text
 from espnet_bayeslm.evaluation.biased_words import check_bias_unit
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.text_checks import warn_leakage, warn_of_spelling
@@ -172,7 +172,7 @@ def checked_data(options: AdaptOptions) -> Data:
     parts = divide([*refs], whole_units(items, place_of))
     if options.bias is not None:
         bias = read_bias(options.bias, options.normalization, utts=refs)
-        warn_if_common(bias, options.normalization.text(refs).values())
+        warn_of_text(bias, options.normalization.text(refs).values())
     more = [learnt(sentences, *how) for sentences in map(read_more, options.texts)]
     return Data(refs, learnt(refs, *how), items, parts, place_of if in_context else None, more)
 

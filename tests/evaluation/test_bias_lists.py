@@ -15,7 +15,7 @@ from espnet_bayeslm.evaluation.bias_lists import (
     BiasLists,
     BiasState,
     read_bias,
-    warn_if_common,
+    warn_of_text,
 )
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.utils.errors import InputError
@@ -230,6 +230,17 @@ def test_what_is_told_of_a_file(tmp_path, caplog):
     assert line.endswith("/bias: one bias list of 2 phrases for all utterances")
 
 
+def test_lists_in_another_case_than_the_text_are_told(caplog):
+    text = [("call", "anna", "Smith")]
+    for words, told in ((("Anna", "Bob"), True), (("Anna", "Smith"), False), (("Bob",), False)):
+        caplog.clear()
+        warn_of_text(BiasLists(shared=bias_of(*words)), text)
+        assert bool(caplog.messages) == told
+        if told:
+            (line,) = caplog.messages
+            assert line.startswith("the bias lists have 1 words") and "'Anna'" in line
+
+
 def test_lists_of_common_words_are_told(caplog):
     # 40 common words, 20 times each, are just more than half of the text
     common = [f"c{n}" for n in range(40)]
@@ -237,12 +248,12 @@ def test_lists_of_common_words_are_told(caplog):
     for held, told in ((3, False), (4, True)):
         lists = {"u": bias_of(*common[:held], "rare1"), "v": bias_of("rare2"), "w": BiasList()}
         caplog.clear()
-        warn_if_common(BiasLists(lists), text)
+        warn_of_text(BiasLists(lists), text)
         assert bool(caplog.messages) == told
     assert caplog.messages[0].startswith(
         "1 of 2 bias lists hold a tenth or more of the 40 commonest words, such as 'c0': they"
     )
     caplog.clear()
-    warn_if_common(BiasLists(shared=bias_of("anna", "smith")), [("call", "anna", "smith")])
-    warn_if_common(BiasLists(shared=bias_of("anna")), [])
+    warn_of_text(BiasLists(shared=bias_of("anna", "smith")), [("call", "anna", "smith")])
+    warn_of_text(BiasLists(shared=bias_of("anna")), [])
     assert not caplog.messages  # too little text to say which words are common
