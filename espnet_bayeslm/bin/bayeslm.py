@@ -19,7 +19,7 @@ TOOLS = {
     "adapt": "lists with references to an adapted LM, with all that rescoring needs",
     "search": "architecture search: which locations should be uncertain",
     "ngram": "estimate a modified Kneser-Ney n-gram, ARPA out",
-    "nbest": "N-best lists from recordings, by ESPnet, Whisper or PocketSphinx",
+    "nbest": "N-best lists from recordings or logits: ESPnet, Whisper, CTC, PocketSphinx",
     "perplexity": "perplexity of a text under an LM or n-gram",
     "interpolate": "EM weights of LMs and n-grams on held-out text",
     "rescore": "N-best lists in, LM scores and a new 1-best out",

@@ -45,7 +45,7 @@ def rename(old, new):
 
 
 BAD_KALDI = [
-    ({"words_text": None}, r"words_text: cannot be read"),
+    ({"words_text": None}, r"no words_text in it"),
     ({"acwt": None}, r"acwt: cannot be read"),
     ({"lmwt.nolm": None}, r"lmwt\.nolm: missing"),
     ({name: "" for name in KALDI}, r"words_text: no hypotheses"),
