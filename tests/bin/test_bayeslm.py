@@ -1,5 +1,6 @@
 """The tools' front doors: command lines, `load`, `rescore`, and what each imports."""
 
+import gc
 import importlib
 import inspect
 import itertools
@@ -30,7 +31,7 @@ from espnet_bayeslm.training.train_options import TrainOptions
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
-from espnet_bayeslm.utils.imports import stand_in_for
+from espnet_bayeslm.utils.imports import no_collections, quiet_imports, stand_in_for
 from espnet_bayeslm.utils.options import ToolOptions, described_fields
 
 
@@ -218,6 +219,17 @@ def test_a_training_needs_no_phonemes():
     assert "espnet2.tasks.lm" in loaded
     assert not {"g2p_en.g2p", "nltk", "inflect"} & set(loaded)
     assert "nltk" not in shown and "flash" not in shown.lower()
+
+
+def test_imports_collect_no_garbage():
+    with pytest.raises(ImportError), quiet_imports():
+        assert not gc.isenabled()
+        raise ImportError
+    assert gc.isenabled()
+    with no_collections():
+        with quiet_imports():
+            pass
+        assert not gc.isenabled()
 
 
 def test_a_stand_in_becomes_the_module(tmp_path, monkeypatch):
