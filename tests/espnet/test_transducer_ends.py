@@ -52,7 +52,7 @@ def searched(files, name, monkeypatch):
     search = decode.beam_search_transducer
     search.sort_nbest = watched(search.sort_nbest, before)
     torch.manual_seed(1)
-    decode(torch.randn(12000) * 0.1)
+    decode(torch.randn(6000) * 0.1)
     return search.lm, before, after
 
 
