@@ -13,9 +13,9 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from espnet_bayeslm.utils.log import LOG
 
-# ESPnet imports them for phonemes and for numbers in words; both take seconds, and the former's
+# ESPnet imports them for phonemes, BLEU and numbers in words; all take seconds, and the first's
 # NLTK asks the network for its data.
-LAZY = ("g2p_en", "tacotron_cleaner.cleaners")
+LAZY = ("g2p_en", "nltk", "tacotron_cleaner.cleaners")
 
 
 def lazy_names(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
