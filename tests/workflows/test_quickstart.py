@@ -24,7 +24,7 @@ from espnet_bayeslm.workflows.quickstart import (
     unpack,
 )
 
-SIZES = {"train.txt": 2500, "dev.txt": 30, "eval.txt": 30, "dev.jsonl": 24, "eval.jsonl": 12}
+SIZES = {"train.txt": 1000, "dev.txt": 30, "eval.txt": 30, "dev.jsonl": 24, "eval.jsonl": 12}
 
 
 @pytest.fixture
