@@ -129,7 +129,7 @@ def workplace(corpus, tmp_path):
             # a pass each: 256 batches of these few sentences take seconds
             config["model_conf"] = {**config.get("model_conf", {}), "min_iters_per_epoch": 0}
         elif isinstance(config, dict) and config.get("lm") == "pretrained":
-            config.update(max_epoch=1, num_workers=0)
+            config.update(max_epoch=1, num_workers=0, use_matplotlib=False)
         else:
             continue
         write(tmp_path / "conf" / path.name, yaml.safe_dump(config))

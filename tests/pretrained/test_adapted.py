@@ -185,6 +185,7 @@ def test_the_mean_of_trainings_is_loaded_as_one_of_them(trained, tmp_path):
 def train(folder, exp, config, source, *more):
     files = {"train_text": folder / "train.txt", "valid_text": folder / "valid.txt"}
     fast = {"lm_conf": "lora.r=2", "optim_conf": "lr=0.05", "batch_bins": 60, "max_epoch": 3}
+    fast["use_matplotlib"] = "false"
     options = {"config": config, "from": source, "exp": folder / exp}
     bin_train.main([*words(**files, **options, **fast), *more])
 
