@@ -121,7 +121,7 @@ def test_the_command_in_the_yaml_trains_it(searched, plain_text, tmp_path):
     words = shlex.split(" ".join(line.strip("# \\") for line in comment[first:]))
     assert words[:2] == ["bayeslm", "train"]
     options = dict(zip(words[2::2], words[3::2], strict=True))
-    options |= {"--exp": f"{tmp_path}/exp", "--seed": "0"}
+    options |= {"--exp": f"{tmp_path}/exp", "--seed": "0", "--use_matplotlib": "false"}
     options |= {f"--{part}_text": f"{plain_text}/{part}.txt" for part in ("train", "valid")}
     train_tool.main([word for option in options.items() for word in option])
     folders = (tmp_path / "exp", searched / "top1")

@@ -395,7 +395,7 @@ def test_training_starts_from_an_adapter_whose_base_stands_elsewhere(trained, tm
     for file in (adapter / "adapter_config.json", exp / "config.yaml"):
         file.write_text(file.read_text().replace(str(trained / "base"), str(tmp_path / "gone")))
     texts = {"train_text": trained / "train.txt", "valid_text": trained / "valid.txt"}
-    given = words(**texts, config="lora", exp=tmp_path / "exp")
+    given = words(**texts, config="lora", exp=tmp_path / "exp", use_matplotlib="false")
     for source in (adapter, exp):
         assert "give --base hf:FOLDER" in fails(bin_train.main, [*given, "--from", str(source)])
         nowhere = [*given, "--from", str(source), "--base", str(tmp_path / "nowhere")]
