@@ -1,6 +1,7 @@
 """A tiny corpus and ESPnet-style statistics that several tests train on."""
 
 import functools
+import gc
 import random
 import shlex
 import signal
@@ -14,6 +15,13 @@ from hypothesis import settings
 from tiny_training import training, write_sentences
 from written_files import write
 
+from espnet_bayeslm.utils.imports import LAZY, stand_in_for
+
+# Until all is collected: most of what is imported and collected stays
+gc.disable()
+# Before a test imports ESPnet: what takes seconds is imported on its first use
+for name in LAZY:
+    stand_in_for(name)
 # the LMs of the contract test
 sys.path.insert(0, str(Path(__file__).parent / "lm"))
 # what the recipes share
@@ -26,6 +34,11 @@ settings.load_profile("any time")
 # None of ours: a program must register its classes itself.
 PRELOADED = ["espnet2.bin.lm_train", "espnet2.bin.asr_inference", "matplotlib.pyplot"]
 TOKENS = ["<blank>", "<unk>", *"abcdefghij", "<sos/eos>"]
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -44,9 +44,14 @@ def serve(path, *modules):
     import select
     import signal
 
+    from espnet_bayeslm.utils.imports import quiet_imports
+
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    for module in modules:
-        importlib.import_module(module)
+    with quiet_imports():
+        for module in modules:
+            importlib.import_module(module)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "espnet_bayeslm"]:
+        del sys.modules[name]  # a program imports it itself
     gc.freeze()  # a collection in a forked process would copy what it looks at
     paths = [folder for folder in sys.path[1:] if folder not in given]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes

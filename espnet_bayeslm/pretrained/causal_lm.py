@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
+import numpy as np
 import torch
 
 from espnet_bayeslm.pretrained.adapters import adapter_form, check_type, put_on, read_adapter_config
@@ -278,9 +279,17 @@ def _gguf_read_once() -> Iterator[None]:
         with contextlib.suppress(ImportError):  # `_read` says what is missing
             import gguf
 
-            for name in ("GGUFReader", "get_tensor_name_map"):
+            class PlainReader(gguf.GGUFReader):
+                """Its data are a plain array, whose parts are taken faster than a memmap's."""
+
+                def __setattr__(self, name: str, value: Any) -> None:
+                    super().__setattr__(name, value.view(np.ndarray) if name == "data" else value)
+
+            once: Dict[str, Callable[..., Any]] = {"GGUFReader": PlainReader}
+            once["get_tensor_name_map"] = gguf.get_tensor_name_map
+            for name, made in once.items():
                 stack.callback(setattr, gguf, name, getattr(gguf, name))
-                setattr(gguf, name, functools.cache(getattr(gguf, name)))
+                setattr(gguf, name, functools.cache(made))
         yield
 
 
@@ -296,7 +305,7 @@ def _unread_tensors(model: Any, path: Path) -> List[str]:
     except ImportError:
         return []
     known = get_gguf_hf_weights_map(model, TensorProcessor(config=model.config.to_dict()))
-    names = [tensor.name for tensor in GGUFReader(path).tensors]
+    names = [tensor.name for tensor in GGUFReader(str(path)).tensors]  # as transformers
     # tensors of mixtures of experts have ways of their own
     return [name for name in names if name not in known and "exp" not in name]
 

@@ -154,11 +154,9 @@ class Reader(WordReader):
         vocabulary: Dict[str, int] = self.tokenizer.get_vocab()
         opens = torch.zeros(max(vocabulary.values()) + 1, dtype=torch.bool)
         begins = any(token.startswith(BEGINS) for token in vocabulary)
-        continues = not begins and any(token.startswith(CONTINUES) for token in vocabulary)
-        for token, index in vocabulary.items():
-            # of whole words, or of pieces that tell where a word ends, each may be next
-            opens[index] = token.startswith(BEGINS) if begins else True
-            opens[index] &= not (continues and token.startswith(CONTINUES))
+        # of whole words, or of pieces that tell where a word ends, each may be next
+        marks = BEGINS if begins else CONTINUES
+        opens[[n for token, n in vocabulary.items() if token.startswith(marks) == begins]] = True
         _, stop = self.form.words(["a"])
         short, long = (
             self.tokenizer(text, add_special_tokens=False)["input_ids"]

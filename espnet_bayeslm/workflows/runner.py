@@ -22,7 +22,11 @@ from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.workflows.steps import Records, Step
 
 # What each step's process would import by itself
-HEAVY = ("espnet_bayeslm.training.task", "espnet_bayeslm.loading.components")
+HEAVY = (
+    "espnet_bayeslm.training.task",
+    "espnet_bayeslm.loading.components",
+    "espnet_bayeslm.report.plots",
+)
 # What runs a command line: `bayeslm`'s main(). Workers import it.
 Tool = Callable[[Sequence[str]], None]
 

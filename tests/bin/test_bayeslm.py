@@ -1,5 +1,6 @@
 """The tools' front doors: command lines, `load`, `rescore`, and what each imports."""
 
+import gc
 import importlib
 import inspect
 import itertools
@@ -30,7 +31,7 @@ from espnet_bayeslm.training.train_options import TrainOptions
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
-from espnet_bayeslm.utils.imports import stand_in_for
+from espnet_bayeslm.utils.imports import no_collections, quiet_imports, stand_in_for
 from espnet_bayeslm.utils.options import ToolOptions, described_fields
 
 
@@ -167,7 +168,9 @@ def test_functions_have_the_options_of_their_tools():
 
 
 HEAVY = {"torch", "scipy", "matplotlib", "espnet2.lm", "transformers", "nltk", "g2p_en", "kaldiio"}
-TASKS = {"espnet2.tasks.lm", "g2p_en.g2p", "nltk", "transformers", "inflect", "librosa", "sklearn"}
+# of packages that have a stand-in, a module that each imports
+PHONEMES = {"g2p_en.g2p", "nltk.tokenize", "inflect"}
+TASKS = {"espnet2.tasks.lm", "transformers", "librosa", "sklearn", *PHONEMES}
 
 # main() of each tool in one process: what the modules of one bring is there for the next
 HELP = """
@@ -186,7 +189,7 @@ scores = [espnet_bayeslm.load(path).score("a b c") for path in sys.argv[1:]]
 print(json.dumps([scores, sorted(sys.modules)]))
 """
 TRAIN = """
-import json, sys, espnet_bayeslm.training.pretrained_text, espnet_bayeslm.training.task
+import json, sys, espnet_bayeslm.training.text, espnet_bayeslm.training.task
 print(json.dumps(sorted(sys.modules)))
 """
 
@@ -216,8 +219,19 @@ def test_a_training_needs_no_phonemes():
     """NLTK asks the network for its data where ESPnet's converter of phonemes is imported."""
     loaded, shown = run_script(TRAIN)
     assert "espnet2.tasks.lm" in loaded
-    assert not {"g2p_en.g2p", "nltk", "inflect"} & set(loaded)
+    assert not PHONEMES & set(loaded)
     assert "nltk" not in shown and "flash" not in shown.lower()
+
+
+def test_imports_collect_no_garbage():
+    with pytest.raises(ImportError), quiet_imports():
+        assert not gc.isenabled()
+        raise ImportError
+    assert gc.isenabled()
+    with no_collections():
+        with quiet_imports():
+            pass
+        assert not gc.isenabled()
 
 
 def test_a_stand_in_becomes_the_module(tmp_path, monkeypatch):

@@ -1,18 +1,16 @@
 """`bayeslm search`: texts in, ranked architectures out, and what they are trained by themselves."""
 
 import json
-import os
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 import torch
 import yaml
 from command_lines import SHORT, is_whole_png
+from training.forked import CONTEXT
 
 from espnet_bayeslm.bin import train as train_tool
 from espnet_bayeslm.bin.search import main, without_confs
@@ -123,7 +121,7 @@ def test_the_command_in_the_yaml_trains_it(searched, plain_text, tmp_path):
     words = shlex.split(" ".join(line.strip("# \\") for line in comment[first:]))
     assert words[:2] == ["bayeslm", "train"]
     options = dict(zip(words[2::2], words[3::2], strict=True))
-    options |= {"--exp": f"{tmp_path}/exp", "--seed": "0"}
+    options |= {"--exp": f"{tmp_path}/exp", "--seed": "0", "--use_matplotlib": "false"}
     options |= {f"--{part}_text": f"{plain_text}/{part}.txt" for part in ("train", "valid")}
     train_tool.main([word for option in options.items() for word in option])
     folders = (tmp_path / "exp", searched / "top1")
@@ -148,17 +146,14 @@ def test_the_same_command_ranks_again(given, searched, copied, capsys, fails):
 def test_a_search_killed_in_an_epoch_goes_on_with_the_same_weights(given, tmp_path):
     command = [*map(str, given), "--lm_conf", "unit=8", "--max_epoch", "2"]
     broken, unbroken = tmp_path / "broken", tmp_path / "unbroken"
-    # a process of its own: of a forked one the client would be killed
-    tool = [sys.executable, "-m", "espnet_bayeslm.bin.search", *command]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with open(tmp_path / "log", "w") as log:
-        both = [*tool, "--seeds", "0,1", "--exp", str(broken)]
-        process = subprocess.Popen(both, stderr=log, env=environment)
-        while not (broken / "seed1" / "1epoch.pth").exists() and process.poll() is None:
-            time.sleep(0.005)
-        process.kill()
-        process.wait()
-    assert process.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()[-3000:]
+    both = [*command, "--seeds", "0,1", "--exp", str(broken)]
+    process = CONTEXT.Process(target=run, args=both)
+    process.start()
+    while not (broken / "seed1" / "1epoch.pth").exists() and process.is_alive():
+        time.sleep(0.005)
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert not (broken / "search.json").exists()
     before = times(broken / "seed0")
     run(*command, "--seeds", "0,1", "--exp", broken)

@@ -22,16 +22,11 @@ def entered(call):
     What is cached or imported late is entered once.
     """
     call()
-    found = set()
+    codes, found = set(), set()
 
     def see(frame, event, arg):
-        path = Path(frame.f_code.co_filename)
-        # of a method with its class; Python 3.10 knows only its own name
-        name = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
-        # a comprehension or a lambda is a part of the function around it
-        named = not frame.f_code.co_name.startswith("<")
-        if event == "call" and named and path.is_relative_to(PACKAGE):
-            found.add((str(path.relative_to(PACKAGE)), name))
+        if event == "call":
+            codes.add(frame.f_code)
 
     before = sys.getprofile()
     sys.setprofile(see)
@@ -39,6 +34,13 @@ def entered(call):
         call()
     finally:
         sys.setprofile(before)
+    for code in codes:
+        path = Path(code.co_filename)
+        # a comprehension or a lambda is a part of the function around it
+        if path.is_relative_to(PACKAGE) and not code.co_name.startswith("<"):
+            # of a method with its class; Python 3.10 knows only its own name
+            name = getattr(code, "co_qualname", code.co_name)
+            found.add((str(path.relative_to(PACKAGE)), name))
     return found
 
 

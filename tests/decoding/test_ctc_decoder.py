@@ -107,8 +107,8 @@ def test_letters_of_several_bytes(tmp_path):
     labels = ["<blk>", "\u2581the", "\u2581caf", "é", "<0xC3>", "<0xA9>", "<0xA8>"]
     (tmp_path / "text").write_text("the café\nthe the\n" * 3)
     build_ngram(tmp_path / "text", tmp_path / "2.arpa", order=2, discount_fallback=True)
-    logits = np.full((7, len(labels)), -3.0)
-    for frame, label in enumerate([1, 2, 0, 4, 0, 6, 0]):
+    logits = np.full((6, len(labels)), -3.0)
+    for frame, label in enumerate([1, 2, 0, 4, 0, 6]):
         logits[frame, label] = 9.0
     logits[3, 3] = 8.5
     logits[5, [0, 5]] = 8.0

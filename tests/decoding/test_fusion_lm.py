@@ -68,6 +68,7 @@ def sources(tmp_path_factory):
     ngram.main(words(text=text, order=2, arpa=arpa, discount_fallback="true"))
     files = {"train_text": text, "valid_text": text, "exp": folder / "letters"}
     options = {"token_type": "char", "config": "point_lstm", "size": "small", "max_epoch": 1}
+    options["use_matplotlib"] = "false"
     train.main(words(**files, **options, lm_conf="unit=8"))
     found = {
         "n-gram": {"ngrams": [str(arpa)]},

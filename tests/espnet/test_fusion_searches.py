@@ -74,7 +74,7 @@ def test_tuning_by_decoding(name, lm, recogniser, speech, tmp_path, decode, caps
 
     files = {"asr_exp": recogniser, "lm": lm(name), "audio": speech / "wav.scp"}
     output = tmp_path / "tuned"
-    tune_fusion.main(words(**files, ref=speech / "text", output=output, num_rounds=2))
+    tune_fusion.main(words(**files, ref=speech / "text", output=output, num_rounds=1))
     table = capsys.readouterr().out
     assert "no LM" in table and "round 1" in table and " 0.00" in table
     assert "\ncounted: words; normalisation none; ignored none; " in table

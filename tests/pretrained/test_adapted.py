@@ -185,6 +185,7 @@ def test_the_mean_of_trainings_is_loaded_as_one_of_them(trained, tmp_path):
 def train(folder, exp, config, source, *more):
     files = {"train_text": folder / "train.txt", "valid_text": folder / "valid.txt"}
     fast = {"lm_conf": "lora.r=2", "optim_conf": "lr=0.05", "batch_bins": 60, "max_epoch": 3}
+    fast["use_matplotlib"] = "false"
     options = {"config": config, "from": source, "exp": folder / exp}
     bin_train.main([*words(**files, **options, **fast), *more])
 
@@ -394,7 +395,7 @@ def test_training_starts_from_an_adapter_whose_base_stands_elsewhere(trained, tm
     for file in (adapter / "adapter_config.json", exp / "config.yaml"):
         file.write_text(file.read_text().replace(str(trained / "base"), str(tmp_path / "gone")))
     texts = {"train_text": trained / "train.txt", "valid_text": trained / "valid.txt"}
-    given = words(**texts, config="lora", exp=tmp_path / "exp")
+    given = words(**texts, config="lora", exp=tmp_path / "exp", use_matplotlib="false")
     for source in (adapter, exp):
         assert "give --base hf:FOLDER" in fails(bin_train.main, [*given, "--from", str(source)])
         nowhere = [*given, "--from", str(source), "--base", str(tmp_path / "nowhere")]

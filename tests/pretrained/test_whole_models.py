@@ -207,7 +207,11 @@ def write_gguf(folder, path, *, without=(), more=()):
 
 def test_gguf_files_are_read_whole(base, tmp_path, monkeypatch):
     whole = write_gguf(base, tmp_path / "whole.gguf", more=["rope_freqs.weight"])
+    reader, read = sys.modules["gguf"].GGUFReader, []
+    begin = reader.__init__
+    monkeypatch.setattr(reader, "__init__", lambda *args: read.append(args) or begin(*args))
     assert np.isfinite(espnet_bayeslm.load(whole, text_form="lower").score("so we could"))
+    assert len(read) == 1  # by all who need a part of it
     lacks = write_gguf(base, tmp_path / "lacks.gguf", without=["blk.1.ffn_up.weight"])
     assert "1 weight is not in the file (the first: model.layers.1.mlp.up_proj" in message(lacks)
     more = write_gguf(base, tmp_path / "more.gguf", more=["blk.7.attn_q.weight"])
