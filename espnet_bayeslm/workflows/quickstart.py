@@ -23,6 +23,7 @@ from espnet_bayeslm.utils.folders import check_folder, folder_lock
 from espnet_bayeslm.workflows.commands import (
     SCORES,
     TUNED_FIRST_PASS,
+    MixtureCommands,
     OwnLMs,
     by_name,
     evaluation,
@@ -49,16 +50,14 @@ rates.
 # SmolLM2 reads some hundred tokens a second of a core: all hypotheses would take ten minutes. It
 # reads the first of them, as the best other system orders them.
 HYPOTHESES = 3
-# A second one hardly lowers the perplexity (42.8 a token), and takes a minute
-SMALL_EPOCHS = 1
-SMALL_SYSTEM = f"SmolLM2, adapted + {BAYES}"
-# Of the lists, as us_bush_2005_1_0011: no address is in both parts
-ADDRESS = r"^[a-z]+_(.+)_\d+$"
+SMALL_SYSTEM = f"SmolLM2 + {BAYES}"
+SPOKEN = "spoken.txt"
+WORKERS = 2
+"""Processes that read lists by SmolLM2, with a copy each: of 600 MB at most."""
 SMALL_EXPLANATION = f"""\
 SmolLM2 chooses among the {HYPOTHESES} best hypotheses of {BAYES}, the other LMs among all.
-Its perplexity on eval is not measured: that alone would take minutes. `bayeslm adapt` has adapted
-it on references of dev; smollm2/RESULTS.md has what that gained. On a CPU with bfloat16 it is read
-in this precision.
+It is as it came; `bayeslm adapt` gains more, in some minutes (README.md). Its perplexity on eval is
+not measured: that alone would take minutes. On a CPU with bfloat16 it is read in this precision.
 """
 NO_SMALL_SYSTEM = """\
 SmolLM2, a pretrained LM, is not installed. It gains more than the LMs above, in one more minute:
@@ -72,8 +71,8 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED, epochs: int = 0) -> No
 
     The LMs are trained on `train.txt`, for `epochs` epochs or as the configurations say (0).
     Interpolation weights and the scales of scores are tuned on dev. The set eval is scored once,
-    with the tuned values. Where peft, gguf and SmolLM2's file are found, one more system has
-    SmolLM2, adapted on references of dev. A run that was stopped goes on.
+    with the tuned values. Where transformers, gguf and SmolLM2's file are found, one more system
+    has SmolLM2. A run that was stopped goes on.
     """
     check_folder(output)
     begin, folder = time.monotonic(), Path(output)
@@ -103,9 +102,11 @@ def unpack(data: Path, folder: Path) -> None:
     files = {path.stem: gzip.decompress(path.read_bytes()) for path in data.glob("*.gz")}
     files.update((path.name, path.read_bytes()) for path in SHIPPED.glob("*.yaml"))
     for name in ("dev", "eval"):
-        lists = map(json.loads, files[f"{name}.jsonl"].splitlines())
+        lists = [*map(json.loads, files[f"{name}.jsonl"].splitlines())]
         refs = (f"{content['utt']} {content['ref']}\n" for content in lists)
         files[f"{name}.ref"] = "".join(refs).encode()
+        if name == "dev":
+            files[SPOKEN] = "".join(f"{content['ref']}\n" for content in lists).encode()
     keep_files(folder / "data", files, "other data than is shipped now")
 
 
@@ -140,7 +141,7 @@ class Demo(OwnLMs):
         bayes = bayes.then(tune[BAYES]).needs(half, ngram)
         point = point.then(tune[POINT]).needs(half, ngram)
         alone = [apply[BAYES].needs(bayes), apply[POINT].needs(point)]
-        small, last = self.small_steps(bayes) if self.smollm2 else ([], [])
+        small, last = self.small_steps(self.smollm2, bayes) if self.smollm2 else ([], [])
         steps = [half, ngram, *small, bayes, point, *alone]
         return [
             ("a 3-gram; LMs with point-estimate and with random weights; rescored lists", steps),
@@ -161,26 +162,30 @@ class Demo(OwnLMs):
             Step(f"rescore_{mixture.key}", [self.measure(mixture), apply]),
         )
 
-    def small_steps(self, start: Step) -> Tuple[List[Step], List[Tuple[str, List[Step]]]]:
-        """Steps that adapt SmolLM2 to lists of dev, after `start`, and the stage for eval."""
-        base, adapted, first = self.exp / "smollm2_base", self.exp / "smollm2", self.mixtures[BAYES]
-        options = {
-            "ref": self.data / "dev.ref",
-            "from": f"{PREFIX}{base}",
-            "lm": first.lms,
-            "ngram": first.ngrams,
-            "recording_of": ADDRESS,
-            "max_epoch": SMALL_EPOCHS,
-            "output": adapted,
-        }
-        # the adapter needs no lists, and learns while the other LMs do
-        export = words("export", lm=self.smollm2, format="hf", output=base)
-        learn = Step("smollm2", [export, words("adapt", **options)])
-        tune = Step("adapt", [words("adapt", nbest=first.rescored("dev") / "best", **options)])
-        output = self.rescored[SMALL_SYSTEM]
-        apply = words("rescore", nbest=first.rescored() / "best", adapted=adapted, output=output)
-        last = ("lists rescored with SmolLM2, adapted", [Step("rescore_smollm2", [apply])])
-        return [learn, tune.needs(start, learn)], [last]
+    def small_steps(
+        self, source: Path, start: Step
+    ) -> Tuple[List[Step], List[Tuple[str, List[Step]]]]:
+        """Steps that tune SmolLM2 on lists of dev, after `start`, and the stage for eval."""
+        from espnet_bayeslm.workflows.adapt import fast_precision
+
+        base, first = self.exp / "smollm2_base", self.mixtures[BAYES]
+        lms = [*first.lms, f"{PREFIX}{base}"]
+        how = {"precision": fast_precision()}
+        mixture = MixtureCommands(self.exp, "smollm2", lms, first.ngrams, how)
+        dev, test = (
+            dict[str, Any](nbest=first.rescored(part) / "best", output=mixture.rescored(part))
+            for part in ("dev", "eval")
+        )
+        dev.update(workers=WORKERS)
+        test.update(scales=dev["output"] / SCALES, workers=WORKERS)
+        export = Step("smollm2", [words("export", lm=source, format="hf", output=base)])
+        # few sentences: the LM reads a hundred words a second
+        estimate = mixture.estimate(self.data / SPOKEN)
+        lines = [mixture.weighed("rescore", **lists) for lists in (dev, test)]
+        tune = Step("tune_smollm2", [estimate, lines[0]], processes=WORKERS)
+        apply = Step("rescore_smollm2", [lines[1]], processes=WORKERS)
+        last = ("lists rescored with SmolLM2", [apply])
+        return [export, tune.needs(start, export)], [last]
 
     def evaluation(self) -> Step:
         """Word errors of all systems on eval, with their tests, and the report."""
@@ -194,8 +199,8 @@ class Demo(OwnLMs):
 
 
 def find_smollm2() -> Optional[Path]:
-    """SmolLM2's file; None where it, peft or gguf is not installed."""
-    has_packages = all(map(importlib.util.find_spec, ("transformers", "peft", "gguf")))
+    """SmolLM2's file; None where it, transformers or gguf is not installed."""
+    has_packages = all(map(importlib.util.find_spec, ("transformers", "gguf")))
     return find_small_lm() if has_packages else None
 
 

@@ -42,7 +42,7 @@ def run_steps(
     """
     records = Records(logs)
     todo = [step for step in steps if not (marks and records.is_done(step))]
-    threads = threads_of(min(len(todo), pool.workers) or 1)
+    beside = min(len(todo), pool.workers) or 1
     failures: List[InputError] = []
 
     def submit(step: Step) -> Future:
@@ -52,6 +52,7 @@ def run_steps(
             path.parent.mkdir(parents=True, exist_ok=True)
         if marks:
             records.begin(step)
+        threads = threads_of(max(beside, step.processes))
         return pool.executor.submit(run_step, step, log, tool, threads, os.getcwd())
 
     ready = _Ready(steps, records.is_done if marks else lambda step: False)

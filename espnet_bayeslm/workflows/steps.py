@@ -44,12 +44,14 @@ class Step:
         commands: The command lines.
         after: Names of the steps that have to be done before.
         reads: Inputs that the command lines do not name.
+        processes: Processes that they start beside each other, which share the cores.
     """
 
     name: str
     commands: Sequence[Sequence[str]]
     after: Sequence[str] = ()
     reads: Sequence[Path] = ()
+    processes: int = 1
 
     def then(self, step: Step) -> Step:
         """This step with the command lines of another after its own."""

@@ -12,7 +12,7 @@ from pretrained.tiny_models import write_model
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.quickstart import main
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.workflows import adapt_data, adapt_systems, quickstart
+from espnet_bayeslm.workflows import quickstart
 from espnet_bayeslm.workflows.commands import TUNED_FIRST_PASS
 from espnet_bayeslm.workflows.compare_table import Interval
 from espnet_bayeslm.workflows.quickstart import (
@@ -50,10 +50,8 @@ def stopped(words):
 def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys, monkeypatch):
     """All but the last step are done before the stop, and are not done again after it.
 
-    A tiny LM takes the place of SmolLM2, and is adapted to fewer parts.
+    A tiny LM takes the place of SmolLM2.
     """
-    monkeypatch.setattr(adapt_data, "PARTS_OF_LITTLE", 2)
-    monkeypatch.setattr(adapt_systems, "FOLDS", 2)
     # a figure after each epoch takes longer than the epoch
     monkeypatch.setattr(Reporter, "matplotlib_plot", lambda *_: None)
     output = tmp_path / "out"
@@ -76,19 +74,15 @@ def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys, monkeypatch)
     assert quickstart.SMALL_EXPLANATION in printed
     # below the table, with the lists that tune: of most systems, and of SmolLM2
     line = "counted: words; normalisation none; ignored none; text form "
-    tuned_on = f"tuned on {output}/data/dev.jsonl, {output}/smollm2/data/tune.ref; "
+    tuned_on = f"tuned on {output}/data/dev.jsonl, {output}/rescored/bayes_3gram/dev/best; "
     (found,) = (row for row in printed.splitlines() if row.startswith(line))
     assert tuned_on in found
     assert all(name in (output / "report.html").read_text() for name in names)
     commands = (output / "commands.sh").read_text().splitlines()
     assert sum(line.startswith("bayeslm train ") for line in commands) == 3
-    # its adapter learns before there are lists
-    adapt = [line for line in commands if line.startswith("bayeslm adapt ")]
-    assert [" --nbest " in line for line in adapt] == [False, True]
-    assert "bayeslm train" not in (output / "log" / "adapt.log").read_text()
-    assert (output / "smollm2" / "adapted.yaml").exists()
-    rescored = (output / "smollm2" / "log" / "as_it_is.done").read_text()
-    assert f"--lm {output}/bayes --ngram {output}/3gram.arpa " in rescored
+    small = [line for line in commands if f"--lm hf:{output}/smollm2_base" in line]
+    assert [line.split()[1] for line in small] == ["interpolate", "rescore", "rescore"]
+    assert all(f"--lm {output}/bayes" in line for line in small)
     # other data in the same folder is an error
     with gzip.open(data / "eval.jsonl.gz") as f:
         (data / "eval.jsonl.gz").write_bytes(gzip.compress(f.readline()))
@@ -108,7 +102,7 @@ def test_without_smollm2_nothing_changes(data, tmp_path, monkeypatch):
         {step.name: step for _, stage in one.stages() for step in stage} for one in (without, more)
     )
     # the lists of one system go on to SmolLM2
-    assert set(many) ^ set(few) == {"smollm2", "adapt", "rescore_smollm2"}
+    assert set(many) ^ set(few) == {"smollm2", "tune_smollm2", "rescore_smollm2"}
     changed = {name for name in few.keys() & many if few[name] != many[name]}
     assert changed == {"report", "bayes", "rescore_bayes_3gram"}
 

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from espnet_bayeslm.bin.quickstart import main
+from espnet_bayeslm.engine import processes
 from espnet_bayeslm.engine.work import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.workflows import quickstart
@@ -90,6 +91,19 @@ def test_a_step_waits_for_those_that_it_needs(tmp_path):
     with pytest.raises(InputError, match=r"bad\.log: ended with status 3"):
         run_locally([never.needs(bad), bad], tmp_path, fail)
     assert not (tmp_path / "never.log").exists()
+
+
+def tell_threads(words):
+    """Say how many threads each process may take."""
+    print("threads", os.environ["OMP_NUM_THREADS"])
+
+
+def test_processes_of_a_step_share_the_cores(tmp_path, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(processes, "num_cores", lambda: 12)
+    for count, threads in ((1, 12), (3, 4), (20, 1)):
+        run_locally([Step(f"s{count}", [["0"]], processes=count)], tmp_path, tell_threads)
+        assert f"threads {threads}\n" in (tmp_path / f"s{count}.log").read_text()
 
 
 def crash(words):
