@@ -128,6 +128,7 @@ class FusionLM(LogProbLM):
         ends_apart: True where a transducer's search asks for ends by `end_scores`.
         ends_wait: True while a search runs that asks for ends by `end_rests` when it is over. Until
             then the look-ahead stands in for them.
+        prompt: Number of tokens before the start of a sentence.
     """
 
     # ESPnet's transducer search asks for it
@@ -165,6 +166,7 @@ class FusionLM(LogProbLM):
         self.blank, self.sos, _ = self.ids
         self.ends_apart: Optional[bool] = None
         self.ends_wait = False
+        self.prompt = 0
         self.ahead: Optional[MixtureLM] = None
         if ahead is not None:
             self.ahead = MixtureLM(vocab_size, components=ahead, tokens=tokens, ids=self.ids)
@@ -272,10 +274,11 @@ class FusionLM(LogProbLM):
         is_one = isinstance(xs, torch.Tensor) and (len(xs) == 1 or xs.stride(0) == 0)
         asks_ctc = is_one and self.ctc is not None and not self.ends_wait
         self._encoded = xs[0] if asks_ctc else None
-        if ys.size(1) > 1 and all(state is None for state in states):
+        if all(state is None for state in states):
             # text before the start is a prompt
             starts = ys.eq(self.ids.sos).all(0).nonzero()
-            ys = ys[:, int(starts[-1]) :] if len(starts) else ys
+            self.prompt = int(starts[-1]) if len(starts) else 0
+            ys = ys[:, self.prompt :]
         return super().batch_score(ys, states, xs)
 
     def end_scores(self, tokens: Sequence[int], states: Sequence[Any]) -> List[float]:

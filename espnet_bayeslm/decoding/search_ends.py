@@ -70,10 +70,8 @@ def _paid(search: Any, lm: Any, hypotheses: List[Any]) -> List[Any]:
 
 def _unread(lm: Any, ids: List[int], state: Any) -> Any:
     """Last token, where a search had to end and the LM has not read it; else None."""
-    sos, eos = lm.ids.sos, lm.ids.eos
-    prompt = 0 if sos == eos else len(ids) - 1 - ids[::-1].index(sos)
-    token = ids[prompt + state.text.length + 1]
-    return None if token == eos else token
+    token = ids[lm.prompt + state.text.length + 1]
+    return None if token == lm.ids.eos else token
 
 
 def _pay_transducer(search: Any, lm: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import importlib.util
 import json
@@ -178,9 +179,12 @@ class Demo(OwnLMs):
         )
         dev.update(workers=WORKERS)
         test.update(scales=dev["output"] / SCALES, workers=WORKERS)
-        export = Step("smollm2", [words("export", lm=source, format="hf", output=base)])
-        # few sentences: the LM reads a hundred words a second
-        estimate = mixture.estimate(self.data / SPOKEN)
+        # few sentences, which are kept in the cache: the LM reads a hundred words a second
+        spoken = self.data / SPOKEN
+        alone = dataclasses.replace(mixture, lms=lms[-1:], ngrams=())
+        line = words("export", lm=source, format="hf", output=base)
+        export = Step("smollm2", [line, alone.scored("perplexity", text=spoken)])
+        estimate = mixture.estimate(spoken)
         lines = [mixture.weighed("rescore", **lists) for lists in (dev, test)]
         tune = Step("tune_smollm2", [estimate, lines[0]], processes=WORKERS)
         apply = Step("rescore_smollm2", [lines[1]], processes=WORKERS)

@@ -8,7 +8,7 @@ import sentencepiece
 import torch
 from tiny_training import words
 
-from espnet_bayeslm import speech2text
+from espnet_bayeslm import register
 from espnet_bayeslm.bin import export, nbest, ngram
 from espnet_bayeslm.loading import trained_lm
 from espnet_bayeslm.loading.component_options import ComponentOptions
@@ -140,17 +140,21 @@ def test_tokens_as_of_espnets_whisper(whisper, text, tmp_path, monkeypatch):
     files = models.files_of("asr", whisper) | models.files_of("lm", lm)
     files["asr_model_file"] = f"{whisper}/valid.acc.ave.pth"
     weights = {"ctc_weight": 0.0, "lm_weight": 0.5, "penalty": 3.0}
-    decode = speech2text(**files, **weights, beam_size=8, nbest=8, token_type="char")
+    register()
+    decode = asr_inference.Speech2Text(**files, **weights, beam_size=8, nbest=8, token_type="char")
     primer = ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
     decode.beam_search.set_hyp_primer([tokens[mark] for mark in primer])
     samples = models.write_noise(tmp_path / "a.wav", seconds=SECONDS)
     speech = torch.tensor(samples, dtype=torch.float32)
     frames = decode.asr_model.encode(speech[None], torch.tensor([len(samples)]))[0].size(1)
-    # ESPnet pays no end of those that it cuts off
-    found = [hyp for *_, hyp in decode(speech) if len(hyp.yseq) - len(primer) < frames]
     fused = decode.beam_search.scorers["lm"]
     assert fused.blank is None and fused.sos == tokens[primer[0]] != fused.ids.eos
-    texts = [[*fused.payments.words(hyp.yseq.tolist())] for hyp in found]
-    assert max(map(len, texts)) > 1 and any(0 in hyp.yseq for hyp in found)
-    scores = [float(hyp.scores["lm"]) for hyp in found]
-    assert scores == pytest.approx(expected(text, texts), abs=1e-4)
+    for ends_wait in (False, True):
+        # ESPnet pays no end of those that it cuts off
+        found = [hyp for *_, hyp in decode(speech) if len(hyp.yseq) - len(primer) < frames]
+        texts = [[*fused.payments.words(hyp.yseq.tolist())] for hyp in found]
+        assert any(0 in hyp.yseq for hyp in found)
+        assert ends_wait or max(map(len, texts)) > 1
+        scores = [float(hyp.scores["lm"]) for hyp in found]
+        assert scores == pytest.approx(expected(text, texts), abs=1e-4)
+        fused.attach_to(decode.beam_search)

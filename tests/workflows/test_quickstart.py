@@ -81,8 +81,9 @@ def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys, monkeypatch)
     commands = (output / "commands.sh").read_text().splitlines()
     assert sum(line.startswith("bayeslm train ") for line in commands) == 3
     small = [line for line in commands if f"--lm hf:{output}/smollm2_base" in line]
-    assert [line.split()[1] for line in small] == ["interpolate", "rescore", "rescore"]
-    assert all(f"--lm {output}/bayes" in line for line in small)
+    tools = ["perplexity", "interpolate", "rescore", "rescore"]
+    assert [line.split()[1] for line in small] == tools
+    assert all(f"--lm {output}/bayes" in line for line in small[1:])
     # other data in the same folder is an error
     with gzip.open(data / "eval.jsonl.gz") as f:
         (data / "eval.jsonl.gz").write_bytes(gzip.compress(f.readline()))
