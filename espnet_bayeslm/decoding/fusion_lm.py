@@ -303,7 +303,7 @@ class FusionLM(LogProbLM):
 
         pay_ends(search, self)
 
-    def end_rests(self, tokens: Sequence[Optional[int]], states: Sequence[FusionState]) -> Any:
+    def end_rests(self, tokens: Sequence[Any], states: Sequence[Any]) -> np.ndarray:
         """Nats that each hypothesis has yet to pay after a search in which ends wait, (N,).
 
         Args:
@@ -311,12 +311,15 @@ class FusionLM(LogProbLM):
                 the end; None: there is none, and the look-ahead stood in for the end.
             states: States before the ends.
         """
-        texts, stood_in = [], []
-        for token, state in zip(tokens, states, strict=True):
-            texts.append(state.text if token is None else self._moved(token, state))
-            row = None if token is not None or self.ahead_stays else state.row
-            stood_in.append(0.0 if row is None else row[self.ids.eos])
-        return np.array(self.payments.rests(texts, self._mixture())) - stood_in
+        cut = [n for n, token in enumerate(tokens) if token is not None]
+        whole = [n for n, token in enumerate(tokens) if token is None]
+        rests = np.zeros(len(tokens))
+        rests[whole] = self.payments.rests([states[n].text for n in whole], self._mixture())
+        if not self.ahead_stays:
+            rests[whole] -= [states[n].row[self.ids.eos] for n in whole]
+        if cut:
+            rests[cut] = self.end_scores([tokens[n] for n in cut], [states[n] for n in cut])
+        return rests
 
     def advance(self, tokens: torch.Tensor, states: List[FusionState]) -> Step:
         """Score the next token after one more token of each hypothesis."""

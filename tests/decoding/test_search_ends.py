@@ -71,15 +71,16 @@ def test_totals(interval, takes_back, arpa, encoded):
     )
 
 
+@pytest.mark.parametrize("takes_back", [True, False])
 @torch.no_grad()
-def test_hypotheses_that_are_cut_off_pay_all_words_and_the_end(arpa, encoded):
-    lm = fusion(arpa, ahead=look_ahead(1), interval=5)
+def test_hypotheses_that_are_cut_off_pay_all_words_and_the_end(takes_back, arpa, encoded):
+    lm = fusion(arpa, ahead=look_ahead(1), interval=5, takes_back=takes_back)
     search = search_of(lm)
     lm.attach_to(search)
     found = [hyp for hyp in search(encoded[0], maxlenratio=-6) if len(hyp.yseq) == 6 + 2]
     assert any(LAST not in hyp.yseq[1:-1] for hyp in found)
     parts = [float(hyp.scores["lm"]) for hyp in found]
-    assert parts == pytest.approx(lm.text_log_probs([tokens_of(hyp) for hyp in found]), abs=1e-4)
+    assert parts == pytest.approx(expected(lm, [tokens_of(hyp) for hyp in found]), abs=1e-4)
 
 
 @torch.no_grad()
