@@ -42,18 +42,21 @@ def speech2text(**options: Any) -> Any:
         **options: As of `espnet2.bin.asr_inference.Speech2Text`, or of `s2t_inference` where there
             is an `s2t_train_config`.
     """
+    from espnet_bayeslm.utils.imports import quiet_imports
+
     register()
-    if "s2t_train_config" in options:
-        from espnet2.bin.s2t_inference import Speech2Text
-    else:
-        from espnet2.bin.asr_inference import Speech2Text
+    with quiet_imports():
+        if "s2t_train_config" in options:
+            from espnet2.bin.s2t_inference import Speech2Text
+        else:
+            from espnet2.bin.asr_inference import Speech2Text
     recogniser = Speech2Text(**options)
-    search = recogniser.beam_search
-    if getattr(recogniser, "beam_search_transducer", None) is not None:
-        search = recogniser.beam_search_transducer
+    search = getattr(recogniser, "beam_search_transducer", None)
+    if search is not None:
         lm = search.lm
     else:
-        lm = search.scorers.get("lm")
+        search = recogniser.beam_search
+        lm = getattr(search, "scorers", {}).get("lm")
     if hasattr(lm, "attach_to"):
         lm.attach_to(search)
     return recogniser

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
 from types import SimpleNamespace
@@ -21,7 +20,7 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm import register
+from espnet_bayeslm import speech2text
 from espnet_bayeslm.evaluation.bias_lists import BiasList
 from espnet_bayeslm.loading.experiment import check_same_tokens, find_files, is_s2t
 from espnet_bayeslm.nbest.types import Hypothesis
@@ -32,7 +31,6 @@ from espnet_bayeslm.utils.files import (
     PathLike,
     read_yaml_mapping,
 )
-from espnet_bayeslm.utils.imports import quiet_imports
 from espnet_bayeslm.utils.log import LOG
 
 if TYPE_CHECKING:
@@ -123,9 +121,6 @@ class BeamSearch:
                 remedy = "Leave it out, and rescore the lists with it."
                 raise InputError(problem, path=lm, remedy=remedy)
         check_one_speaker(config)
-        register()
-        with quiet_imports():
-            program: Any = importlib.import_module(f"espnet2.bin.{self.program}")
         if ctc_weight is None:
             ctc_weight = 0.0 if self._is_s2t else CTC_WEIGHT
         search: Dict[str, Any] = {"beam_size": size, "nbest": size, "ctc_weight": ctc_weight}
@@ -133,15 +128,12 @@ class BeamSearch:
             search["lm_weight"] = lm_weight
         if self._is_s2t:
             search["lang_sym"] = _language_token(language, content, config)
-        self._search: Any = program.Speech2Text(**files, **search, penalty=penalty, device=device)
+        self._search: Any = speech2text(**files, **search, penalty=penalty, device=device)
         scorers = getattr(self._search.beam_search, "scorers", {})
         self.lm: Any = scorers.get("lm")
         self.ctc_weight, self._lm_weight = ctc_weight, lm_weight
         self.takes_bias = hasattr(self.lm, "set_bias")
         self.near_texts: Optional[NearTexts] = None
-        if (attach := getattr(self.lm, "attach_to", None)) is not None:
-            # ends are paid when a search is over
-            attach(self._search.beam_search)
         if self.lm is not None and self.takes_bias and bias_weight is not None and lm_weight:
             self.lm.bias_weight = bias_weight / lm_weight
         self.rate = _rate(content)
