@@ -52,7 +52,7 @@ rates.
 # reads the first of them, as the best other system orders them.
 HYPOTHESES = 3
 SMALL_SYSTEM = f"SmolLM2 + {BAYES}"
-SPOKEN = "spoken.txt"
+BASE, SPOKEN = "smollm2_base", "spoken.txt"
 WORKERS = 2
 """Processes that read lists by SmolLM2, with a copy each: of 600 MB at most."""
 SMALL_EXPLANATION = f"""\
@@ -127,8 +127,11 @@ class Demo(OwnLMs):
             name: self.mixture(lms, [folder / lm for lm in lms]) for name, lms in SYSTEMS.items()
         }
         self.rescored = {name: mixture.rescored() for name, mixture in self.mixtures.items()}
+        first = self.mixtures[BAYES]
+        lms = [*first.lms, f"{PREFIX}{folder / BASE}"]
+        self.small = MixtureCommands(folder, "smollm2", lms, first.ngrams, {})
         if smollm2:
-            self.rescored[SMALL_SYSTEM] = folder / "rescored" / "smollm2" / "eval"
+            self.rescored[SMALL_SYSTEM] = self.small.rescored()
 
     def stages(self) -> List[Tuple[str, List[Step]]]:
         """Stages in their order: a description, and steps that run side by side where they can."""
@@ -169,10 +172,8 @@ class Demo(OwnLMs):
         """Steps that tune SmolLM2 on lists of dev, after `start`, and the stage for eval."""
         from espnet_bayeslm.workflows.adapt import fast_precision
 
-        base, first = self.exp / "smollm2_base", self.mixtures[BAYES]
-        lms = [*first.lms, f"{PREFIX}{base}"]
-        how = {"precision": fast_precision()}
-        mixture = MixtureCommands(self.exp, "smollm2", lms, first.ngrams, how)
+        first = self.mixtures[BAYES]
+        mixture = dataclasses.replace(self.small, options={"precision": fast_precision()})
         dev, test = (
             dict[str, Any](nbest=first.rescored(part) / "best", output=mixture.rescored(part))
             for part in ("dev", "eval")
@@ -181,8 +182,8 @@ class Demo(OwnLMs):
         test.update(scales=dev["output"] / SCALES, workers=WORKERS)
         # few sentences, which are kept in the cache: the LM reads a hundred words a second
         spoken = self.data / SPOKEN
-        alone = dataclasses.replace(mixture, lms=lms[-1:], ngrams=())
-        line = words("export", lm=source, format="hf", output=base)
+        alone = dataclasses.replace(mixture, lms=mixture.lms[-1:], ngrams=())
+        line = words("export", lm=source, format="hf", output=self.exp / BASE)
         export = Step("smollm2", [line, alone.scored("perplexity", text=spoken)])
         estimate = mixture.estimate(spoken)
         lines = [mixture.weighed("rescore", **lists) for lists in (dev, test)]
