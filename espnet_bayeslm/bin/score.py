@@ -225,8 +225,8 @@ def biased_parts(
     refs = {utt: words for item in texts for utt, words in item.refs.items()}
     normalization = Normalization(options.normalize, kept=options.counting.ignored)
     bias = read_bias(options.bias, normalization, utts=refs)
-    warn_of_text(bias, refs.values())
-    if not any(bias.of(utt).words & {*words} for utt, words in refs.items()):
+    is_told = warn_of_text(bias, refs.values())
+    if not is_told and not any(bias.of(utt).words & {*words} for utt, words in refs.items()):
         LOG.warning(
             "%s: no word of the bias lists stands in the references. If it is written in another"
             " way there, give --normalize",

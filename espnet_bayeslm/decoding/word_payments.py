@@ -148,10 +148,7 @@ class WordPayments:
         )
 
     def pay(
-        self,
-        texts: Sequence[PaidText],
-        can_end: Sequence[bool],
-        mixture: Optional[Mixture],
+        self, texts: Sequence[PaidText], can_end: Sequence[bool], mixture: Optional[Mixture]
     ) -> Paid:
         """Pay the words that are due, and the ends of hypotheses that may end; all at once.
 

@@ -335,7 +335,7 @@ def _warn_of_letters(bias: BiasLists, path: PathLike) -> None:
         )
 
 
-def warn_of_text(bias: BiasLists, texts: Iterable[Sequence[str]]) -> None:
+def warn_of_text(bias: BiasLists, texts: Iterable[Sequence[str]]) -> bool:
     """Warn of lists in another case than a text, and of lists that hold its commonest words.
 
     These make half of the text, and a tenth of them is too many.
@@ -343,9 +343,12 @@ def warn_of_text(bias: BiasLists, texts: Iterable[Sequence[str]]) -> None:
     Args:
         bias: The lists.
         texts: Words of each sentence of references, or of the text of an LM.
+
+    Returns:
+        True where the lists are in another case.
     """
     counts = collections.Counter(word for words in texts for word in words)
-    _warn_of_case(bias, counts.keys())
+    is_in_another_case = _warn_of_case(bias, counts.keys())
     rest = sum(counts.values()) / 2
     common = []
     for word, count in counts.most_common():
@@ -362,16 +365,19 @@ def warn_of_text(bias: BiasLists, texts: Iterable[Sequence[str]]) -> None:
             " bias every sentence. Give names and rare words only.",
             *(len(wide), len(held), len(common), wide[0][0]),
         )
+    return is_in_another_case
 
 
-def _warn_of_case(bias: BiasLists, known: AbstractSet[str]) -> None:
+def _warn_of_case(bias: BiasLists, known: AbstractSet[str]) -> bool:
     """Warn where no word of the lists is known as it is written, and some are in another case."""
     words = {word for item in bias.all for word in item.words}
     folded = {word.casefold() for word in known}
     others = sorted(word for word in words if word.casefold() in folded)
-    if others and not words & known:
-        LOG.warning(
-            "the bias lists have %d words of these texts, and all in another case, such as %r: give"
-            " --normalize lower, or write them as the texts do.",
-            *(len(others), others[0]),
-        )
+    if not others or words & known:
+        return False
+    LOG.warning(
+        "the bias lists have %d words of these texts, and all in another case, such as %r: give"
+        " --normalize lower, or write them as the texts do.",
+        *(len(others), others[0]),
+    )
+    return True

@@ -124,11 +124,12 @@ def _parts(folder: Path) -> List[Path]:
     if not folder.is_dir():
         raise InputError("not a folder of Kaldi N-best archives", path=folder, remedy=needed)
     parts = numbered(folder, "archives.{}")
-    if not parts and not packed(folder / WORDS).exists():
-        raise InputError(f"no {WORDS} in it", path=folder, remedy=needed)
+    has_words = packed(folder / WORDS).exists()
     if not parts:
+        if not has_words:
+            raise InputError(f"no {WORDS} in it", path=folder, remedy=needed)
         return [folder]
-    if packed(folder / WORDS).exists():
+    if has_words:
         remedy = "Move one of them to another folder."
         raise InputError(f"holds {WORDS} and {parts[0].name}", path=folder, remedy=remedy)
     jobs = packed(folder / "num_jobs")
