@@ -66,12 +66,12 @@ class _Loaded:
 
     def __init__(self, options: MixtureOptions, text_forms: Mapping[str, str]):
         self._options, self._text_forms = options, text_forms
-        self._of_device: Dict[str, Mixture] = {}
+        self._of_device: Dict[torch.device, Mixture] = {}
 
-    def on(self, device: str) -> Mixture:
+    def on(self, device: torch.device) -> Mixture:
         """Mixture on a device."""
         if device not in self._of_device:
-            mixture = Mixture.load(self._options, device)
+            mixture = Mixture.load(self._options, str(device))
             mixture.prepare(None, self._text_forms)
             for component, source in zip(mixture.every, self._options.lms, strict=False):
                 component.scorer.weights_stay = isinstance(source, (str, Path))
@@ -194,7 +194,7 @@ class FusionLM(LogProbLM):
         if components:
             options = MixtureOptions(**components, weights=[1.0] if weights is None else weights)
             self._loaded = _Loaded(options, text_forms or {})
-            _check_digests(self._loaded.on("cpu"), digests or {})
+            _check_digests(self._loaded.on(torch.device("cpu")), digests or {})
         # has no elements, and tells which device and type the results are to have
         self.register_buffer("like", torch.empty(0), persistent=False)
 
@@ -245,7 +245,7 @@ class FusionLM(LogProbLM):
 
     def zero_states(self, count: int) -> List[FusionState]:
         """States before the first tokens of the hypotheses of a batch."""
-        search = self._search, str(self.like.device)
+        search = self._search, self.like.device
         mixture = self._mixture()
         if self._begun[0] != search:
             # utterances of a batch share prefixes
@@ -324,34 +324,29 @@ class FusionLM(LogProbLM):
     def advance(self, tokens: torch.Tensor, states: List[FusionState]) -> Step:
         """Score the next token after one more token of each hypothesis."""
         # NumPy reads single numbers, and adds few, sooner
+        ids, mixture = tokens.tolist(), self._mixture()
         rows, ahead = self._look_ahead(tokens, states)
-        texts = [self._moved(*pair) for pair in zip(tokens.tolist(), states, strict=True)]
-        heard = self._heard(tokens.tolist(), states)
+        texts = [self._moved(*pair, mixture) for pair in zip(ids, states, strict=True)]
+        heard = self._heard(ids, states)
         can_end = [False] * len(texts) if self.ends_wait else self._can_end(rows, heard)
-        paid = self.payments.pay(texts, can_end, self._mixture())
-        gains, end_gains = self._gains(texts)
+        paid = self.payments.pay(texts, can_end, mixture)
         found = rows + np.array(paid.shifts)[:, None]
-        if gains is not None:
-            found += gains
-        found[:, self.ids.eos] += end_gains
+        if any(text.gains is not None for text in texts):
+            found += self._gains(texts)
         if not self.ends_wait:
             taken = 0.0 if self.ahead_stays else rows[:, self.ids.eos]
             found[:, self.ids.eos] += np.array(paid.ends) - taken
         if self.blank is not None:
             found[:, self.blank] = -np.inf
-        return self.like.new_tensor(found), [
-            FusionState(*own) for own in zip(paid.texts, ahead, rows, heard, strict=True)
-        ]
+        states = [*map(FusionState, paid.texts, ahead, rows, heard)]
+        return torch.from_numpy(found).to(self.like), states
 
-    def _gains(self, texts: Sequence[PaidText]) -> Tuple[Optional[np.ndarray], np.ndarray]:
-        """Gains of each next token by bias lists, (B, V), or None; and the ends, (B,)."""
-        every = [text.gains for text in texts if text.gains is not None]
-        if not every:
-            return None, np.zeros(len(texts))
-        gains = np.stack([np.zeros_like(every[0]) if t.gains is None else t.gains for t in texts])
-        gains[:, self.ids.eos] = 0.0
-        ends = np.array([self.payments.end_gain(text) for text in texts])
-        return self.bias_weight * gains, self.bias_weight * ends
+    def _gains(self, texts: Sequence[PaidText]) -> np.ndarray:
+        """Gains of each next token by bias lists, (B, V)."""
+        none = np.zeros(self.vocab_size)
+        gains = np.stack([none if text.gains is None else text.gains for text in texts])
+        gains[:, self.ids.eos] = [self.payments.end_gain(text) for text in texts]
+        return self.bias_weight * gains
 
     def forward(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
         """Score each next token, (B, L, V); the state holds the hypotheses."""
@@ -374,7 +369,7 @@ class FusionLM(LogProbLM):
 
     def _mixture(self) -> Optional[Mixture]:
         """Mixture of the components, where the look-ahead is; None: there are none."""
-        return None if self._loaded is None else self._loaded.on(str(self.like.device))
+        return None if self._loaded is None else self._loaded.on(self.like.device)
 
     def _look_ahead(
         self, tokens: torch.Tensor, states: Sequence[FusionState]
@@ -383,22 +378,17 @@ class FusionLM(LogProbLM):
 
         It reads no marks, and gives them nothing.
         """
-        rows, ahead = np.zeros((len(tokens), self.vocab_size)), [state.ahead for state in states]
+        before = [state.ahead for state in states]
         if self.ahead is None:
-            return rows, ahead
-        read = [*range(len(states))]
+            return np.zeros((len(tokens), self.vocab_size)), before
+        rows, after = self.ahead.search_rows(tokens, before)
+        rows = self.ahead_weight * rows
         if len(self._marks):
-            is_mark = self._is_mark[tokens.cpu().numpy()]
-            read = [n for n in read if states[n].row is None or not is_mark[n]]
-            for n in {*range(len(states))}.difference(read):
-                rows[n] = states[n].row
-        if read:
-            log_probs, after = self.ahead.advance(tokens[read], [ahead[n] for n in read])
-            rows[read] = self.ahead_weight * log_probs.cpu().double().numpy()
-            for n, state in zip(read, after, strict=True):
-                ahead[n] = state
-        rows[:, self._marks] = 0.0
-        return rows, ahead
+            rows[:, self._marks] = 0.0
+            for n in self._is_mark[tokens.cpu().numpy()].nonzero()[0]:
+                if states[n].row is not None:  # not the start of a sentence
+                    rows[n], after[n] = states[n].row, before[n]
+        return rows, after
 
     def _heard(
         self, tokens: Sequence[int], states: Sequence[FusionState]
@@ -430,9 +420,9 @@ class FusionLM(LogProbLM):
             for can_end, prefix in zip(near.tolist(), heard, strict=True)
         ]
 
-    def _moved(self, token: int, state: FusionState) -> PaidText:
+    def _moved(self, token: int, state: FusionState, mixture: Optional[Mixture]) -> PaidText:
         """Words of a hypothesis after one more token."""
         if state.row is None:  # the start of a sentence
             return state.text
         gain = 0.0 if self.ahead_stays else float(state.row[token])
-        return self.payments.after(state.text, token, self._mixture(), gain)
+        return self.payments.after(state.text, token, mixture, gain)

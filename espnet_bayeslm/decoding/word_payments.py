@@ -8,6 +8,7 @@ the word is paid. The phrases of a bias list pay at once, and their letters befo
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, Collection, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -245,6 +246,5 @@ def _paid(
     if not payments or mixture is None:
         return [0.0] * len(due)
     states, words = zip(*payments, strict=True)
-    log_probs = (mixture.stand_in if stand_in else mixture.next_words)(states, words)
-    totals = np.split(log_probs, np.cumsum([*map(len, due)])[:-1])
-    return [float(part.sum()) for part in totals]
+    log_probs = iter((mixture.stand_in if stand_in else mixture.next_words)(states, words).tolist())
+    return [sum(itertools.islice(log_probs, len(own)), 0.0) for own in due]

@@ -112,6 +112,17 @@ class MixtureLM(LogProbLM):
         mixed = self._mix([log_probs for log_probs, _ in steps])
         return mixed, list(zip(*(new for _, new in steps), strict=True))
 
+    def search_rows(
+        self, tokens: torch.Tensor, states: List[State]
+    ) -> Tuple[np.ndarray, List[State]]:
+        """Score as `advance` does, in NumPy; an n-gram alone without tensors."""
+        lm = self.components[self._used[0]]
+        if len(self._used) > 1 or not isinstance(lm, NgramLM):
+            return super().search_rows(tokens, states)
+        before = [lm.zero_state() if own is None else own for (own,) in states]
+        rows, after = lm.search_rows(tokens, before)
+        return rows, [(own,) for own in after]
+
     def forward(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
         """Mixed ln p of a batch, (B, L, V); the state has one of each component in use."""
         before = self.zero_state() if hidden is None else hidden

@@ -213,6 +213,11 @@ class LogProbLM(IncrementalLM):
         """Score the next token of each hypothesis, in evaluation mode."""
         return self._read(ys, states)
 
+    def search_rows(self, tokens: torch.Tensor, states: List[Any]) -> Tuple[np.ndarray, List[Any]]:
+        """Score as `advance` does, (B, V) float64 in NumPy, and the new states."""
+        log_probs, after = self.advance(tokens, states)
+        return log_probs.cpu().double().numpy(), after
+
 
 class NgramLM(LogProbLM):
     """A back-off n-gram over the tokens of an ESPnet LM or recogniser.
@@ -279,12 +284,22 @@ class NgramLM(LogProbLM):
         self._rows[key] = row  # the last is the one used last
         return row
 
-    def _read_token(self, tokens: torch.Tensor, states: Sequence[State]) -> Step:
-        """Ln p after one more token (B,) of each context, (B, V); the contexts then."""
+    def _rows_after(
+        self, tokens: torch.Tensor, states: Sequence[State]
+    ) -> Tuple[np.ndarray, List[State]]:
+        """Ln p after one more token (B,) of each context, (B, V) float64; the contexts then."""
         longer = [(*state, token) for state, token in zip(states, tokens.tolist(), strict=True)]
         after = [words[max(len(words) + 1 - self.order, 0) :] for words in longer]
-        rows = np.stack([self._row(state) for state in after])
-        return torch.from_numpy(rows).to(self.like), after
+        return np.array([self._row(state) for state in after]), after
+
+    def search_rows(
+        self, tokens: torch.Tensor, states: List[State]
+    ) -> Tuple[np.ndarray, List[State]]:
+        """Score the next token after one more token of each hypothesis, without tensors."""
+        rows, after = self._rows_after(tokens, states)
+        if self.blank is not None:
+            rows[:, self.blank] = -math.inf
+        return rows, after
 
     def zero_state(self) -> State:
         """State before the first token."""
@@ -292,18 +307,16 @@ class NgramLM(LogProbLM):
 
     def advance(self, tokens: torch.Tensor, states: List[State]) -> Step:
         """Score the next token after one more token of each hypothesis."""
-        log_probs, after = self._read_token(tokens, states)
-        if self.blank is not None:
-            log_probs[:, self.blank] = -math.inf
-        return log_probs, after
+        rows, after = self.search_rows(tokens, states)
+        return torch.from_numpy(rows).to(self.like), after
 
     def forward(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
         """Ln p of each next token, (B, L, V); the state holds the last tokens of each row."""
         states = [()] * len(input) if hidden is None else hidden
         columns = []
         for tokens in input.unbind(1):
-            log_probs, states = self._read_token(tokens, states)
-            columns.append(log_probs)
+            rows, states = self._rows_after(tokens, states)
+            columns.append(torch.from_numpy(rows).to(self.like))
         return torch.stack(columns, dim=1), states
 
     def __getstate__(self) -> Dict[str, Any]:

@@ -16,6 +16,8 @@ MAX_STEPS = 1000
 
 def combined(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Ln p under the mixture, (n + 1,), of ln p of each component, (K, n + 1), and K weights."""
+    if len(weights) == 1:
+        return log_probs[0]
     used = weights > 0
     with np.errstate(divide="ignore"):
         return np.logaddexp.reduce(log_probs[used] + np.log(weights[used])[:, None], axis=0)

@@ -172,7 +172,7 @@ def test_an_lm_that_changes_between_searches(sources):
     sequence = torch.tensor([[len(tokens) - 1, *ids]])
     places, before = (range(len(ids) + 1), [*ids, len(tokens) - 1]), total(lm, ids)
     for scores in (lambda: total(lm, ids), lambda: lm(sequence, None)[0][0][places].sum().item()):
-        lm._loaded.on("cpu").components[0].scorer.lm.model.lm_head.weight.data.mul_(0.8)
+        lm._mixture().components[0].scorer.lm.model.lm_head.weight.data.mul_(0.8)
         (expected,) = lm.text_log_probs([ids])
         assert abs(before - expected) > 0.1
         assert scores() == pytest.approx(expected, abs=1e-4)
@@ -186,7 +186,7 @@ def test_an_end_that_the_look_ahead_rules_out_costs_nothing(sources, monkeypatch
     lm = FusionLM(len(tokens), tokens, sources["n-gram"], ahead=look_ahead(1), end_margin=-1.0)
     lm.eval()
     asked = []
-    scorer = lm._loaded.on("cpu").components[0].scorer
+    scorer = lm._mixture().components[0].scorer
     next_words = scorer.next_words
 
     def watched(states, asked_words):
@@ -238,8 +238,8 @@ def test_a_fusion_that_was_written_with_a_step_that_reads_more_than_a_word(sourc
 
 def test_copies_share_their_components(sources):
     lm = FusionLM(len(CUTS["pieces"][0]), CUTS["pieces"][0], sources["n-gram"])
-    (component,) = lm._loaded.on("cpu").components
-    assert copy.deepcopy(lm)._loaded.on("cpu").components[0] is component
+    (component,) = lm._mixture().components
+    assert copy.deepcopy(lm)._mixture().components[0] is component
 
 
 # `bayeslm export --format fusion`
@@ -301,7 +301,7 @@ def test_what_espnet_loads(how, sources, asr_exp, ahead, tmp_path):
     lm = model.lm.eval()
     assert lm.ahead_weight == (1.0 if how else 0.5)
     lm.end_margin = 1e9
-    loaded = lm._loaded.on("cpu").components
+    loaded = lm._mixture().components
     texts = [text.split() for text in cuts]
     for cut, value in zip(cuts.values(), expected_scores(loaded, [0.4, 0.6], texts), strict=True):
         ids = [tokens.index(piece) for piece in cut.split()]

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def expected(lm):
     """Return a function: token ids of hypotheses -> ln P of their texts, as rescoring has it."""
     fusion = load_lm(lm(models.FUSION)).lm
-    mixture = fusion._loaded.on("cpu")
+    mixture = fusion._mixture()
 
     def scores(hypotheses):
         texts = [[homophones.TOKENS[token] for token in ids] for ids in hypotheses]
