@@ -212,10 +212,14 @@ class Mixture(WordScorer):
         return len({component.kind == "ngram" for component in self.components}) == 2
 
     def stand_in(self, states: Sequence[Tuple[Any, ...]], words: Sequence[str]) -> np.ndarray:
-        """Ln p of a word after each state by the n-grams alone, of weights that sum to 1, (N,)."""
+        """Ln p of a word after each state by the n-grams alone, (N,).
+
+        Their weights sum to 1 here; they are equal where all are 0.
+        """
         assert self.weights is not None
         rows = [n for n, c in enumerate(self.components) if c.kind == "ngram"]
         weights = self.weights[rows]
+        weights = weights if weights.any() else np.ones(len(rows))
         log_probs = [
             self.components[n].scorer.next_words([own[n] for own in states], words) for n in rows
         ]

@@ -147,6 +147,26 @@ def test_what_stays_of_the_look_ahead_is_added(sources):
         assert total(lm, ids) == pytest.approx(value + 0.5 * total(lm.ahead, ids), abs=1e-4)
 
 
+@pytest.mark.parametrize("weights", [[1.0, 0.0], [0.4, 0.6]])
+def test_an_ngram_stands_in_for_words_that_wait(weights, sources):
+    """Whatever its weight is among the LMs, which pay four words at the sixth token."""
+    tokens, cuts = CUTS["pieces"]
+    components = {**sources["mixture"], "text_form": "lower"}
+    how = {"weights": weights, "interval": 6, "end_margin": -1e9}
+    lm = FusionLM(len(tokens), tokens, components, **how).eval()
+    sequence, states, sums = [len(tokens) - 1], [None], [0.0]
+    for piece in cuts[SENTENCES[0]].split():
+        sequence.append(tokens.index(piece))
+        row, states = lm.batch_score(torch.tensor([sequence]), states, None)
+        sums.append(sums[-1] + float(row[0, 2]))
+    loaded = load_components(ComponentOptions(**components))
+    each = [c.scorer.word_scores([SENTENCES[0].split()])[0].log_probs for c in loaded]
+    paid, waits = combined(np.stack(each), np.array(weights)), each[1]
+    expected = [waits[:n].sum() for n in (0, 0, 1, 2, 3, 3)]
+    expected += [paid[:4].sum() + waits[4:n].sum() for n in (4, 5, 5)]
+    assert sums == pytest.approx(expected, abs=1e-4)
+
+
 def test_hypotheses_of_many_utterances_at_once(sources):
     tokens, cuts = CUTS["pieces"]
     components = {**sources["mixture"], "text_form": "lower"}
