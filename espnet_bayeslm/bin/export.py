@@ -38,21 +38,21 @@ class ExportOptions(ToolOptions):
         group=FUSION,
     )
     ahead_weight: Optional[float] = option(
-        "Weight of --ahead, where that of the LMs is 1 (default: 0.5 where its scores stay, 1 where"
-        " they are taken back)",
+        "Weight of --ahead, where that of the LMs is 1 (default: 1, and 0.5 where its scores stay)",
         None,
         group=FUSION,
         least=0,
     )
     ahead_stays: bool = option(
-        "true: scores of --ahead stay, log-linearly; false: they are taken back when a word is"
-        " complete, and a hypothesis has the LMs' ln P",
-        True,
+        "false: scores of --ahead are taken back when a word is complete, and a hypothesis has the"
+        " LMs' ln P; true: they stay, log-linearly",
+        False,
         group=FUSION,
     )
     interval: Optional[int] = option(
         "Words are paid at each so many tokens: a large LM reads the words of several tokens in the"
-        " time of one (default: 4 with LMs, 1 with n-grams alone)",
+        " time of one. Until then n-grams stand in for the LMs, also those of weight 0 (default: 12"
+        " with LMs and n-grams, 4 with LMs alone, 1 with n-grams alone)",
         None,
         group=FUSION,
         least=1,

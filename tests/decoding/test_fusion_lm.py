@@ -306,7 +306,7 @@ def export_options(sources, asr_exp, ahead, output):
     return {"format": "fusion", "weights": "0.4,0.6", **files}
 
 
-@pytest.mark.parametrize("how", [{}, {"ahead_stays": "false"}])
+@pytest.mark.parametrize("how", [{}, {"ahead_stays": "true"}])
 def test_what_espnet_loads(how, sources, asr_exp, ahead, tmp_path):
     from espnet2.tasks.lm import LMTask
 
@@ -319,13 +319,13 @@ def test_what_espnet_loads(how, sources, asr_exp, ahead, tmp_path):
     assert args.token_list == CUTS["letters"][0]
     tokens, cuts = CUTS["letters"]
     lm = model.lm.eval()
-    assert lm.ahead_weight == (1.0 if how else 0.5)
+    assert lm.ahead_weight == (0.5 if how else 1.0) and lm.payments.interval == 12
     lm.end_margin = 1e9
     loaded = lm._mixture().components
     texts = [text.split() for text in cuts]
     for cut, value in zip(cuts.values(), expected_scores(loaded, [0.4, 0.6], texts), strict=True):
         ids = [tokens.index(piece) for piece in cut.split()]
-        kept = 0.0 if how else 0.5 * total(lm.ahead, ids)
+        kept = 0.5 * total(lm.ahead, ids) if how else 0.0
         assert total(lm, ids) == pytest.approx(value + kept, abs=1e-4)
     # the form was chosen by the recogniser's validation text
     assert args.lm_conf["text_forms"]["llama"].startswith(("lower", "as_is", "sentence"))

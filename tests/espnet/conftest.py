@@ -141,7 +141,6 @@ def fusion(ahead, recogniser, speech, folder):
     files = {"asr_exp": recogniser, "ahead": ahead, "ngram": folder / "words.arpa"}
     files["lm"] = f"hf:{write_model(folder / 'llama')}"
     options = {"format": "fusion", "weights": "0.1,0.9", "text_form": "lower,newline,blank"}
-    options["ahead_stays"] = "false"  # the LM's scores are those of rescoring
     export.main(words(**files, **options, output=folder / "fusion"))
     return folder / "fusion"
 

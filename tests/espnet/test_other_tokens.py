@@ -84,7 +84,7 @@ def whisper(tmp_path_factory):
 def fusion(asr, text, folder, **options):
     """Return the folder of a fusion of the word n-gram, with a look-ahead that is taken back."""
     files = {"asr_exp": asr, "ngram": text.with_name("words.arpa"), "text": text, **options}
-    how = {"format": "fusion", "ahead_stays": "false", "ahead_weight": 0.5, "max_oov_rate": 1}
+    how = {"format": "fusion", "ahead_weight": 0.5, "max_oov_rate": 1}
     export.main(words(**files, **how, output=folder / "fusion"))
     return folder / "fusion"
 

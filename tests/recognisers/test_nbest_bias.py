@@ -68,7 +68,7 @@ def test_bias_lists_in_a_fusion(phrases, asr, audio, tmp_path, corpus):
     tokens = ["--asr_exp", str(asr), "--text", str(corpus / "train.txt"), "--order", "2"]
     ngram.main([*tokens, "--arpa", str(arpa["tokens"]), "--discount_fallback", "true"])
     given = {"format": "fusion", "asr_exp": asr, "ngram": arpa["words"], "ahead": arpa["tokens"]}
-    given |= {"text": tmp_path / "text", "max_oov_rate": 1, "ahead_stays": "false"}
+    given |= {"text": tmp_path / "text", "max_oov_rate": 1}
     export.main(words(**given, bias=tmp_path / "names", output=tmp_path / "fusion"))
     how = {"model": asr, "lm": tmp_path / "fusion", "lm_weight": 0.5}
     scorer = NgramScorer(arpa["words"])
