@@ -42,6 +42,7 @@ def speech2text(**options: Any) -> Any:
         **options: As of `espnet2.bin.asr_inference.Speech2Text`, or of `s2t_inference` where there
             is an `s2t_train_config`.
     """
+    from espnet_bayeslm.training.launch import attach_lm
     from espnet_bayeslm.utils.imports import quiet_imports
 
     register()
@@ -51,14 +52,7 @@ def speech2text(**options: Any) -> Any:
         else:
             from espnet2.bin.asr_inference import Speech2Text
     recogniser = Speech2Text(**options)
-    search = getattr(recogniser, "beam_search_transducer", None)
-    if search is not None:
-        lm = search.lm
-    else:
-        search = recogniser.beam_search
-        lm = getattr(search, "scorers", {}).get("lm")
-    if hasattr(lm, "attach_to"):
-        lm.attach_to(search)
+    attach_lm(recogniser)
     return recogniser
 
 

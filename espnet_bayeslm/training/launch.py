@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import io
 import os
 import sys
 from types import ModuleType
-from typing import List, Sequence
+from typing import Any, Iterator, List, Sequence
 
 import yaml
 
@@ -40,7 +41,40 @@ def run_program(module: str, words: List[str]) -> None:
         program = importlib.import_module(PROGRAMS.get(module, module))
         sys.argv = [program.__file__ or module, *words]
         check_decoding(program, words)
-        program.main()
+        with _ends_wait(program):
+            program.main()
+
+
+def attach_lm(recogniser: Any) -> None:
+    """Let the search of ESPnet's `Speech2Text` pay the ends of a fusion when it is over."""
+    search = getattr(recogniser, "beam_search_transducer", None)
+    lm: Any = getattr(search, "lm", None)
+    if search is None:
+        search = getattr(recogniser, "beam_search", None)
+        lm = getattr(search, "scorers", {}).get("lm")
+    if hasattr(lm, "attach_to"):
+        lm.attach_to(search)
+
+
+@contextlib.contextmanager
+def _ends_wait(program: ModuleType) -> Iterator[None]:
+    """Attach LMs to the searches of the recognisers that a program makes."""
+    recogniser: Any = getattr(program, "Speech2Text", None)
+    if recogniser is None:
+        yield
+        return
+    init = recogniser.__init__
+
+    @functools.wraps(init)
+    def init_and_attach(self: Any, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        attach_lm(self)
+
+    recogniser.__init__ = init_and_attach
+    try:
+        yield
+    finally:
+        recogniser.__init__ = init
 
 
 def launch(words: List[str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 import soundfile
 from test_asr_fusion import CHUNK, OPTIONS, SEARCH, best
 
+from espnet_bayeslm.decoding.fusion_lm import FusionLM
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.scoring.interpolation import combined
 from espnet_bayeslm.utils.files import read_lines
@@ -64,6 +65,19 @@ def test_streaming(lm, expected, decode, recogniser, hypotheses, tmp_path):
     assert len(complete) > 5 * len(homophones.SENTENCES)
     found = [float(hyp.scores["lm"]) for hyp in complete]
     assert found == pytest.approx(expected([h.yseq[1:-1].tolist() for h in complete]), abs=1e-4)
+
+
+def test_a_program_asks_for_ends_once_a_search(lm, decode, recogniser, tmp_path, monkeypatch):
+    from espnet2.bin.asr_inference import Speech2Text
+
+    before, searches, rests = Speech2Text.__init__, [], FusionLM.end_rests
+    monkeypatch.setattr(FusionLM, "end_rests", lambda *how: searches.append(how) or rests(*how))
+    options = {**OPTIONS, "lm": lm(models.FUSION)}
+    assert best(decode("asr_inference", tmp_path / "out", recogniser, **options)) == (
+        homophones.SENTENCES
+    )
+    assert len(searches) == len(homophones.SENTENCES)
+    assert Speech2Text.__init__ is before
 
 
 @pytest.mark.parametrize("name", [models.FUSION, "bayes_lstm"])
