@@ -155,7 +155,7 @@ class NbestOptions(ToolOptions):
         if self.recogniser == "ctc":
             return
         mixed = ("ngrams", "weights") if self.recogniser != "whisper" else ()
-        for name in ("hotwords", "unigrams", "blank", "ctm", *mixed):
+        for name in ("hotwords", "unigrams", "blank", "ctm", "frame_shift", *mixed):
             if given[name]:
                 problem = f"--{name.removesuffix('s') if name == 'ngrams' else name}"
                 raise InputError(f"{problem} has no meaning with --recogniser {self.recogniser}")
@@ -177,8 +177,8 @@ class NbestOptions(ToolOptions):
             problem = f"--bias with --recogniser {self.recogniser}, whose search takes none"
         elif self.ctc.hotwords is not None:
             problem = "--bias and --hotwords"
-        elif self.near_words and self.ctc.ctm is not None:
-            problem = "--near_words with --ctm, which has no times of its texts"
+        elif self.near_words and self.ctc.frame_shift is not None:
+            problem = "--near_words with --frame_shift, and its texts have no times"
         elif self.normalize and self.recogniser == "ctc":
             problem = "--normalize with --lower"
         elif self.normalize and self.recogniser == "espnet" and self.mixture.lms:

@@ -30,6 +30,7 @@ from espnet_bayeslm.evaluation.wer import (
     warn_without_blanks,
 )
 from espnet_bayeslm.loading.component_options import PRELOAD, TrainTextOptions
+from espnet_bayeslm.nbest.ctm import TIMES, ctm_lines, times_of
 from espnet_bayeslm.nbest.fields import hypothesis_key
 from espnet_bayeslm.nbest.formats import NBEST_SIZE, CheckedLists, format_option, nbest_writer
 from espnet_bayeslm.report.counted_outputs import SCALES
@@ -40,6 +41,7 @@ from espnet_bayeslm.rescoring.decision import (
     BEST_TRN,
     CONFIDENCE,
     COSTS,
+    CTM,
     DIGITS,
     MEASURES,
     NO_LM,
@@ -306,7 +308,12 @@ def lines_of(item: RescoredList, *, token_scores: bool, has_lm: bool) -> Iterato
         if place is not None:
             words = (item.nbest.source or item.nbest).hypotheses[place].words
             yield name, " ".join((utt, *words))
-    yield BEST, " ".join((utt, *item.text))
+    best = (item.nbest.source or item.nbest).hypotheses[item.best]
+    if TIMES in best.extra and (times := times_of(best)) is not None:
+        sure = None if item.nbest.source is not None else item.confidences
+        for line in ctm_lines(utt, best.words, times, sure):
+            yield CTM, line
+    yield BEST, " ".join((utt, *best.words))
     yield BEST_TRN, " ".join((*item.text, f"({utt})"))
 
 
@@ -332,7 +339,7 @@ def written_lists(
     subtracted LMs, a column for each, and with `write_best` lists of so many hypotheses. Without an
     LM there are no costs.
     """
-    partly = set()
+    partly, untimed = set(), 0
     files: Dict[str, IO[str]] = {}
     # these are there without a list too
     costs = [COSTS, *[WORD_COSTS] * token_scores, *[SUBTRACTED_COSTS] * subtracted]
@@ -347,13 +354,18 @@ def written_lists(
             add_list(item.nbest.source or item.nbest)
             if write_best is not None:
                 add_best(item.best_hypotheses(write_best))
+            written = set()
             for name, line in lines_of(item, token_scores=token_scores, has_lm=has_lm):
+                written.add(name)
                 if name not in files:
                     files[name] = stack.enter_context((folder / name).open("w", encoding="utf-8"))
                 files[name].write(f"{line}\n")
             places = {WITHOUT_LM: item.control, WITHOUT_BIAS: item.unbiased}
             partly |= {name for name, place in places.items() if place is None}
+            untimed += CTM not in written and bool(item.text)
             yield item
+    if CTM in files and untimed:
+        LOG.warning("%s: %d best hypotheses have no times of words, and are left out", CTM, untimed)
     for name in partly:
         (folder / name).unlink(missing_ok=True)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -14,17 +15,18 @@ from espnet_bayeslm.decoding.ctc_tokens import CTCTokens, as_texts, read_tokens
 from espnet_bayeslm.decoding.ctc_words import CTCFusion, UnlistedWords, Vocabulary
 from espnet_bayeslm.decoding.hotwords import HOTWORD_WEIGHT, read_hotwords
 from espnet_bayeslm.decoding.logits import heard_frames, log_probs_of, read_logits
-from espnet_bayeslm.decoding.word_times import WordTimes, ctm_writer
+from espnet_bayeslm.decoding.word_times import WordFrames, WordTimes
 from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
+from espnet_bayeslm.nbest.ctm import TIMES, Times, ctm_lines
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.text_forms import WORDS_TO_CHOOSE
 from espnet_bayeslm.rescoring.bayes_risk import list_posterior, word_confidences, words_in_place
 from espnet_bayeslm.rescoring.near_texts import near_texts, with_phrases
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines
 from espnet_bayeslm.utils.log import LOG
 from espnet_bayeslm.utils.options import option
 
@@ -88,7 +90,8 @@ class CTCOptions(BeamOptions):
         group=GROUP,
     )
     frame_shift: Optional[float] = option(
-        "Seconds of a frame of the logits, for --ctm, such as 0.02 of wav2vec2",
+        "Seconds of a frame of the logits, such as 0.02 of wav2vec2: each hypothesis of the lists"
+        " then has the times of its words, and `rescore` writes a ctm",
         None,
         group=GROUP,
         least=1e-6,
@@ -96,8 +99,8 @@ class CTCOptions(BeamOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.ctm is None) != (self.frame_shift is None):
-            raise InputError("--ctm and --frame_shift were expected together")
+        if self.ctm is not None and self.frame_shift is None:
+            raise InputError("--ctm without --frame_shift, the seconds of a frame")
 
 
 def search_vocabulary(
@@ -241,19 +244,22 @@ def ctc_lists(
         bias=_hotwords(options, tokens),
         bias_weight=1.0 if lists is None else bias_weight,
     )
-    traced = options.ctm is not None
-    search = CTCSearch(tokens, fusion, options, traced=traced)
+    shift = options.frame_shift
+    search = CTCSearch(tokens, fusion, options, traced=shift is not None)
     score = "" if lists is None else "bias_score"
     score = "hotword_score" if options.hotwords is not None else score
     best: List[Sequence[str]] = []
-    with ctm_writer(options.ctm, options.frame_shift or 0.0) as add_times:
+    with _ctm(options.ctm) as add_times:
         for utt, log_probs, frames in utterances:
             own = None if lists is None else lists.of(utt)
             found = search(log_probs, bias=own)[:size]
-            if traced:
-                times = WordTimes(frames.tolist(), tokens.words).of(found[0])
-                add_times(utt, times, confidences_of_best(found))
             rows = [(text.score, _hypothesis(text, score)) for text in found]
+            if shift is not None:
+                word_times = WordTimes(frames.tolist(), tokens.words)
+                times = [_seconds(word_times.of(text), shift) for text in found]
+                rows = [(s, _timed(hyp, own)) for (s, hyp), own in zip(rows, times, strict=True)]
+                sure = confidences_of_best(found)
+                add_times(ctm_lines(utt, found[0].words, times[0], sure))
             if near_words and own is not None:
                 hyps = [hypothesis for _, hypothesis in rows]
                 near = near_texts(hyps, own, normalised=_case(options).words, most=size)
@@ -266,6 +272,27 @@ def ctc_lists(
     if mixture is not None:
         remedy = "Write tokens and LM in one case: --lower true, or another LM."
         mixture.check_words(best, remedy=remedy)
+
+
+@contextlib.contextmanager
+def _ctm(path: Optional[PathLike]) -> Iterator[Callable[[Iterable[str]], None]]:
+    """Function that adds lines to a ctm file, which appears whole; None: there is no file."""
+    if path is None:
+        yield lambda lines: None
+        return
+    with atomic_write(path) as f:
+        yield lambda lines: f.writelines(f"{line}\n" for line in lines)
+
+
+def _seconds(words: Sequence[WordFrames], shift: float) -> Times:
+    """Begin and end of each word, of frames of so many seconds."""
+    return [(round(start * shift, 4), round(end * shift, 4)) for _, (start, end) in words]
+
+
+def _timed(hypothesis: Hypothesis, times: Times) -> Hypothesis:
+    """Hypothesis with the times of its words."""
+    extra = {**hypothesis.extra, TIMES: [*map(list, times)]}
+    return dataclasses.replace(hypothesis, extra=extra)
 
 
 def confidences_of_best(found: Sequence[FoundText]) -> List[float]:

@@ -1,19 +1,15 @@
-"""Times of the words of a CTC search, and the ctm file that holds them."""
+"""Times of the words of a CTC search."""
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from espnet_bayeslm.decoding.ctc_frames import Trace
 from espnet_bayeslm.decoding.ctc_search import FoundText
 from espnet_bayeslm.decoding.token_words import TokenWords
-from espnet_bayeslm.utils.files import PathLike, atomic_write
 
 WordFrames = Tuple[str, Tuple[int, int]]
 """A word, its first frame, and the frame after its last one."""
-Write = Callable[[str, Sequence[WordFrames], Sequence[float]], None]
-"""Adds the words of an utterance, each with its confidence."""
 
 
 class WordTimes:
@@ -56,24 +52,3 @@ class WordTimes:
                 break
         span = (self._numbers[first], self._numbers[end - 1] + 1)
         return trace, span if end else None
-
-
-@contextlib.contextmanager
-def ctm_writer(path: Optional[PathLike], frame_shift: float) -> Iterator[Write]:
-    """Function that adds utterances to a ctm file, which appears whole; None: there is no file.
-
-    Args:
-        path: The file.
-        frame_shift: Seconds of a frame.
-    """
-    if path is None:
-        yield lambda utt, words, confidences: None
-        return
-    with atomic_write(path) as f:
-
-        def add(utt: str, words: Sequence[WordFrames], confidences: Sequence[float]) -> None:
-            for (word, (start, end)), sure in zip(words, confidences, strict=True):
-                begin, duration = start * frame_shift, (end - start) * frame_shift
-                f.write(f"{utt} 1 {begin:.3f} {duration:.3f} {word} {sure:.3f}\n")
-
-        yield add

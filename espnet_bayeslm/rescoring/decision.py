@@ -66,7 +66,7 @@ PERCENTS = range(10, 101, 10)
 COSTS, WORD_COSTS, BEST, BEST_TRN = "lmwt.nn", "lmwt.nn.words", "text", "trn"
 WITHOUT_LM, WITHOUT_BIAS = "text_without_lm", "text_without_bias"
 SUBTRACTED_COSTS, BEST_LISTS = "lmwt.subtracted", "best"
-UNCERTAINTY, CONFIDENCE = "uncertainty.ndjson", "confidence.ndjson"
+UNCERTAINTY, CONFIDENCE, CTM = "uncertainty.ndjson", "confidence.ndjson", "ctm"
 # Name in `UNCERTAINTY` -> attribute of `scoring.uncertainty.Uncertainty`
 MEASURES = {"log_prob": "log_probs", "entropy": "entropy"}
 MEASURES |= {"mutual_information": "mutual_information", "variance": "variance"}

@@ -20,6 +20,7 @@ from espnet_bayeslm.decoding.ctc_tokens import CTCTokens
 from espnet_bayeslm.decoding.ctc_words import CTCFusion
 from espnet_bayeslm.loading.component_options import ComponentOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
+from espnet_bayeslm.nbest.ctm import times_of
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.ngram.estimation import build_ngram
 from espnet_bayeslm.utils.errors import InputError
@@ -284,9 +285,16 @@ def test_times_of_words(folder, tmp_path):
             expected.append(f"{utt} 1 {start / 50:.3f} {(end - start) / 50:.3f} {word}")
     found = (tmp_path / "ctm").read_text().splitlines()
     assert [line.rpartition(" ")[0] for line in found] == expected
-    for half in ({"ctm": "ctm"}, {"frame_shift": 0.02}):
-        with pytest.raises(InputError, match="--ctm and --frame_shift were expected together"):
-            CTCOptions(**half)
+    for own in read_nbest(tmp_path / "out", "jsonl"):
+        assert len(own.hypotheses) > 1
+        best, *others = [times_of(hyp) for hyp in own.hypotheses]
+        lines = [line for line in expected if line.startswith(f"{own.utt} ")]
+        assert [line.rpartition(" ")[0] for line in lines] == [
+            f"{own.utt} 1 {begin:.3f} {end - begin:.3f}" for begin, end in best
+        ]
+        assert all(begin < end for times in others for begin, end in times)
+    with pytest.raises(InputError, match="--ctm without --frame_shift"):
+        CTCOptions(ctm="ctm")
 
 
 def test_confidences_of_words():
