@@ -128,45 +128,55 @@ if runs 3 "LMs (about two hours of a core)"; then
 fi
 
 of_smollm2=(--precision "${precision}")
+fused_words=(3gram 3gram_stays smollm2 smollm2_alone smollm2_mixture lora)
 if runs 4 "fusion, tuned on dev"; then
     part dev "${num_tune}"
     for name in espnet point point_more bayes samples mixture; do
         tune "${name}" "exp/lm_${name}"
     done
     fuse 3gram --ngram exp/words.arpa
-    fuse 3gram_taken_back --ngram exp/words.arpa --ahead_stays false
-    # dev makes fewer errors where the look-ahead's scores are taken back from these
-    fuse smollm2 "${of_smollm2[@]}" --lm hf:exp/smollm2 --ahead_stays false
-    fuse lora "${of_smollm2[@]}" --lm exp/lm_lora --ahead_stays false
+    fuse 3gram_stays --ngram exp/words.arpa --ahead_stays true
+    # the 3-gram stands in for words that wait, and has no weight
+    stands_in=(--ngram exp/words.arpa --weights 1,0)
+    fuse smollm2 "${of_smollm2[@]}" --lm hf:exp/smollm2 "${stands_in[@]}"
+    fuse smollm2_alone "${of_smollm2[@]}" --lm hf:exp/smollm2
+    fuse lora "${of_smollm2[@]}" --lm exp/lm_lora "${stands_in[@]}"
+    both=("${of_smollm2[@]}" --lm hf:exp/smollm2 --ngram exp/words.arpa)
+    [ -e exp/words_mixture.yaml ] || bayeslm interpolate --text "${data}/lm_dev.txt" "${both[@]}" --output exp/words_mixture.yaml
+    fuse smollm2_mixture "${both[@]}" --weights exp/words_mixture.yaml
 fi
 
-tuned() { # OPTION: its value for the 3-gram
-    awk -v name="$1:" '$1 == name {print $2}' exp/tuned_3gram/decode.yaml
+tuned() { # OPTION NAME: its value in exp/tuned_NAME
+    awk -v name="$1:" '$1 == name {print $2}' "exp/tuned_$2/decode.yaml"
 }
 
 if runs 5 "decoding of test, rescoring of lists"; then
     part test "${num_eval}"
     decode no_lm --beam_size 10 --ctc_weight 0.3
-    for name in espnet point point_more bayes samples mixture 3gram 3gram_taken_back smollm2 lora; do
+    for name in espnet point point_more bayes samples mixture "${fused_words[@]}"; do
         decode "${name}"
     done
     for set in dev test; do
         lists=(bayeslm nbest --recogniser espnet --model "${asr}/valid.acc.ave.pth" --audio "${data}/${set}_part/wav.scp")
         [ -e "exp/lists/alone_${set}.jsonl" ] || "${lists[@]}" --output "exp/lists/alone_${set}.jsonl"
-        [ -e "exp/lists/3gram_${set}.jsonl" ] || "${lists[@]}" --lm exp/tuned_3gram --lm_weight "$(tuned lm_weight)" \
-            --penalty "$(tuned penalty)" --output "exp/lists/3gram_${set}.jsonl"
+        for name in 3gram smollm2 smollm2_mixture; do
+            [ -e "exp/lists/${name}_${set}.jsonl" ] || "${lists[@]}" --lm "exp/tuned_${name}" --lm_weight "$(tuned lm_weight "${name}")" \
+                --penalty "$(tuned penalty "${name}")" --output "exp/lists/${name}_${set}.jsonl"
+        done
     done
     rescored smollm2 alone "${of_smollm2[@]}" --lm hf:exp/smollm2
     rescored lora alone "${of_smollm2[@]}" --lm exp/lm_lora
-    rescored 3gram_lora 3gram "${of_smollm2[@]}" --lm exp/lm_lora
+    for name in 3gram smollm2 smollm2_mixture; do
+        rescored "${name}_lora" "${name}" "${of_smollm2[@]}" --lm exp/lm_lora
+    done
 fi
 
 if runs 6 "word error rates"; then
     hyps=(--hyp "no LM=exp/decode/no_lm/1best_recog/text")
-    for name in espnet point point_more bayes samples mixture 3gram 3gram_taken_back smollm2 lora; do
+    for name in espnet point point_more bayes samples mixture "${fused_words[@]}"; do
         hyps+=(--hyp "${name}=exp/decode/${name}/1best_recog/text")
     done
-    for name in smollm2 lora 3gram_lora; do
+    for name in smollm2 lora 3gram_lora smollm2_lora smollm2_mixture_lora; do
         hyps+=(--hyp "rescored ${name}=exp/rescored/${name}_test/text")
     done
     bayeslm score --ref "${data}/test_part/text" "${hyps[@]}"
