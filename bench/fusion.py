@@ -4,8 +4,8 @@
 
 A row is of a fusion and an `--interval`.
 
-Seconds are of the CPU, one thread, for each utterance; recordings are decoded in turn by each way,
-so that all see the same machine. "alone + lists" is the search without an LM, then ln P of its 20
+Seconds are of the CPU, one thread, for each utterance, the median of some rounds; recordings are
+decoded in turn by each way, so that all see the same machine. "alone + lists" is the search without an LM, then ln P of its 20
 best by the LMs of the fusion. "steps" are those of the search: a search with an LM may end later.
 "paid" are words and ends that the LMs score in it, "calls" the steps in which they score any.
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import logging
 import random
+import statistics
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
@@ -37,17 +38,26 @@ class Clock:
     """Sums of CPU seconds, and of steps of a search, by name; and of the words that are paid."""
 
     def __init__(self) -> None:
-        self.seconds: Dict[str, float] = {}
+        self.times: Dict[str, Dict[int, List[float]]] = {}
         self.steps: Dict[str, int] = {}
         self.calls: Dict[str, int] = {}
         self.words: Dict[str, int] = {}
 
-    def __call__(self, name: str, function: Callable[[], Any]) -> Any:
-        """Return what a function returns, and count its seconds."""
+    def __call__(self, name: str, recording: int, function: Callable[[], Any]) -> Any:
+        """Return what a function returns, and count its seconds for a recording."""
         start = time.process_time()
         found = function()
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - start
+        times = self.times.setdefault(name, {}).setdefault(recording, [])
+        times.append(time.process_time() - start)
         return found
+
+    @property
+    def seconds(self) -> Dict[str, float]:
+        """Mean over recordings of the median over rounds, by name."""
+        return {
+            name: statistics.mean(map(statistics.median, times.values()))
+            for name, times in self.times.items()
+        }
 
     def count_steps(self, name: str, search: Any) -> None:
         """Count the steps of one of ESPnet's searches."""
@@ -116,11 +126,11 @@ def measure_bias(args: argparse.Namespace, recordings: List[Any], rounds: int) -
     for _ in range(rounds):
         for n, samples in enumerate(recordings):
             for name, search in searches.items():
-                clock(name, lambda x=samples, s=search, b=lists[name][n]: s(x, b))
-    each = {name: clock.seconds[name] / clock.steps[name] for name in searches}
+                clock(name, n, lambda x=samples, s=search, b=lists[name][n]: s(x, b))
+    count, totals = rounds * len(recordings), clock.seconds
+    each = {name: totals[name] * count / clock.steps[name] for name in searches}
     for name, seconds in each.items():
-        count, ratio = rounds * len(recordings), seconds / each["bias, 10"]
-        total = clock.seconds[name] / count
+        ratio, total = seconds / each["bias, 10"], totals[name]
         print(f"{name:32} {total:6.2f} s, {1000 * seconds:6.2f} ms a step, / 10: {ratio:.3f}")
 
 
@@ -133,6 +143,7 @@ def main() -> None:
     parser.add_argument("--interval", type=int, nargs="+", default=[1])
     parser.add_argument("--beam_size", type=int, default=10)
     parser.add_argument("--utterances", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--bias_rounds", type=int, default=3, help="0: no bias lists")
     args = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -148,13 +159,13 @@ def main() -> None:
         clock.count_steps(name, search._search.beam_search)
         if search.lm is not None:
             clock.count_words(name, search.lm._mixture())
-    for samples in recordings:
-        found = clock("alone", lambda x=samples: alone.with_tokens(x))
+    for n, samples in [*enumerate(recordings)] * args.rounds:
+        found = clock("alone", n, lambda x=samples: alone.with_tokens(x))
         for name, search in fused.items():
-            clock(name, lambda x=samples, search=search: search(x))
-            texts = [*found][:LISTS]
-            clock(f"{name}: lists", lambda lm=search.lm, texts=texts: lm.text_log_probs(texts))
-    count, seconds = len(recordings), clock.seconds
+            clock(name, n, lambda x=samples, search=search: search(x))
+            texts, lists = [*found][:LISTS], f"{name}: lists"
+            clock(lists, n, lambda lm=search.lm, texts=texts: lm.text_log_probs(texts))
+    count, seconds = args.rounds * len(recordings), clock.seconds
     header = f"{'':32} {'s':>6} {'/ alone':>8} {'/ alone + lists':>16}"
     print(header + f" {'steps':>6} {'calls':>6} {'paid':>6}")
     for name in ("alone", *fused):
@@ -163,7 +174,7 @@ def main() -> None:
         of_alone = seconds[name] / seconds["alone"]
         numbers = [own.get(name, 0) / count for own in (clock.steps, clock.calls, clock.words)]
         shown = " ".join(f"{number:6.1f}" for number in numbers)
-        print(f"{name:32} {seconds[name] / count:6.2f} {of_alone:8.2f} {ratio:>16} {shown}")
+        print(f"{name:32} {seconds[name]:6.2f} {of_alone:8.2f} {ratio:>16} {shown}")
     if args.bias_rounds:
         measure_bias(args, recordings, args.bias_rounds)
 

@@ -43,8 +43,10 @@ from espnet_bayeslm.rescoring.rescore_options import BIAS_WEIGHT
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines, read_yaml_mapping
 
-INTERVAL, LONG_INTERVAL = 4, 12
-"""Tokens after which words are paid, with LMs; and where n-grams stand in for them until then."""
+INTERVAL, LONG_INTERVAL = 4, 8
+"""Tokens after which words are paid, with LMs; the long one where tokens are short."""
+FEW_TOKENS = 1000
+"""A recogniser with fewer tokens has short ones: two words take about eight."""
 # Fields of `ComponentOptions` that say which components there are and how they score
 KEPT = ("lms", "ngrams", "num_samples", "unk_size", "precision", "base", "max_tokens")
 
@@ -86,7 +88,7 @@ def write_fusion(
         options: The LMs and n-grams with their weights; none with a bias list alone.
         ahead: The look-ahead; None with a bias list alone.
         interval: Words are paid at each so many tokens of a hypothesis; None: `LONG_INTERVAL` with
-            LMs and n-grams, `INTERVAL` with LMs alone, and 1 with n-grams alone.
+            LMs and few tokens, `INTERVAL` with many, and 1 with n-grams alone.
         normalize: What is done to a word before an LM reads it, as `--normalize`.
         sentences: Sentences of the recogniser's domain, as it writes them. They choose the text
             form of pretrained LMs, and show LMs that do not know the recogniser's words. None: the
@@ -99,7 +101,7 @@ def write_fusion(
     config, tokens, ids = recogniser_config(asr_exp)
     check_target(folder, sources=[lm for lm in options.lms if Path(str(lm)).exists()])
     conf: Dict[str, Any] = {"tokens": tokens, "normalize": normalize}
-    with_lms = LONG_INTERVAL if options.ngrams else INTERVAL
+    with_lms = LONG_INTERVAL if len(tokens) < FEW_TOKENS else INTERVAL
     conf["interval"] = interval or (with_lms if options.lms else 1)
     if ids:
         conf["ids"] = ids

@@ -13,8 +13,6 @@ from espnet_bayeslm.utils.log import LOG
 
 # Transducer searches whose hypotheses keep the LM's state before their last token
 SEARCHES = ("default_beam_search", "time_sync_decoding")
-PAID = 2
-"""So many times the beam of the ended hypotheses are paid, the best ones; the others are left."""
 
 
 def pay_ends(search: Any, lm: Any) -> None:
@@ -51,8 +49,8 @@ def _pay_attention(search: Any, lm: Any) -> None:
 
 
 def _paid(search: Any, lm: Any, hypotheses: List[Any]) -> List[Any]:
-    """Best hypotheses of an utterance by all that they pay, the best first."""
-    hypotheses = hypotheses[: PAID * search.beam_size]
+    """Best hypotheses of an utterance by all that they pay, the best first; a beam of them."""
+    hypotheses = hypotheses[: search.beam_size]
     states = [hyp.states["lm"] for hyp in hypotheses]
     unread = [_unread(lm, hyp.yseq.tolist(), hyp.states["lm"]) for hyp in hypotheses]
     found = []

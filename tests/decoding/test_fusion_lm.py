@@ -319,7 +319,7 @@ def test_what_espnet_loads(how, sources, asr_exp, ahead, tmp_path):
     assert args.token_list == CUTS["letters"][0]
     tokens, cuts = CUTS["letters"]
     lm = model.lm.eval()
-    assert lm.ahead_weight == (0.5 if how else 1.0) and lm.payments.interval == 12
+    assert lm.ahead_weight == (0.5 if how else 1.0) and lm.payments.interval == 8
     lm.end_margin = 1e9
     loaded = lm._mixture().components
     texts = [text.split() for text in cuts]

@@ -128,7 +128,7 @@ if runs 3 "LMs (about two hours of a core)"; then
 fi
 
 of_smollm2=(--precision "${precision}")
-fused_words=(3gram 3gram_stays smollm2 smollm2_alone smollm2_mixture lora)
+fused_words=(3gram 3gram_stays smollm2 smollm2_mixture lora)
 if runs 4 "fusion, tuned on dev"; then
     part dev "${num_tune}"
     for name in espnet point point_more bayes samples mixture; do
@@ -136,11 +136,8 @@ if runs 4 "fusion, tuned on dev"; then
     done
     fuse 3gram --ngram exp/words.arpa
     fuse 3gram_stays --ngram exp/words.arpa --ahead_stays true
-    # the 3-gram stands in for words that wait, and has no weight
-    stands_in=(--ngram exp/words.arpa --weights 1,0)
-    fuse smollm2 "${of_smollm2[@]}" --lm hf:exp/smollm2 "${stands_in[@]}"
-    fuse smollm2_alone "${of_smollm2[@]}" --lm hf:exp/smollm2
-    fuse lora "${of_smollm2[@]}" --lm exp/lm_lora "${stands_in[@]}"
+    fuse smollm2 "${of_smollm2[@]}" --lm hf:exp/smollm2
+    fuse lora "${of_smollm2[@]}" --lm exp/lm_lora
     both=("${of_smollm2[@]}" --lm hf:exp/smollm2 --ngram exp/words.arpa)
     [ -e exp/words_mixture.yaml ] || bayeslm interpolate --text "${data}/lm_dev.txt" "${both[@]}" --output exp/words_mixture.yaml
     fuse smollm2_mixture "${both[@]}" --weights exp/words_mixture.yaml
