@@ -5,8 +5,9 @@
 A row is of a fusion and an `--interval`.
 
 Seconds are of the CPU, one thread, for each utterance, the median of some rounds; recordings are
-decoded in turn by each way, so that all see the same machine. "alone + lists" is the search without an LM, then ln P of its 20
-best by the LMs of the fusion. "steps" are those of the search: a search with an LM may end later.
+decoded in turn by each way, so that all see the same machine. "alone + lists" is the search without
+an LM, then ln P of its 20 best by the LMs of the fusion. "steps" are those of the search: a search
+with an LM may end later.
 "paid" are words and ends that the LMs score in it, "calls" the steps in which they score any.
 
 Bias lists hold words of random letters: one list of ten phrases, one of 10,000, one of 100, and
