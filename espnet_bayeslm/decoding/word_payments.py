@@ -124,29 +124,18 @@ class WordPayments:
             mixture: The mixture; None: there is none.
             spent: What stands in for the word's ln P, that the token has been paid.
         """
-        own, spelled = self._words.texts[token], self.spelled.texts[token]
-        if text.gains is not None:
-            text = text._replace(given=text.given + float(text.gains[token]))
-        if self._words.opens[token] and text.piece:
+        state, due, owed, piece, stood_in, length, bias, spelled, given, gains = text
+        if gains is not None:
+            given += float(gains[token])
+        if self._words.opens[token] and piece:
             words = self._last_words(text)
-            due = _payments(text.words, words, mixture)
-            text = text._replace(
-                words=_after(text.words, due, mixture),
-                due=(*text.due, *due),
-                owed=text.owed + text.spent,
-                piece="",
-                spent=0.0,
-                bias=_heard(text.bias, words),
-                spelled="",
-            )
-        return self._with_gains(
-            text._replace(
-                piece=text.piece + own,
-                spent=text.spent + spent,
-                length=text.length + 1,
-                spelled=text.spelled + spelled,
-            )
-        )
+            new = _payments(state, words, mixture)
+            state, due, owed = _after(state, new, mixture), (*due, *new), owed + stood_in
+            piece, stood_in, spelled, bias = "", 0.0, "", _heard(bias, words)
+        piece += self._words.texts[token]
+        spelled += self.spelled.texts[token]
+        how = (piece, stood_in + spent, length + 1, bias, spelled, given)
+        return self._with_gains(PaidText(state, due, owed, *how))
 
     def pay(
         self, texts: Sequence[PaidText], can_end: Sequence[bool], mixture: Optional[Mixture]
@@ -170,7 +159,7 @@ class WordPayments:
         for n, text in enumerate(texts):
             if can_end[n]:
                 ends[n] = paid[len(texts) + n] - text.spent
-            if pays[n]:
+            if pays[n] and (text.due or text.owed):
                 shifts[n] = paid[n] - text.owed
                 text = text._replace(due=(), owed=0.0)
             elif stand_ins is not None:
