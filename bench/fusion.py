@@ -36,7 +36,7 @@ LISTS = 20
 
 
 class Clock:
-    """Sums of CPU seconds, and of steps of a search, by name; and of the words that are paid."""
+    """CPU seconds of recordings, and sums of steps and of paid words of a search, by name."""
 
     def __init__(self) -> None:
         self.times: Dict[str, Dict[int, List[float]]] = {}

@@ -52,7 +52,7 @@ class ExportOptions(ToolOptions):
     interval: Optional[int] = option(
         "Words are paid at each so many tokens: a large LM reads the words of several tokens in the"
         " time of one. Until then n-grams stand in for the LMs, also those of weight 0 (default: 4"
-        " with LMs, 8 where the recogniser has less than 1,000 tokens; 1 with n-grams alone)",
+        " with LMs, 8 where the recogniser has fewer than 1,000 tokens; 1 with n-grams alone)",
         None,
         group=FUSION,
         least=1,

@@ -304,17 +304,17 @@ def lines_of(item: RescoredList, *, token_scores: bool, has_lm: bool) -> Iterato
         shown = {"confidence": item.confidences, "posterior": item.masses}
         expected = round(item.expected_errors or 0.0, DIGITS)
         yield CONFIDENCE, json_line(utt, item.words, shown, expected_errors=expected)
+    as_came = (item.nbest.source or item.nbest).hypotheses
     for name, place in ((WITHOUT_LM, item.control), (WITHOUT_BIAS, item.unbiased)):
         if place is not None:
-            words = (item.nbest.source or item.nbest).hypotheses[place].words
-            yield name, " ".join((utt, *words))
-    best = (item.nbest.source or item.nbest).hypotheses[item.best]
+            yield name, " ".join((utt, *as_came[place].words))
+    best = as_came[item.best]
     if TIMES in best.extra and (times := times_of(best)) is not None:
         sure = None if item.nbest.source is not None else item.confidences
         for line in ctm_lines(utt, best.words, times, sure):
             yield CTM, line
     yield BEST, " ".join((utt, *best.words))
-    yield BEST_TRN, " ".join((*item.text, f"({utt})"))
+    yield BEST_TRN, " ".join((*best.words, f"({utt})"))
 
 
 def json_line(utt: str, words: Sequence[str], values: Mapping[str, Any], **more: Any) -> str:

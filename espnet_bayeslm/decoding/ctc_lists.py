@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from espnet_bayeslm.evaluation.bias_lists import BiasLists
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.loading.component_options import MixtureOptions
 from espnet_bayeslm.mixture.word_mixture import Mixture
-from espnet_bayeslm.nbest.ctm import TIMES, Times, ctm_lines
+from espnet_bayeslm.nbest.ctm import TIMES, ctm_lines
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.pretrained.text_forms import WORDS_TO_CHOOSE
 from espnet_bayeslm.rescoring.bayes_risk import list_posterior, word_confidences, words_in_place
@@ -249,19 +249,21 @@ def ctc_lists(
     score = "" if lists is None else "bias_score"
     score = "hotword_score" if options.hotwords is not None else score
     best: List[Sequence[str]] = []
-    with _ctm(options.ctm) as add_times:
+    file = contextlib.nullcontext() if options.ctm is None else atomic_write(options.ctm)
+    with file as ctm:
         for utt, log_probs, frames in utterances:
             own = None if lists is None else lists.of(utt)
             found = search(log_probs, bias=own)[:size]
-            rows = [(text.score, _hypothesis(text, score)) for text in found]
+            hyps = [_hypothesis(text, score) for text in found]
             if shift is not None:
-                word_times = WordTimes(frames.tolist(), tokens.words)
-                times = [_seconds(word_times.of(text), shift) for text in found]
-                rows = [(s, _timed(hyp, own)) for (s, hyp), own in zip(rows, times, strict=True)]
-                sure = confidences_of_best(found)
-                add_times(ctm_lines(utt, found[0].words, times[0], sure))
+                times = WordTimes(frames.tolist(), tokens.words)
+                hyps = [_timed(h, times.of(t), shift) for h, t in zip(hyps, found, strict=True)]
+            if ctm is not None:
+                words, spans = hyps[0].words, hyps[0].extra[TIMES]
+                lines = ctm_lines(utt, words, spans, confidences_of_best(found))
+                ctm.writelines(f"{line}\n" for line in lines)
+            rows = [(text.score, hyp) for text, hyp in zip(found, hyps, strict=True)]
             if near_words and own is not None:
-                hyps = [hypothesis for _, hypothesis in rows]
                 near = near_texts(hyps, own, normalised=_case(options).words, most=size)
                 for text in search.scored(log_probs, [*near], own):
                     made = with_phrases(_hypothesis(text, score), near[text.words])
@@ -274,25 +276,10 @@ def ctc_lists(
         mixture.check_words(best, remedy=remedy)
 
 
-@contextlib.contextmanager
-def _ctm(path: Optional[PathLike]) -> Iterator[Callable[[Iterable[str]], None]]:
-    """Function that adds lines to a ctm file, which appears whole; None: there is no file."""
-    if path is None:
-        yield lambda lines: None
-        return
-    with atomic_write(path) as f:
-        yield lambda lines: f.writelines(f"{line}\n" for line in lines)
-
-
-def _seconds(words: Sequence[WordFrames], shift: float) -> Times:
-    """Begin and end of each word, of frames of so many seconds."""
-    return [(round(start * shift, 4), round(end * shift, 4)) for _, (start, end) in words]
-
-
-def _timed(hypothesis: Hypothesis, times: Times) -> Hypothesis:
-    """Hypothesis with the times of its words."""
-    extra = {**hypothesis.extra, TIMES: [*map(list, times)]}
-    return dataclasses.replace(hypothesis, extra=extra)
+def _timed(hypothesis: Hypothesis, words: Sequence[WordFrames], shift: float) -> Hypothesis:
+    """Hypothesis with the times of its words, of frames of so many seconds."""
+    times = [[round(frame * shift, 4) for frame in span] for _, span in words]
+    return dataclasses.replace(hypothesis, extra={**hypothesis.extra, TIMES: times})
 
 
 def confidences_of_best(found: Sequence[FoundText]) -> List[float]:

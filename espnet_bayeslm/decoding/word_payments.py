@@ -134,8 +134,9 @@ class WordPayments:
             piece, stood_in, spelled, bias = "", 0.0, "", _heard(bias, words)
         piece += self._words.texts[token]
         spelled += self.spelled.texts[token]
-        how = (piece, stood_in + spent, length + 1, bias, spelled, given)
-        return self._with_gains(PaidText(state, due, owed, *how))
+        return self._with_gains(
+            PaidText(state, due, owed, piece, stood_in + spent, length + 1, bias, spelled, given)
+        )
 
     def pay(
         self, texts: Sequence[PaidText], can_end: Sequence[bool], mixture: Optional[Mixture]

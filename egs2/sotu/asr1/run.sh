@@ -54,12 +54,16 @@ part() { # SET COUNT: so many utterances of a set, spread over it
 
 fuse() { # NAME [option ...]: write a fusion, tune its weights on dev
     [ -d "exp/fusion_$1" ] || bayeslm export --format fusion --asr_exp "${asr}" --ahead exp/tokens.arpa "${@:2}" --output "exp/fusion_$1"
-    tune "$1" "exp/fusion_$1"
+    tune "exp/tuned_$1" --lm "exp/fusion_$1"
 }
 
-tune() { # NAME LM
-    [ -e "exp/tuned_$1/decode.yaml" ] || bayeslm tune_fusion --asr_exp "${asr}/valid.acc.ave.pth" --lm "$2" \
-        --audio "${data}/dev_part/wav.scp" --ref "${data}/dev_part/text" --output "exp/tuned_$1"
+tune() { # FOLDER option ...: tune the weights of a search on dev
+    [ -e "$1/decode.yaml" ] || bayeslm tune_fusion --asr_exp "${asr}/valid.acc.ave.pth" "${@:2}" \
+        --audio "${data}/dev_part/wav.scp" --ref "${data}/dev_part/text" --output "$1"
+}
+
+weight() { # OPTION FOLDER: its value, as tuned
+    awk -v name="$1:" '$1 == name {print $2}' "$2/decode.yaml"
 }
 
 decode() { # NAME [option ...]: decode test with what was tuned, or with the options
@@ -132,7 +136,7 @@ fused_words=(3gram 3gram_stays smollm2 smollm2_mixture lora)
 if runs 4 "fusion, tuned on dev"; then
     part dev "${num_tune}"
     for name in espnet point point_more bayes samples mixture; do
-        tune "${name}" "exp/lm_${name}"
+        tune "exp/tuned_${name}" --lm "exp/lm_${name}"
     done
     fuse 3gram --ngram exp/words.arpa
     fuse 3gram_stays --ngram exp/words.arpa --ahead_stays true
@@ -142,10 +146,6 @@ if runs 4 "fusion, tuned on dev"; then
     [ -e exp/words_mixture.yaml ] || bayeslm interpolate --text "${data}/lm_dev.txt" "${both[@]}" --output exp/words_mixture.yaml
     fuse smollm2_mixture "${both[@]}" --weights exp/words_mixture.yaml
 fi
-
-tuned() { # OPTION NAME: its value in exp/tuned_NAME
-    awk -v name="$1:" '$1 == name {print $2}' "exp/tuned_$2/decode.yaml"
-}
 
 if runs 5 "decoding of test, rescoring of lists"; then
     part test "${num_eval}"
@@ -157,8 +157,9 @@ if runs 5 "decoding of test, rescoring of lists"; then
         lists=(bayeslm nbest --recogniser espnet --model "${asr}/valid.acc.ave.pth" --audio "${data}/${set}_part/wav.scp")
         [ -e "exp/lists/alone_${set}.jsonl" ] || "${lists[@]}" --output "exp/lists/alone_${set}.jsonl"
         for name in 3gram smollm2 smollm2_mixture; do
-            [ -e "exp/lists/${name}_${set}.jsonl" ] || "${lists[@]}" --lm "exp/tuned_${name}" --lm_weight "$(tuned lm_weight "${name}")" \
-                --penalty "$(tuned penalty "${name}")" --output "exp/lists/${name}_${set}.jsonl"
+            lm=exp/tuned_${name}
+            [ -e "exp/lists/${name}_${set}.jsonl" ] || "${lists[@]}" --lm "${lm}" --lm_weight "$(weight lm_weight "${lm}")" \
+                --penalty "$(weight penalty "${lm}")" --output "exp/lists/${name}_${set}.jsonl"
         done
     done
     rescored smollm2 alone "${of_smollm2[@]}" --lm hf:exp/smollm2
@@ -182,20 +183,11 @@ if runs 6 "word error rates"; then
     done
 fi
 
-weight() { # OPTION NAME: its value in exp/names/tuned_NAME
-    awk -v name="$1:" '$1 == name {print $2}' "exp/names/tuned_$2/decode.yaml"
-}
-
-listed() { # NAME TUNED [option ...]: lists of a search of test with what exp/names/tuned_TUNED has, and their best texts
-    local lists=exp/names/$1.jsonl lm=exp/names/tuned_$2
+listed() { # NAME TUNED [option ...]: lists of a search of test as it was tuned, and their best texts
+    local lists=exp/names/$1.jsonl lm=$2
     [ -e "${lists}" ] || bayeslm nbest --recogniser espnet --model "${asr}/valid.acc.ave.pth" --audio "${data}/test_part/wav.scp" \
-        --lm "${lm}" --lm_weight "$(weight lm_weight "$2")" --penalty "$(weight penalty "$2")" "${@:3}" --output "${lists}"
+        --lm "${lm}" --lm_weight "$(weight lm_weight "${lm}")" --penalty "$(weight penalty "${lm}")" "${@:3}" --output "${lists}"
     "${PYTHON}" -m lab.bias_lists text --nbest "${lists}" --output "exp/names/$1.txt"
-}
-
-tune_names() { # NAME [option ...]: weights of a search with the lists of dev
-    [ -e "exp/names/tuned_$1/decode.yaml" ] || bayeslm tune_fusion --asr_exp "${asr}/valid.acc.ave.pth" "${@:2}" \
-        --audio "${data}/dev_part/wav.scp" --ref "${data}/dev_part/text" --output "exp/names/tuned_$1"
 }
 
 if runs 7 "names: bias lists in lists and in the search"; then
@@ -216,17 +208,16 @@ if runs 7 "names: bias lists in lists and in the search"; then
             --scales exp/names/rescored_dev/scales.yaml --ref "${data}/test_part/text" --output "exp/names/rescored_${what}"
     done
     # names in the search, alone and with a word 3-gram
-    tune_names alone --bias exp/names/lists_dev.jsonl
+    tune exp/names/tuned_alone --bias exp/names/lists_dev.jsonl
     [ -e exp/words.arpa ] || bayeslm ngram --text "${data}/lm_train.txt" --order 3 --arpa exp/words.arpa
     [ -e exp/tokens.arpa ] || bayeslm ngram --asr_exp "${asr}" --text "${data}/lm_train.txt" --order 4 --discount_fallback true --arpa exp/tokens.arpa
-    [ -d exp/fusion_3gram ] || bayeslm export --format fusion --asr_exp "${asr}" --ahead exp/tokens.arpa --ngram exp/words.arpa --output exp/fusion_3gram
-    tune_names 3gram --lm exp/fusion_3gram
-    tune_names 3gram_names --lm exp/fusion_3gram --bias exp/names/lists_dev.jsonl
+    fuse 3gram --ngram exp/words.arpa
+    tune exp/names/tuned_3gram_names --lm exp/fusion_3gram --bias exp/names/lists_dev.jsonl
     for what in names decoys; do
-        listed "search_${what}" alone --bias "${!what}"
-        listed "3gram_search_${what}" 3gram_names --bias "${!what}"
+        listed "search_${what}" exp/names/tuned_alone --bias "${!what}"
+        listed "3gram_search_${what}" exp/names/tuned_3gram_names --bias "${!what}"
     done
-    listed 3gram 3gram
+    listed 3gram exp/tuned_3gram
     "${PYTHON}" -m lab.bias_lists text --nbest exp/lists/alone_test.jsonl --output exp/names/alone.txt
     for what in names decoys; do
         hyps=(--hyp "no list=exp/names/alone.txt" --hyp "rescored=exp/names/rescored_${what}/text" --hyp "search=exp/names/search_${what}.txt"
